@@ -61,9 +61,10 @@ static lks_status take(const struct taking *t, const char *name)
     const char *value = getenv(variable);
     if (value == NULL || !(lks__setting_table[setting].commands & t->command))
         return LKS_OK;
-    /* The model's family isn't known yet. */
+    /* What only this family's models have, for a command that doesn't know its model yet. */
+    const unsigned flags = lks__setting_table[setting].flags;
     const bool of_model = (t->command & (LKS__CMD_TRAIN | LKS__CMD_BENCH)) == 0 &&
-                          lks__setting_table[setting].flags & LKS__SETTING_SHAPE;
+                          flags & t->family->settings && flags & LKS__SETTING_SHAPE;
     if (t->ours || ((is_file(t->family, name) || of_model) && !gives_way(t, setting)))
         return lks__settings_set(t->s, t->command, name, value, LKS__FROM_ENV, variable);
     if (t->args != NULL && t->command & (LKS__CMD_TRAIN | LKS__CMD_BENCH)) {

@@ -168,6 +168,7 @@ static void test_unshown(void **state)
     const char *const length[] = {"--block_size=32", NULL};
     const char *const env[] = {"LOGIT_SOFTCAP=1.5", "ROPE_BASE=50", NULL};
     const char *other = in_folder("capped"), *pt = in_folder("capped.pt");
+    lks_test_result r;
     train(other, "--nproc_per_node=1", env);
     assert_int_equal(lks_test_tool("export", "--format=golf", lks_test_text("--out_dir=%s", other),
                                    lks_test_text("--out=%s", pt))
@@ -180,10 +181,15 @@ static void test_unshown(void **state)
     loss = lks_test_text("%.*s", (int)strcspn(loss, "("), loss);
     assert_contains(evaluate(of_file, given, NULL).out, loss);
     assert_contains(evaluate(of_file, length, env).out, loss);
-    assert_contains(evaluate(of_run, length, (const char *const[]){"LOGIT_SOFTCAP=7", NULL}).out,
-                    loss);
+    const char *const ignored[] = {"LOGIT_SOFTCAP=7", "TRAIN_SEQ_LEN=5", "NUM_HEADS=7",
+                                   "CODE=/none",      "VOCAB_SIZE=9",    NULL};
+    assert_contains(evaluate(of_run, none, ignored).out, loss);
+    r = lks_test_run((const char *const[]){"lockstep", "export", of_run, "--format=golf",
+                                           lks_test_text("--out=%s", in_folder("env.ptz")), NULL},
+                     ignored, 60);
+    assert_int_equal(r.exit_code, 0);
     assert_null(strstr(evaluate(of_file, length, NULL).out, loss));
-    lks_test_result r = evaluate(of_run, (const char *const[]){"--rope_base=60", NULL}, NULL);
+    r = evaluate(of_run, (const char *const[]){"--rope_base=60", NULL}, NULL);
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "rope_base=60 was given, but the model has rope_base=50");
 }
