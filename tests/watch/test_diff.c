@@ -29,10 +29,13 @@ static void expect(const char *a, const char *b, int code, const char *const tex
 }
 #define EXPECT(a, b, code, ...) expect((a), (b), (code), (const char *const[]){__VA_ARGS__, NULL})
 
+/* Until the next call. */
 static const json_t *report(const char *a, const char *b)
 {
+    static json_t *r;
     lks__history both[2];
-    json_t *r;
+    json_decref(r);
+    r = NULL;
     assert_ok(lks__diff(a, b, both, &r));
     lks__history_close(&both[0]);
     lks__history_close(&both[1]);

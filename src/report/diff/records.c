@@ -302,12 +302,16 @@ lks_status lks__hashes_diff(const char *a, const char *b, json_t *report)
         st = walk_hashes(&h, end);
     lks__leaves_close(&h.a);
     lks__leaves_close(&h.b);
+    if (st != LKS_OK) {
+        json_decref(h.first);
+        return st;
+    }
     json_t *found =
         h.compared == 0
             ? json_null()
             : json_pack("{s:I, s:I, s:I, s:o?}", "steps", (json_int_t)h.steps, "virtual_ranks",
                         (json_int_t)h.last.V, "last", (json_int_t)h.last.iter, "first", h.first);
-    if (st == LKS_OK && json_object_set_new(report, "gradients", found) != 0)
+    if (json_object_set_new(report, "gradients", found) != 0)
         return lks__no_memory("to compare runs");
-    return st;
+    return LKS_OK;
 }
