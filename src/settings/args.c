@@ -61,7 +61,7 @@ static lks_status take(const struct taking *t, const char *name)
     const char *value = getenv(variable);
     if (value == NULL || !(lks__setting_table[setting].commands & t->command))
         return LKS_OK;
-    /* What only this family's models have, for a command that doesn't know its model yet. */
+    /* A setting of this family's models only; the command doesn't know its model yet. */
     const unsigned flags = lks__setting_table[setting].flags;
     const bool of_model = (t->command & (LKS__CMD_TRAIN | LKS__CMD_BENCH)) == 0 &&
                           flags & t->family->settings && flags & LKS__SETTING_SHAPE;

@@ -202,7 +202,6 @@ static lks_status open_split(struct evaluation *e)
     else
         LKS__TRY(lks__split_open(e->dataset, split, golf, vocab, &e->data));
     LKS__TRY(open_bytes(e, golf));
-    e->eval.path = lks__shards_path(e->data, 0);
     e->eval.n_tokens = lks__shards_count(e->data);
     e->eval.source = e->data;
     return LKS_OK;

@@ -13,7 +13,6 @@
 #include "info_run.h"
 #include "report/live/serve.h"
 #include "report/plot/plot.h"
-#include "session/bind_module.h"
 #include "session/session.h"
 
 static const char usage[] =
@@ -81,19 +80,14 @@ static void print_devices(void)
 static void print_binding(void)
 {
     lks__bind_share share;
-    char why_not[512], package[80], advice[LKS__MODULE_ADVICE], sentence[514 + LKS__MODULE_ADVICE];
-    const char *unused;
+    char why_not[512];
     const char *library = lks__bind_find(0, 1, &share, why_not, sizeof why_not);
-    if (library == NULL) {
-        const bool missing = lks__module_is_missing(why_not, &unused, package);
-        lks__module_advice(LKS__BIND_MODULE_FILE, "libhwloc-dev", advice);
-        snprintf(sentence, sizeof sentence, "%s; %s", why_not, advice);
-        print_module("binding", "hwloc", missing ? sentence : why_not);
-    } else {
+    if (library == NULL)
+        print_module("binding", "hwloc", why_not);
+    else
         printf("binding      %s: %d core%s, %d memory node%s: --bind=auto %s\n", library,
                share.cores, share.cores == 1 ? "" : "s", share.nodes, share.nodes == 1 ? "" : "s",
                share.nodes > 1 ? "binds ranks" : "leaves ranks to the system");
-    }
 }
 
 int tool_info(int argc, char **argv)

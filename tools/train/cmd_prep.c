@@ -11,6 +11,7 @@
 #include "../tool.h"
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
+#include "files/checkpoint/folder.h"
 #include "prep.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
@@ -139,17 +140,14 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
 /* Refuse the folder of a run in progress, and one in it, such as its data, which needn't exist. */
 static lks_status check_out(const char *out)
 {
-    char parent[LKS__SETTING_STR + 4];
-    snprintf(parent, sizeof parent, "%s/..", out);
+    char bare[LKS__SETTING_STR], parent[LKS__CKPT_PATH];
     LKS__TRY(lks__outdir_free(out, true));
+    snprintf(parent, sizeof parent, "%s/..", out);
     LKS__TRY(lks__outdir_free(parent, true));
-    size_t n = strlen(out);
-    while (n > 1 && out[n - 1] == '/')
-        n--;
-    while (n > 0 && out[n - 1] != '/')
-        n--;
-    n -= n > 1; /* the slash itself */
-    snprintf(parent, sizeof parent, "%.*s", n > 0 ? (int)n : 1, n > 0 ? out : ".");
+    snprintf(bare, sizeof bare, "%s", out);
+    for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/';)
+        bare[--n] = '\0';
+    lks__ckpt_parent(bare, parent);
     return lks__outdir_free(parent, true);
 }
 

@@ -121,8 +121,8 @@ bool lks__sys_same_folder(const char *a, const char *b);
 /* True if the folder has an entry of this name, even a link to a missing file. */
 bool lks__sys_has(const char *folder, const char *name);
 
-/* Call fn for each entry of the folder but "." and "..", until a call fails; a folder that doesn't
- * exist is empty. `what` begins the message if it can't be read: "cannot list". */
+/* Call fn for each entry of the folder but "." and "..", until a call fails. `what` begins the
+ * message if the folder can't be read: "cannot list". */
 lks_status lks__sys_each_name(const char *what, const char *folder,
                               lks_status (*fn)(const char *folder, const char *name, void *ctx),
                               void *ctx);

@@ -219,7 +219,7 @@ lks_status lks__sys_each_name(const char *what, const char *folder,
     lks_status st = LKS_OK;
     DIR *dir = opendir(folder);
     if (dir == NULL)
-        return errno == ENOENT ? LKS_OK : lks__sys_fail(what, folder);
+        return lks__sys_fail(what, folder);
     for (const struct dirent *e; st == LKS_OK && (errno = 0, e = readdir(dir)) != NULL;)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             st = fn(folder, e->d_name, ctx);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/list.h"
@@ -58,7 +59,8 @@ static lks_status list(lks__shards *s, const char *pattern)
     struct listing l = {s, pattern, slash ? (int)(slash + 1 - pattern) : 0, 0};
     char *dir_name = slash ? strndup(pattern, (size_t)l.dir_bytes) : strdup(".");
     LKS__MEMORY(dir_name, "to list %s", s->name);
-    lks_status st = lks__sys_each_name("cannot list", dir_name, add_match, &l);
+    const bool missing = access(dir_name, F_OK) != 0 && errno == ENOENT;
+    lks_status st = missing ? LKS_OK : lks__sys_each_name("cannot list", dir_name, add_match, &l);
     free(dir_name);
     if (st != LKS_OK)
         return st;

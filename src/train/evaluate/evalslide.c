@@ -72,7 +72,7 @@ lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result
     struct sliding s = {.e = e};
     if (e->n_tokens < 2)
         return lks__fail(LKS_ERR_CONFIG, "%s has too few tokens: there is none to predict",
-                         e->path);
+                         lks__shards_path(e->source, 0));
     divide(&s, e->n_tokens - 1);
     const size_t n_batches = whole_batches(&s) + (s.last > 0);
     double *values = calloc(n_batches, 2 * sizeof *values);

@@ -37,7 +37,7 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s has %" PRIu64
                          " tokens: too few for one window of block_size + 1 = %zu",
-                         e->path, e->n_tokens, e->T + 1);
+                         lks__shards_path(e->source, 0), e->n_tokens, e->T + 1);
     size_t n_batches = (size_t)((s.n_windows + e->B - 1) / e->B);
     double *values = calloc(n_batches, 2 * sizeof *values);
     lks_status st = LKS_OK;

@@ -33,9 +33,8 @@ typedef struct lks__split_eval {
                       and tokens per window */
     size_t stride; /* lks__eval_sliding(): tokens between starts of windows, 1 to T */
 
-    const char *path; /* for messages */
-    uint64_t n_tokens;
     const lks__shards *source;
+    uint64_t n_tokens;            /* of its tokens */
     const lks__byte_table *bytes; /* for bits per byte; NULL: leave them out */
 } lks__split_eval;
 

@@ -183,7 +183,6 @@ static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const 
         .B = eval_batch(run),
         .T = (size_t)run->s.block_size,
         .stride = stride,
-        .path = lks__shards_path(val, 0),
         .n_tokens = stride > 0 ? lks__shards_count(val) : g->val_tokens,
         .source = val,
         .bytes = g->has_bpb ? &g->bytes : NULL,

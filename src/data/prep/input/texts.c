@@ -246,9 +246,7 @@ static lks_status add_tree(lks__texts *t, const char *path)
     char *copy = strdup(path);
     lks_status st = copy == NULL ? no_memory() : add_folder(&w, copy);
     for (size_t i = 0; st == LKS_OK && i < w.n; i++)
-        st = access(w.folders[i], F_OK) != 0
-                 ? lks__sys_fail("cannot read", w.folders[i])
-                 : lks__sys_each_name("cannot read", w.folders[i], add_entry, &w);
+        st = lks__sys_each_name("cannot read", w.folders[i], add_entry, &w);
     for (size_t i = 0; i < w.n; i++)
         free(w.folders[i]);
     free(w.folders);
