@@ -538,7 +538,7 @@ static void test_folder(void **state)
     assert_contains(r.err, "metrics.jsonl: the name must end in .html");
 }
 
-/* More runs than a command line can name. */
+/* More runs than a command line can name, and than a line of text has place for. */
 static void test_many(void **state)
 {
     const char *base = lks_test_folder();
@@ -552,6 +552,16 @@ static void test_many(void **state)
         assert_int_equal(r.exit_code, 0);
         assert_contains(r.out, "run0");
         assert_contains(r.out, "run69");
+        for (const char *line = r.out; forms[i] == NULL && *line != '\0';
+             line += strcspn(line, "\n") + 1)
+            assert_true(strcspn(line, "\n") <= 120);
+        for (int run = 0; forms[i] == NULL && run < 70; run++) { /* once in each table */
+            int times = 0;
+            const char *name = lks_test_text(" run%d", run);
+            for (const char *at = r.out; (at = strstr(at, name)) != NULL; at++)
+                times += strchr(" \n", at[strlen(name)]) != NULL;
+            assert_int_equal(times, 4);
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 #include "base/text/utf8.h"
 #include "report/view/compare.h"
 
-enum { CELL = 128 };
+enum { CELL = 128, LINE = 120 /* columns of text, unless a name and one run need more */ };
 
 enum kind { PLAIN, COUNT, SECONDS, MILLISECONDS, SHARE, BYTES };
 
@@ -19,6 +19,8 @@ struct printer {
     const json_t *runs;
     size_t n; /* runs */
     const char *table;
+    bool measured, print;  /* the widths are known; this pass prints */
+    size_t from, to;       /* the runs that it prints */
     enum kind kind;        /* of the row's values */
     int *widths;           /* of the first column and each run's */
     const json_t **values; /* one row's, one per run */
@@ -64,9 +66,30 @@ static const char *cell(const json_t *value, char out[CELL])
 static void title(struct printer *p, const char *table, const char *text)
 {
     p->table = table;
+    p->measured = p->print = false;
+    p->to = 0;
     memset(p->widths, 0, (p->n + 1) * sizeof *p->widths);
     if (p->form != LKS__COMPARE_CSV)
         fprintf(p->out, p->form == LKS__COMPARE_MARKDOWN ? "\n### %s\n\n" : "\n%s\n", text);
+}
+
+/* A table is gone through once to measure its columns, then once for each group of runs that fits a
+ * line. False after the last. */
+static bool next_pass(struct printer *p)
+{
+    p->print = p->measured;
+    p->measured = true;
+    if (!p->print)
+        return true;
+    p->from = p->to;
+    if (p->from > 0 && p->from < p->n)
+        fputc('\n', p->out);
+    for (int line = 2 + p->widths[0]; p->to < p->n; p->to++) {
+        line += 2 + p->widths[p->to + 1];
+        if (p->form == LKS__COMPARE_TEXT && line > LINE && p->to > p->from)
+            break;
+    }
+    return p->from < p->n;
 }
 
 static void csv_text(FILE *out, const char *text)
@@ -122,34 +145,34 @@ static void print_cell(struct printer *p, size_t column, const char *text)
     fputs(" |", p->out);
 }
 
-/* Widen the columns for a row, or print it. A table needs both passes over its rows. */
-static void row(struct printer *p, bool print, const char *name)
+/* Widen the columns for a row, or print it. */
+static void row(struct printer *p, const char *name)
 {
     char text[CELL];
     if (p->form == LKS__COMPARE_CSV) {
-        if (print)
+        if (p->print)
             csv_row(p, name);
         return;
     }
     for (size_t i = 0; i <= p->n; i++) {
         const char *shown = i == 0 ? name : cell_of(p->kind, p->values[i - 1], text);
-        if (print)
+        if (p->print && (i == 0 || (i > p->from && i <= p->to)))
             print_cell(p, i, shown);
         else if (lks__utf8_length(shown) > p->widths[i])
             p->widths[i] = lks__utf8_length(shown);
     }
-    if (print)
+    if (p->print)
         fputc('\n', p->out);
 }
 
-static void head(struct printer *p, bool print, const char *name)
+static void head(struct printer *p, const char *name)
 {
     if (p->form == LKS__COMPARE_CSV)
         return;
     for (size_t i = 0; i < p->n; i++)
         p->values[i] = json_object_get(json_array_get(p->runs, i), "run");
-    row(p, print, name);
-    if (print && p->form == LKS__COMPARE_MARKDOWN) {
+    row(p, name);
+    if (p->print && p->form == LKS__COMPARE_MARKDOWN) {
         fputs("|---|", p->out);
         for (size_t i = 0; i < p->n; i++)
             fputs("--:|", p->out);
@@ -189,8 +212,8 @@ static const struct {
 static void print_runs(struct printer *p)
 {
     title(p, "runs", "Runs");
-    for (int print = 0; print < 2; print++) {
-        head(p, print, "");
+    while (next_pass(p)) {
+        head(p, "");
         for (size_t f = 0; f < sizeof facts / sizeof facts[0]; f++) {
             bool any = false;
             for (size_t i = 0; i < p->n; i++) {
@@ -199,7 +222,7 @@ static void print_runs(struct printer *p)
             }
             p->kind = facts[f].kind;
             if (any)
-                row(p, print, p->form == LKS__COMPARE_CSV ? facts[f].key : facts[f].name);
+                row(p, p->form == LKS__COMPARE_CSV ? facts[f].key : facts[f].name);
             p->kind = PLAIN;
         }
     }
@@ -231,10 +254,10 @@ static void print_values(struct printer *p, const json_t *rows, const char *tabl
     if (json_array_size(rows) == 0)
         return;
     title(p, table, text);
-    for (int print = 0; print < 2; print++) {
+    while (next_pass(p)) {
         size_t k;
         const json_t *r;
-        head(p, print, key);
+        head(p, key);
         json_array_foreach(rows, k, r)
         {
             const json_t *name = json_object_get(r, key);
@@ -245,7 +268,7 @@ static void print_values(struct printer *p, const json_t *rows, const char *tabl
                 snprintf(shown, sizeof shown, "%.0f", json_number_value(name));
             else
                 cell(name, shown);
-            row(p, print, shown);
+            row(p, shown);
         }
     }
 }
