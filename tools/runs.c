@@ -173,13 +173,14 @@ lks_status tool_run_check(const char *command, const char *folder)
     lks__escape(shown, sizeof shown, folder, strlen(folder));
     if (stat(folder, &info) != 0) {
         snprintf(other, sizeof other, "out/%.500s", folder);
-        return lks__fail(
-            LKS_ERR_IO, "there is no folder %s: give the folder of a run, as in `lockstep %s %s`",
-            shown, command,
-            is_run(other) ? lks__shell_word(word, sizeof word, other) : tool_run_example(word));
+        return lks__fail(LKS_ERR_CONFIG,
+                         "there is no folder %s: give the folder of a run, as in `lockstep %s %s`",
+                         shown, command,
+                         is_run(other) ? lks__shell_word(word, sizeof word, other)
+                                       : tool_run_example(word));
     }
     if (!S_ISDIR(info.st_mode))
-        return lks__fail(LKS_ERR_IO,
+        return lks__fail(LKS_ERR_CONFIG,
                          "%s is a file: give the folder of a run, as in `lockstep %s %s`", shown,
                          command, tool_run_example(word));
     if (has_checkpoint(folder))
@@ -193,10 +194,10 @@ lks_status tool_run_check(const char *command, const char *folder)
                          found ? lks__shell_word(word, sizeof word, other) : "");
     }
     if (runs[0] != '\0')
-        return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s: give a run in it%s: %s", shown,
-                         strstr(runs, ", ") != NULL ? ", the newest first" : "", runs);
+        return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint in %s: give a run in it%s: %s",
+                         shown, strstr(runs, ", ") != NULL ? ", the newest first" : "", runs);
     return lks__fail(
-        LKS_ERR_IO,
+        LKS_ERR_CONFIG,
         "there is no checkpoint in %s, so it is not the folder of a run: `lockstep "
         "train TEXT` makes one%s",
         shown,

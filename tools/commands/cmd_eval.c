@@ -372,8 +372,9 @@ int tool_eval(int argc, char **argv)
     if (tool_is_rank())
         return run_rank(&s);
     tool_print_notes("eval", &args);
-    if (!lks__settings_uses_weights(&s) && s.artifact[0] == '\0' &&
-        tool_run_check("eval", s.out_dir) != LKS_OK)
-        return tool_fail("eval", LKS_ERR_IO);
+    const bool uses_run = !lks__settings_uses_weights(&s) && s.artifact[0] == '\0';
+    const lks_status there = uses_run ? tool_run_check("eval", s.out_dir) : LKS_OK;
+    if (there != LKS_OK)
+        return tool_fail("eval", there);
     return tool_launches(&s) ? tool_launch("eval", &s, argc, argv) : run_rank(&s);
 }

@@ -54,8 +54,10 @@ int tool_export(int argc, char **argv)
     if (!tool_settings("export", LKS__CMD_EXPORT, usage, argc, argv, 0, &s, &args, &code))
         return code;
     tool_print_notes("export", &args);
-    if (!lks__settings_uses_weights(&s) && tool_run_check("export", s.out_dir) != LKS_OK)
-        return tool_fail("export", LKS_ERR_IO);
+    const lks_status there =
+        lks__settings_uses_weights(&s) ? LKS_OK : tool_run_check("export", s.out_dir);
+    if (there != LKS_OK)
+        return tool_fail("export", there);
     tool_stoppable();
     const lks__export_sink sink = {print_result, print_note};
     progress_begin("lockstep export", "reading and writing");

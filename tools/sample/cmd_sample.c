@@ -282,8 +282,10 @@ int tool_sample(int argc, char **argv)
     if (!tool_settings("sample", LKS__CMD_SAMPLE, usage, argc, argv, 0, &s, &args, &code))
         return code;
     tool_print_notes("sample", &args);
-    if (!lks__settings_uses_weights(&s) && tool_run_check("sample", s.out_dir) != LKS_OK)
-        return tool_fail("sample", LKS_ERR_IO);
+    const lks_status there =
+        lks__settings_uses_weights(&s) ? LKS_OK : tool_run_check("sample", s.out_dir);
+    if (there != LKS_OK)
+        return tool_fail("sample", there);
     tool_stoppable();
     lks_status st = lks__session_open("auto", 60.0, (int)s.threads, LKS__BIND_NONE, &g.session);
     if (st == LKS_ERR_STOPPED)
