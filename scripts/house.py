@@ -15,7 +15,7 @@ import sys
 
 import rooms
 
-# The trainer of today, and the four structs that are to replace it.
+# The trainer and its four structs.
 TRAINER = ["lks__trainer", "lks__run", "lks__state", "lks__checks", "lks__step_work"]
 # Files that know the memory mode: the modes' own, the device interface, and devices.
 MODE_FILES = re.compile(r"src/ddp/memory/|src/compute/")

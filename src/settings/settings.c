@@ -221,6 +221,12 @@ static lks_status check_given(const lks__settings *s)
             !lks__setting_is_used(s, &lks__setting_table[i]))
             return no_effect(s, lks__setting_table[i].name,
                              counterpart(lks__setting_table[i].name));
+    if (s->from[LKS__SETTING_drop_last] == LKS__FROM_ARG && s->drop_last &&
+        s->sampler != LKS__sampler_epoch)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--drop_last has no effect with sampler=%s: give --sampler=epoch, or "
+                         "leave it out",
+                         lks__setting_word(s, LKS__SETTING_sampler));
     return LKS_OK;
 }
 

@@ -66,7 +66,6 @@ const lks__setting_group lks__setting_groups[LKS__N_GROUPS] = {
 #define WEIGHTS               .text = true, .names = LKS__NAMES_WEIGHTS
 #define WORDS                 .built = false
 #define WORDS_BUILT           .built = true
-#define ONE_OF(list)          .choices = (list)
 #define BUILT(list)           .choices = (list), .built = true
 #define BEGINS(list)          .choices = (list), .begins = true
 #define INTS(lo, hi)          .low_i = (lo), .high_i = (hi)

@@ -56,7 +56,7 @@ size_t lks__state_sampler_bytes(const lks__state *state)
 
 bool lks__state_by_the_clock(const lks__run *run)
 {
-    return run->procedure->time_limit != NULL && run->procedure->time_limit(&run->s) > 0.0;
+    return run->procedure->by_clock && run->s.max_wallclock_seconds > 0.0;
 }
 
 /* The members of "segment" in state.json, which runs of one segment lack. */

@@ -80,13 +80,28 @@ static lks_status update(const lks__run *run, const lks__session *ses, lks__stat
     return lks__divergence_record(run, ses, state, checks);
 }
 
+/* Rank 0's clock decides, so that all ranks stop at the same step. */
+static lks_status keep_time(const lks__run *run, lks__session *ses, lks__state *state,
+                            lks__checks *checks, const lks__step_result *r)
+{
+    if (!run->procedure->by_clock)
+        return LKS_OK;
+    state->elapsed_s += r->seconds;
+    if (run->s.max_wallclock_seconds <= 0.0)
+        return LKS_OK;
+    LKS__TRY(
+        lks_comm_broadcast(ses->comm, &state->elapsed_s, sizeof state->elapsed_s, LKS_UINT8, 0));
+    checks->out_of_time = state->elapsed_s >= run->s.max_wallclock_seconds;
+    return LKS_OK;
+}
+
 lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *state,
                            lks__step_work *work, lks__checks *checks, lks__step_result *r)
 {
     const double started = lks__sys_now();
     lks__trace_begin(LKS__SPAN_STEP, (int64_t)state->iter);
     begin(ses, state, r);
-    LKS__TRY(run->procedure->begin_step(state, work));
+    run->procedure->begin_step(state, work);
     LKS__TRY(lks__recheck_begin(run, ses, state, work, checks));
     LKS__TRY(accumulate(run, ses, state, work, &r->grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(ses->comm);
@@ -97,12 +112,13 @@ lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *s
         st = lks__nonfinite_check(run, ses, state, work, r->grads, r);
     if (st == LKS_ERR_STOPPED) {
         lks__trace_end();
-        return lks__votes_discard(ses, state, r);
+        lks__votes_discard(ses, state, r);
+        return LKS_OK;
     }
     LKS__TRY(st);
     if (r->outcome != LKS__STEP_AGAIN)
         LKS__TRY(update(run, ses, state, work, checks, r));
     r->seconds = lks__sys_now() - started;
     lks__trace_end();
-    return run->procedure->end_step(run, ses, state, checks, r);
+    return keep_time(run, ses, state, checks, r);
 }

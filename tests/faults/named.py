@@ -123,7 +123,7 @@ ROWS = {
     "model/optim/adamw.c": {"*": "update_adamw"},
     "model/optim/muon.c": {"update_matrices": "update_muon", "update": "update_muon update_adamw"},
     "model/optim/sgd.c": {"*": "update_blend"},
-    "model/optim/schedule.c": {"lks__cosine_lr": "rate", "lks__golf_lr_scale": "rate", "lks__golf_momentum": "update_muon"},
+    "model/optim/schedule.c": {"lks__cosine_lr": "rate", "lks__golf_lr_scale": "rate", "lks__muon_momentum": "update_muon"},
     "model/optim/optimizer.c": {"lks__clip_factor": "moments"},
     "train/update.c": {"*": "moments weights rate"},
     "train/procedure/procedure_nanogpt.c": {"learning_rate": "rate", "rates": "rate weights"},

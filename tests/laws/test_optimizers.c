@@ -64,10 +64,10 @@ static void test_pairs(void **state)
 /* No two optimizers come to the same parameters. */
 static void test_differ(void **state)
 {
-    static const char *const names[] = {"adamw", "muon", "sgd"};
-    const char *hash[3];
-    for (int i = 0; i < 3; i++) {
-        const struct pair pair = {false, names[i], NULL};
+    const char *hash[8];
+    for (int i = 0; lks__optimizers[i] != NULL; i++) {
+        const struct pair pair = {false, lks__optimizers[i]->name, NULL};
+        assert_true(i < 8);
         const char *out = run(&pair, lks_test_folder(), "--max_iters=1", NULL);
         const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
         hash[i] = strstr(text, "\"params_hash\":");

@@ -189,7 +189,7 @@ static lks__rates golf_rates(const json_t *cfg, int iter)
         .beta1 = lks_test_number(cfg, "beta1"),
         .beta2 = lks_test_number(cfg, "beta2"),
         .eps = lks_test_number(cfg, "eps"),
-        .momentum = lks__golf_momentum(
+        .momentum = lks__muon_momentum(
             lks_test_number(cfg, "momentum_start"), lks_test_number(cfg, "momentum"),
             (int64_t)lks_test_number(cfg, "momentum_warmup_steps"), iter),
         .ns_steps = (int)lks_test_number(cfg, "ns_steps"),

@@ -40,7 +40,7 @@ static void test_momentum(void **state)
     size_t index;
     json_array_foreach(rows, index, row)
     {
-        double got = lks__golf_momentum(column(row, 0), column(row, 1), (int64_t)column(row, 2),
+        double got = lks__muon_momentum(column(row, 0), column(row, 1), (int64_t)column(row, 2),
                                         (int64_t)column(row, 3));
         if (got != column(row, 4))
             fail_msg("row %zu: %.17g, should be %.17g", index, got, column(row, 4));

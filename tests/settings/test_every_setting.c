@@ -557,7 +557,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "sampler", "nanogpt", OTHER),
     ROW(TRAIN, "sampler", "stream", REFUSED, .says = "sampler=stream is the golf family's"),
     ROW(TRAIN, "drop_last", "true", LATER, .with = "--sampler=epoch --dataset=@short"),
-    ROW(TRAIN, "drop_last", "true", 0), /* without effect before the end of an epoch */
+    ROW(TRAIN, "drop_last", "true", REFUSED, .says = "no effect with sampler=random"),
     ROW(TRAIN, "seed", "1338", OTHER),
 
     ROW(TRAIN, "optimizer", "sgd", LATER),

@@ -56,6 +56,10 @@ static void test_no_effect(void **state)
            "--learning_rate has no effect in a run with family=golf: use --matrix_lr");
     expect(in(dir, SMALL, "train --family=golf --dropout=0.1"), 2, "",
            "--dropout has no effect in a run with family=golf: leave it out");
+    expect(in(dir, SMALL, "train --family=golf --gelu=tanh"), 2, "",
+           "--gelu has no effect in a run with family=golf: leave it out");
+    expect(in(dir, SMALL, "train --family=golf --drop_last"), 2, "",
+           "--drop_last has no effect with sampler=stream: give --sampler=epoch, or leave it out");
     expect(in(dir, "A=", "train --dataset=data --family=gpt2 --iterations=5"), 2, "",
            "--iterations has no effect in a run with family=gpt2: use --max_iters");
     expect(in(dir, "A=", "resume run --iterations=5"), 0, "step:5/5 ", "");
@@ -170,8 +174,8 @@ static void test_other_family(void **state)
         expect(in(dir, "DATA_PATH=elsewhere",
                   lks_test_text("train --dry_run --n_layer=1 %s", given[i])),
                0, "data:              text: ", "");
-    expect(in(dir, "TOKENIZER_PATH=none.model", "sample"), 1, "", "out");
-    expect(in(dir, "DATA_PATH=text", "sample"), 1, "", "out"); /* sample has no such setting */
+    expect(in(dir, "TOKENIZER_PATH=none.model", "sample"), 2, "", "out");
+    expect(in(dir, "DATA_PATH=text", "sample"), 2, "", "out"); /* sample has no such setting */
     lks__settings s;
     lks__args args;
     lks__settings_defaults(&s);

@@ -35,7 +35,7 @@ double lks__golf_lr_scale_clock(double max_wallclock_ms, int64_t warmdown_iters,
     return left_ms <= warmdown_ms ? left_ms / fmax(warmdown_ms, 1e-9) : 1.0;
 }
 
-double lks__golf_momentum(double start, double end, int64_t warmup_steps, int64_t iter)
+double lks__muon_momentum(double start, double end, int64_t warmup_steps, int64_t iter)
 {
     double done = warmup_steps > 0 ? fmin((double)iter / (double)warmup_steps, 1.0) : 1.0;
     return (1.0 - done) * start + done * end;

@@ -22,6 +22,6 @@ double lks__golf_lr_scale_clock(double max_wallclock_ms, int64_t warmdown_iters,
                                 double elapsed_ms);
 
 /* Muon's momentum in step `iter`: linear from `start` to `end` over warmup_steps (0: `end`). */
-double lks__golf_momentum(double start, double end, int64_t warmup_steps, int64_t iter);
+double lks__muon_momentum(double start, double end, int64_t warmup_steps, int64_t iter);
 
 #endif

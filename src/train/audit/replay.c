@@ -249,7 +249,7 @@ static lks_status replay_leaf(lks__replay *r, lks__trainer *t)
     if (r->leaf >= t->run.V)
         return lks__fail(LKS_ERR_CONFIG, "leaf=%d, but the run has %d virtual ranks, from 0 on",
                          r->leaf, t->run.V);
-    LKS__TRY(t->run.procedure->begin_step(&t->state, &t->work));
+    t->run.procedure->begin_step(&t->state, &t->work);
     LKS__TRY(r->trail != NULL
                  ? lks__trail_leaves(r->trail, t, r->leaf, r->leaf + 1, &hash)
                  : lks__train_leaf(&t->run, &t->ses, &t->state, &t->work, r->leaf, &hash));
@@ -263,7 +263,7 @@ static lks_status trail_gradients(const lks__replay *r, lks__trainer *t)
 {
     uint64_t hash;
     lks__batch_sampler_mark(t->state.sampler);
-    LKS__TRY(t->run.procedure->begin_step(&t->state, &t->work));
+    t->run.procedure->begin_step(&t->state, &t->work);
     LKS__TRY(lks__trail_leaves(r->trail, t, 0, t->run.V, &hash));
     lks__batch_sampler_back(t->state.sampler);
     return LKS_OK;

@@ -131,11 +131,10 @@ lks_status lks__votes_exchange(const lks__run *run, lks__session *ses, const lks
     return skipped ? LKS_ERR_STOPPED : LKS_OK;
 }
 
-lks_status lks__votes_discard(const lks__session *ses, const lks__state *state, lks__step_result *r)
+void lks__votes_discard(const lks__session *ses, const lks__state *state, lks__step_result *r)
 {
     if (r->stop_signal == 0) /* the signal came while searching for NaN */
         r->stop_signal = lks__session_asked_stop(ses);
     r->outcome = LKS__STEP_DISCARDED;
     lks__batch_sampler_back(state->sampler);
-    return LKS_OK;
 }

@@ -24,7 +24,6 @@ void lks__votes_hashes(const lks__run *run, const lks__session *ses, const lks__
                        uint64_t *hashes);
 
 /* After ERR_STOPPED, on all ranks: set r->outcome and put the sampler back. */
-lks_status lks__votes_discard(const lks__session *ses, const lks__state *state,
-                              lks__step_result *r);
+void lks__votes_discard(const lks__session *ses, const lks__state *state, lks__step_result *r);
 
 #endif

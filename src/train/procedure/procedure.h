@@ -34,9 +34,7 @@ struct lks__procedure {
     const struct lks__source_ops *data; /* format of its token files */
     uint32_t vocab_size;                /* for data without meta.json */
     const char *length;                 /* setting that ends a run ("max_iters") */
-    /* Seconds of training after which a run ends, so that checkpoints record the time; 0: no limit.
-     * NULL: always 0. */
-    double (*time_limit)(const lks__settings *s);
+    bool by_clock; /* max_wallclock_seconds ends a run, so checkpoints record the time */
 
     /* Called when settings are checked, and V, N, A and this rank's virtual ranks are known. Opens
      * the data and sets run->meta, run->s.vocab_size, run->data_digest. */
@@ -53,23 +51,20 @@ struct lks__procedure {
     /* Read on from state->segment.data. */
     void (*start_data)(const lks__run *run, const lks__state *state);
 
-    lks_status (*begin_step)(const lks__state *state,
-                             lks__step_work *work); /* before iteration state->iter */
+    /* Before iteration state->iter. */
+    void (*begin_step)(const lks__state *state, lks__step_work *work);
     /* The tokens of micro-batch m of virtual rank v of this iteration. */
     void (*spans)(const lks__run *run, const lks__state *state, const lks__step_work *work, int v,
                   int m, lks__spans *spans);
     /* Fill in the rates of iteration state->iter: lr, orthogonal_lr, eps. Returns the rate to
      * report. */
     double (*rates)(const lks__run *run, const lks__state *state, lks__rates *rates);
-    lks_status (*end_step)(const lks__run *run, const lks__session *ses, lks__state *state,
-                           lks__checks *checks, lks__step_result *r); /* collective */
 
     uint64_t (*n_steps)(const lks__settings *s);
-    bool (*evaluation_due)(
-        const lks__run *run, const lks__state *state,
-        const lks__checks *checks); /* before iteration state->iter, or at the end */
-    bool
-        draws; /* evaluations draw batches of the run's size, so another batch gives another loss */
+    /* Before iteration state->iter, or at the end. */
+    bool (*evaluation_due)(const lks__run *run, const lks__state *state, const lks__checks *checks);
+    /* Evaluations draw batches of the run's size, so another batch gives another loss. */
+    bool draws;
     /* Collective. ERR_STOPPED, on all ranks: discarded, because a rank was asked to stop. */
     lks_status (*evaluate)(const lks__run *run, lks__session *ses, const lks__state *state,
                            lks__step_work *work, lks__eval_result *result);

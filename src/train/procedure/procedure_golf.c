@@ -93,9 +93,8 @@ static void close_all(const lks__run *run, const lks__state *state)
 
 /* --- the step --------------------------------------------------------------------------------- */
 
-static lks_status begin_step(const lks__state *state, lks__step_work *work)
+static void begin_step(const lks__state *state, lks__step_work *work)
 {
-    return LKS_OK;
 }
 
 /* Sequences are adjacent, so a micro-batch is one span of tokens. */
@@ -131,19 +130,6 @@ static double rates(const lks__run *run, const lks__state *state, lks__rates *ra
     rates->lr[LKS__PARAM_MATRIX] = rates->orthogonal_lr = matrix_lr;
     rates->eps = s->adam_eps;
     return matrix_lr;
-}
-
-/* Rank 0's clock decides, so that all ranks stop at the same step. */
-static lks_status end_step(const lks__run *run, const lks__session *ses, lks__state *state,
-                           lks__checks *checks, lks__step_result *r)
-{
-    state->elapsed_s += r->seconds;
-    if (run->s.max_wallclock_seconds <= 0.0)
-        return LKS_OK;
-    LKS__TRY(
-        lks_comm_broadcast(ses->comm, &state->elapsed_s, sizeof state->elapsed_s, LKS_UINT8, 0));
-    checks->out_of_time = state->elapsed_s >= run->s.max_wallclock_seconds;
-    return LKS_OK;
 }
 
 /* --- evaluation ------------------------------------------------------------------------------- */
@@ -289,16 +275,11 @@ static lks_status finish(const lks__run *run, lks__session *ses, const lks__stat
     return ses->world.rank == 0 ? lks__artifact_file_bytes(path, &r->model_bytes) : LKS_OK;
 }
 
-static double time_limit(const lks__settings *s)
-{
-    return s->max_wallclock_seconds;
-}
-
 const struct lks__procedure lks__procedure_golf = {
     .data = &lks__source_shards,
     .vocab_size = 1024,
     .length = "iterations",
-    .time_limit = time_limit,
+    .by_clock = true,
     .open_data = open_data,
     .open_rest = open_rest,
     .data_at = data_at,
@@ -307,7 +288,6 @@ const struct lks__procedure lks__procedure_golf = {
     .begin_step = begin_step,
     .spans = find_span,
     .rates = rates,
-    .end_step = end_step,
     .n_steps = n_steps,
     .evaluation_due = evaluation_due,
     .evaluate = evaluate,

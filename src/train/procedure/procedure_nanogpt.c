@@ -79,10 +79,9 @@ static void close_all(const lks__run *run, const lks__state *state)
 
 /* --- the step --------------------------------------------------------------------------------- */
 
-static lks_status begin_step(const lks__state *state, lks__step_work *work)
+static void begin_step(const lks__state *state, lks__step_work *work)
 {
     work->offsets = lks__batch_sampler_step(state->sampler, state->iter + state->data_shift);
-    return LKS_OK;
 }
 
 static void find_spans(const lks__run *run, const lks__state *state, const lks__step_work *work,
@@ -109,12 +108,6 @@ static double rates(const lks__run *run, const lks__state *state, lks__rates *ra
     rates->orthogonal_lr = run->s.matrix_lr * (full > 0.0 ? lr / full : 1.0);
     rates->eps = 1e-8;
     return lr;
-}
-
-static lks_status end_step(const lks__run *run, const lks__session *ses, lks__state *state,
-                           lks__checks *checks, lks__step_result *r)
-{
-    return LKS_OK;
 }
 
 /* --- evaluation ------------------------------------------------------------------------------- */
@@ -232,7 +225,6 @@ const struct lks__procedure lks__procedure_nanogpt = {
     .begin_step = begin_step,
     .spans = find_spans,
     .rates = rates,
-    .end_step = end_step,
     .n_steps = n_steps,
     .evaluation_due = evaluation_due,
     .draws = true,

@@ -136,8 +136,7 @@ static void estimate(lks__report *r, const lks__run *run, const lks__state *stat
     r->estimated = true;
     const double steps_s = step_s * (double)(n_steps - state->iter);
     const double evals_s = n_evaluations(run, state, n_steps) * r->eval_s;
-    const double limit =
-        run->procedure->time_limit != NULL ? run->procedure->time_limit(&run->s) : 0.0;
+    const double limit = run->procedure->by_clock ? run->s.max_wallclock_seconds : 0.0;
     char step[32], whole[32], eval[32], with[80] = "", end[80] = "";
     if (steps_s + evals_s < ESTIMATE_FROM_S)
         return;

@@ -38,6 +38,7 @@ static const lks__setting_alias unused[] = {
     {"eval_iters", ""},
     {"dropout", ""},
     {"bias", ""},
+    {"gelu", ""},
     {NULL, NULL},
 };
 
