@@ -21,9 +21,9 @@
  * they don't, every rank gets ERR_DIVERGED with rank and tensor. Only rank 0 reads and writes
  * files, and only its `dir` counts; if it fails, every rank gets its status and its sentence, and
  * the group stays usable (ERR_CONFIG, ERR_FORMAT, ERR_IO, ERR_NOMEM). A list or an argument that is
- * wrong by itself is ERR_ARG on this rank alone. One program at a time saves into a folder: if two
- * saves overlap, one gets ERR_CONFIG. A checkpoint has at most 10 MB of names, types and shapes,
- * which are some 50,000 tensors; more is refused by a save and by a load.
+ * wrong by itself is ERR_ARG on this rank alone. One program at a time saves into a folder, with
+ * a lock on DIR/.lock: if two saves overlap, one gets ERR_CONFIG. A checkpoint has at most 10 MB of
+ * names, types and shapes, which are some 50,000 tensors; more is refused by a save and by a load.
  *
  * The thread and fork rules of lockstep/comm.h apply: in a child of fork(), all return ERR_ARG. */
 #ifndef LOCKSTEP_CHECKPOINT_H

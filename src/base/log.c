@@ -106,9 +106,8 @@ void lks__log_close(lks__log *log)
 
 static lks_status append_to(lks__log *log, int file, const char *path)
 {
-    int fd = lks__sys_open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
-    if (fd < 0)
-        return lks__sys_fail("open", path);
+    int fd;
+    LKS__TRY(lks__sys_append(path, &fd));
     if (log->files[file].fd >= 0)
         lks__sys_close(log->files[file].fd);
     log->files[file].fd = fd;

@@ -78,6 +78,13 @@ lks_status lks__fail_in(lks_status st, const char *fmt, ...)
     return st;
 }
 
+/* Line ends and controls of direction, by which a text can show as another one. */
+static bool reorders(uint32_t cp)
+{
+    return cp == 0x061c || cp == 0x200e || cp == 0x200f || (cp >= 0x2028 && cp <= 0x202e) ||
+           (cp >= 0x2066 && cp <= 0x2069);
+}
+
 char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_bytes)
 {
     size_t o = 0, i = 0;
@@ -91,7 +98,7 @@ char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_byt
             piece[0] = '\\';
             piece[1] = (char)c;
             piece_bytes = 2;
-        } else if (len == 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0)) {
+        } else if (len == 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || reorders(cp)) {
             piece_bytes = (size_t)snprintf(piece, sizeof piece, "\\x%02x", c);
         } else {
             memcpy(piece, text + i, len);

@@ -61,6 +61,7 @@ static void test_escape(void **state)
                             cases[i].out);
     /* C1 controls are two bytes in UTF-8, and terminals obey some of them. */
     assert_string_equal(lks__escape(out, sizeof out, "\xc2\x9b", 2), "\\xc2\\x9b");
+    assert_string_equal(lks__escape(out, sizeof out, "\xe2\x80\xae", 3), "\\xe2\\x80\\xae");
 }
 
 static void test_escape_is_cut(void **state)

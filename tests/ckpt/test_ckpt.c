@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/system/sys.h"
 #include "ckpt/content.h"
 #include "ckpt/scratch.h"
 #include "files/checkpoint/folder.h"
@@ -108,8 +108,8 @@ static void saved_by_two(void **state)
 {
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
-    const int fd = open(out, O_RDONLY | O_DIRECTORY);
-    assert_int_equal(flock(fd, LOCK_EX), 0);
+    const int fd = open(inside(out, ".lock"), O_RDWR);
+    assert_int_equal(lks__sys_lock(fd, LKS__LOCK_SAVE), 0);
     assert_int_equal(save_content(out, 20, 0, 0), LKS_ERR_CONFIG);
     assert_non_null(strstr(lks_last_error(), "another program is saving a checkpoint into"));
     close(fd);

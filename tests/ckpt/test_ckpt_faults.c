@@ -487,6 +487,13 @@ static void back_otherwise(void **state)
     assert_int_equal(lks__name_read(in_scratch("out/earlier-1"), "best", &e), LKS_OK);
     assert_int_equal(e.kind, LKS__ENTRY_OTHER); /* none */
 
+    /* A folder from elsewhere may contain a link in its place. */
+    out = prepared(&back_to_10);
+    assert_int_equal(symlink(lks_test_folder(), in_scratch("out/earlier.tmp")), 0);
+    assert_int_equal(lks__outdir_back(out, 10, moved), LKS_ERR_IO);
+    assert_non_null(strstr(lks_last_error(), "earlier.tmp: Not a directory"));
+    assert_true(opens_as(out, 30, 0));
+
     for (int recorded = 0; recorded < 2; recorded++) {
         out = prepared(&scenarios[1]);
         assert_true(WIFSIGNALED(run(&scenarios[1], out, "symlink:1:die", text, sizeof text)));

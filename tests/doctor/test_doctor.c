@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,6 +196,32 @@ static void test_two_hosts(void **state)
     assert_contains(r.out, "firewall");
 }
 
+static int stream_port;
+static uint8_t stream_secret[LKS__STREAM_SECRET];
+
+static void *send_long(void *rate)
+{
+    lks__stream_send("127.0.0.1", stream_port, stream_secret, 0.5, rate);
+    return NULL;
+}
+
+/* Two hosts at once: one after the other, so that each measures the whole link. */
+static void test_streams_at_once(void **state)
+{
+    lks__stream_sink *sink;
+    pthread_t thread;
+    double first = 0, second = 0;
+    assert_ok(lks__stream_serve("127.0.0.1", stream_secret, &sink));
+    stream_port = lks__stream_port(sink);
+    assert_int_equal(pthread_create(&thread, NULL, send_long, &first), 0);
+    nanosleep(&(struct timespec){0, 100000000}, NULL);
+    assert_ok(lks__stream_send("127.0.0.1", stream_port, stream_secret, 0.2, &second));
+    pthread_join(thread, NULL);
+    if (!(second > first / 20))
+        fail_msg("%g and %g bytes/s", first, second);
+    lks__stream_stop(sink);
+}
+
 /* Streams come only from those that know the whole secret. */
 static void test_streams(void **state)
 {
@@ -243,9 +270,10 @@ int main(void)
 {
     unsetenv("LOCKSTEP_TOKEN");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_this_host), cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_two_hosts), cmocka_unit_test(test_without_onednn),
-        cmocka_unit_test(test_arguments), cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_this_host),       cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_two_hosts),       cmocka_unit_test(test_without_onednn),
+        cmocka_unit_test(test_arguments),       cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_streams_at_once),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

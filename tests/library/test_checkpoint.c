@@ -201,7 +201,7 @@ static void test_keep(void **state)
     const char *dir = lks_test_folder();
     for (int step = 1; step <= 5; step++)
         save(1, dir, step);
-    assert_int_equal(lks_test_count_files(dir), 3); /* two of them, and `latest` */
+    assert_int_equal(lks_test_count_files(dir), 4); /* two of them, `latest`, and `.lock` */
     assert_true(lks_test_exists(lks_test_text("%s/ckpt-00000004", dir)));
     check_loaded(2, dir, 5);
 }

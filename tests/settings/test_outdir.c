@@ -2,9 +2,11 @@
  * at a time has the folder, and the best checkpoint in it is found again. */
 #include "support.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -114,9 +116,13 @@ static void test_lock(void **state)
                  own);
     assert_int_equal(again, -1);
     close(fd);
+    /* Somebody who may only read the folder can't stop a run there. */
+    const int reader = open(in(out, ".lock"), O_RDONLY);
+    assert_int_equal(flock(reader, LOCK_EX | LOCK_NB), 0);
     assert_ok(lks__outdir_free(out, true));
     assert_ok(lks__outdir_lock(out, true, &fd));
     close(fd);
+    close(reader);
     /* What others have written there is gone, such as the name of another job. */
     static const char stale[] = "pid 1 on somewhere with quite a long name\njob of yesterday\n";
     lks_test_write(in(out, ".lock"), stale, sizeof stale - 1);

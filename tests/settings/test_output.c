@@ -4,9 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -250,10 +253,25 @@ static void test_log_failures(void **state)
     FILE *null = fopen("/dev/null", "w");
     lks__log_open(&log, "t", null, null);
     assert_fails(LKS_ERR_IO, lks__log_to_file(&log, "/nonexistent/train.log"), "nonexistent");
-    assert_ok(lks__log_to_file(&log, "/dev/null"));
-    assert_ok(lks__log_copy_to(&log, "/dev/full"));
+    assert_fails(LKS_ERR_IO, lks__log_to_file(&log, "/dev/full"), "not a regular file");
+    const char *dir = lks_test_folder(), *link = lks_test_text("%s/link", dir);
+    assert_int_equal(symlink("elsewhere", link), 0);
+    assert_fails(LKS_ERR_IO, lks__log_to_file(&log, link), "link");
+    assert_false(lks_test_exists(lks_test_text("%s/elsewhere", dir)));
+    const char *fifo = lks_test_text("%s/fifo", dir);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_fails(LKS_ERR_IO, lks__log_to_file(&log, fifo), "fifo is not a regular file");
+    assert_ok(lks__log_to_file(&log, lks_test_text("%s/1", dir)));
+    assert_ok(lks__log_copy_to(&log, lks_test_text("%s/2", dir)));
+    struct rlimit before, none = {0, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
     lks__log_line(&log, "x");
-    assert_fails(LKS_ERR_IO, lks__log_check(&log), "log file /dev/full", "No space left");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_fails(LKS_ERR_IO, lks__log_check(&log), lks_test_text("log file %s/1", dir),
+                 "File too large");
     lks__log_close(&log);
     fclose(null);
 }

@@ -325,8 +325,8 @@ static void test_mutated(void **state)
  * for those doesn't grow. */
 static void test_slow(void **state)
 {
-    enum { SLOW = 40, DEAF = 40 };
-    int slow[SLOW], deaf[DEAF], small = 1024;
+    enum { SLOW = 40, DEAF = 40, MOST = 64 };
+    int slow[SLOW], deaf[DEAF], reader[MOST + 1], small = 1024;
     const char *dir = fake_run("run", 1, 2000, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
     const char *request =
@@ -362,15 +362,17 @@ static void test_slow(void **state)
     for (int i = 0; i < DEAF; i++)
         close(deaf[i]);
     close(fd);
-    /* Readers that are gone leave their places to others: 64 may read. */
+    /* Readers that are gone leave their places to others: 64 may read, and one more takes the place
+     * of the oldest. */
     wait_until_gone(&s);
-    for (int i = 0; i < DEAF; i++) {
-        assert_true((deaf[i] = dial(&s)) >= 0);
-        assert_true(send(deaf[i], request, strlen(request), MSG_NOSIGNAL) > 0);
-        assert_contains(read_until(deaf[i], "\r\n"), " 200 OK");
+    for (int i = 0; i <= MOST; i++) {
+        assert_true((reader[i] = dial(&s)) >= 0);
+        assert_true(send(reader[i], request, strlen(request), MSG_NOSIGNAL) > 0);
+        assert_contains(read_until(reader[i], "\r\n"), " 200 OK");
     }
-    for (int i = 0; i < DEAF; i++)
-        close(deaf[i]);
+    assert_contains(read_until(reader[0], NULL), "\r\n0\r\n\r\n"); /* the last chunk */
+    for (int i = 0; i <= MOST; i++)
+        close(reader[i]);
     stop(&s);
 }
 

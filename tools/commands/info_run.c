@@ -29,10 +29,13 @@ static void print_path(const char *topic, const char *path)
 static void print_model(const lks__series *s)
 {
     static const char *const names[] = {"family", "n_layer", "n_head", "n_embd", "block_size"};
-    char value[256];
+    char value[256], shown[256];
     printf("%-13s", "model");
-    for (int i = 0; i < 5; i++)
-        printf("%s%s=%s", i > 0 ? " " : "", names[i], lks__series_setting(s, names[i], value));
+    for (int i = 0; i < 5; i++) {
+        const char *text = lks__series_setting(s, names[i], value);
+        printf("%s%s=%s", i > 0 ? " " : "", names[i],
+               lks__escape(shown, sizeof shown, text, strlen(text)));
+    }
     putchar('\n');
 }
 

@@ -206,7 +206,7 @@ static lks_status prepare(struct text *t)
 {
     char word[PATH_BYTES];
     lks__outdir_discard(t->temp); /* left by a preparation that was killed */
-    LKS__TRY(lks__sys_make_dirs(t->temp));
+    LKS__TRY(lks__sys_make_own_dir(t->temp));
     lks_status st = prep_text("train", t->kind, t->path, t->temp, &t->tokens);
     if (st == LKS_ERR_FORMAT && strcmp(t->kind, "raw") == 0)
         lks__fail_in(st,

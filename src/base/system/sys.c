@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -376,9 +375,10 @@ int lks__sys_truncate(int fd, uint64_t bytes)
     FAULTY(truncate, -1, ftruncate(fd, (off_t)bytes));
 }
 
-int lks__sys_lock(int fd)
+int lks__sys_lock(int fd, int part)
 {
-    FAULTY(lock, -1, flock(fd, LOCK_EX | LOCK_NB));
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = part, .l_len = 1};
+    FAULTY(lock, -1, fcntl(fd, F_OFD_SETLK, &lock));
 }
 
 int lks__sys_memfd(const char *name)

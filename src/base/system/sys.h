@@ -48,7 +48,10 @@ int lks__sys_unlink(const char *path);
 int lks__sys_rmdir(const char *path); /* counted as unlink by planted faults */
 int lks__sys_symlink(const char *target, const char *path);
 int lks__sys_truncate(int fd, uint64_t bytes);
-int lks__sys_lock(int fd); /* the whole file, without waiting; EWOULDBLOCK: already locked */
+/* Lock a file that is open for writing, without waiting; EWOULDBLOCK: already locked. Each `part`
+ * (0, 1, …) is a lock of its own, which other descriptors of the same open() share. Unlike flock(),
+ * this needs the right to write, so other users can't stop a run. */
+int lks__sys_lock(int fd, int part);
 int lks__sys_memfd(const char *name); /* close-on-exec is off: ranks inherit it */
 int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes);
 void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset);
@@ -114,6 +117,14 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
 
 /* mkdir -p. ERR_IO names the part that failed. */
 lks_status lks__sys_make_dirs(const char *path);
+
+/* Make one folder, or use the one that is there. ERR_IO also for a link, which may lead anywhere.
+ */
+lks_status lks__sys_make_own_dir(const char *path);
+
+/* Open a file for appending, and for reading; it is made if it is missing. ERR_IO, with errno, also
+ * for a link, and for a FIFO, which would wait for a reader. */
+lks_status lks__sys_append(const char *path, int *fd_p);
 
 /* True if the path is a folder or a link to one; true if both are the same folder. */
 bool lks__sys_is_folder(const char *path);

@@ -163,6 +163,35 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
     return lks__sys_fail("cannot write", path);
 }
 
+lks_status lks__sys_make_own_dir(const char *path)
+{
+    struct stat info;
+    if (lks__sys_mkdir(path, 0777) == 0)
+        return LKS_OK;
+    if (errno == EEXIST && lstat(path, &info) == 0) {
+        if (S_ISDIR(info.st_mode))
+            return LKS_OK;
+        errno = ENOTDIR;
+    }
+    return lks__sys_fail("cannot make the folder", path);
+}
+
+lks_status lks__sys_append(const char *path, int *fd_p)
+{
+    struct stat info;
+    *fd_p = lks__sys_open(path, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (*fd_p < 0)
+        return lks__sys_fail("can't open", path);
+    if (fstat(*fd_p, &info) == 0 && S_ISREG(info.st_mode))
+        return LKS_OK;
+    lks__sys_close(*fd_p);
+    *fd_p = -1;
+    errno = EINVAL;
+    char shown[512];
+    return lks__fail(LKS_ERR_IO, "%s is not a regular file: move it away",
+                     lks__escape(shown, sizeof shown, path, strlen(path)));
+}
+
 lks_status lks__sys_make_dirs(const char *path)
 {
     char part[PATH_MAX];

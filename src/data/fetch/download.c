@@ -92,7 +92,7 @@ static lks_status open_part(job *j)
         return lks__sys_fail("cannot write", part);
     }
     /* Another process may have renamed the file between these calls. */
-    if (lks__sys_lock(j->fd) < 0 || stat(part, &named) < 0 || named.st_ino != info.st_ino)
+    if (lks__sys_lock(j->fd, 0) < 0 || stat(part, &named) < 0 || named.st_ino != info.st_ino)
         return lks__fail(LKS_ERR_IO, "another lockstep fetch writes the same file");
     j->have = (uint64_t)info.st_size;
     return LKS_OK;

@@ -28,6 +28,12 @@ enum {
     LKS__CKPT_JSON_LIMIT = 10 << 20,
 };
 
+/* Parts of the file OUT/.lock (lks__sys_lock()). */
+enum {
+    LKS__LOCK_RUN,  /* a run in progress */
+    LKS__LOCK_SAVE, /* a save, also by a program that uses the library */
+};
+
 typedef enum lks__entry_kind {
     LKS__ENTRY_OTHER,
     LKS__ENTRY_CKPT,

@@ -50,9 +50,10 @@ static lks_status find_places(const char *out, uint64_t iter, places *p)
 /* Lock the folder against saves of other programs; *fd_p is -1 if its file system can't. */
 static lks_status lock_folder(const char *out, int *fd_p)
 {
-    char shown[512];
-    *fd_p = lks__sys_open(out, O_RDONLY | O_DIRECTORY, 0);
-    if (*fd_p < 0 || lks__sys_lock(*fd_p) == 0)
+    char path[LKS__CKPT_PATH], shown[512];
+    LKS__TRY(lks__ckpt_join(path, out, ".lock"));
+    *fd_p = lks__sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
+    if (*fd_p < 0 || lks__sys_lock(*fd_p, LKS__LOCK_SAVE) == 0)
         return LKS_OK;
     const bool used = errno == EWOULDBLOCK;
     lks__sys_close(*fd_p);

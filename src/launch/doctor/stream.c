@@ -12,6 +12,7 @@
 #include "launch/doctor/tcp.h"
 
 enum { PIECE = 1 << 20, LOOK_MS = 100, SILENT_MS = 1000, CONNECT_MS = 5000, ANSWER_MS = 10000 };
+enum { TURNS = 6 }; /* times ANSWER_MS: other hosts' streams may come first */
 
 static const double MOST_S = 15.0; /* limit for one stream, from any sender */
 
@@ -23,17 +24,29 @@ struct lks__stream_sink {
     char piece[PIECE];
 };
 
-static void take_stream(lks__stream_sink *s, int fd)
+/* A stranger may send it byte by byte, so the limit is for all of them. */
+static bool knows_secret(const lks__stream_sink *s, int fd)
 {
     uint8_t secret[LKS__STREAM_SECRET], different = 0;
+    const double until = lks__sys_now() + SILENT_MS * 1e-3;
+    ssize_t got = 1;
+    for (size_t n = 0; n < sizeof secret; n += (size_t)got) {
+        got = lks__sys_recv(fd, secret + n, sizeof secret - n);
+        if (got <= 0 || lks__sys_now() > until)
+            return false;
+    }
+    for (int i = 0; i < LKS__STREAM_SECRET; i++)
+        different |= secret[i] ^ s->secret[i];
+    return different == 0;
+}
+
+/* One stream at a time: its sender begins once it has got a byte. */
+static void take_stream(lks__stream_sink *s, int fd)
+{
     uint64_t bytes = 0;
     const double until = lks__sys_now() + MOST_S;
     ssize_t got = 1;
-    if (!lks__tcp_recv(fd, secret, sizeof secret))
-        return;
-    for (int i = 0; i < LKS__STREAM_SECRET; i++)
-        different |= secret[i] ^ s->secret[i];
-    if (different != 0)
+    if (!knows_secret(s, fd) || lks__sys_send(fd, "", 1) != 1)
         return;
     while (got > 0 && lks__sys_now() < until && !s->stop) {
         got = lks__sys_recv(fd, s->piece, PIECE);
@@ -129,9 +142,13 @@ lks_status lks__stream_send(const char *host, int port, const uint8_t secret[LKS
     freeaddrinfo(list);
     if (fd < 0)
         return failed(where);
-    const lks_status st = lks__tcp_send(fd, secret, LKS__STREAM_SECRET)
-                              ? send_for(fd, where, seconds, rate_p)
-                              : failed(where);
+    char turn;
+    bool mine = false;
+    lks_status st = lks__tcp_send(fd, secret, LKS__STREAM_SECRET) ? LKS_OK : failed(where);
+    for (int i = 0; i < TURNS && st == LKS_OK && !mine; i++)
+        mine = lks__tcp_recv(fd, &turn, 1);
+    if (st == LKS_OK)
+        st = mine ? send_for(fd, where, seconds, rate_p) : failed(where);
     lks__sys_close(fd);
     return st;
 }

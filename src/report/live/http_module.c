@@ -38,6 +38,8 @@ static ssize_t read_stream(void *ctx, uint64_t at, char *out, size_t room)
 {
     struct stream *s = ctx;
     size_t n = s->server->app.read(s->reader, out, room);
+    if (n == LKS__HTTP_END)
+        return MHD_CONTENT_READER_END_OF_STREAM;
     if (n > 0)
         return (ssize_t)n;
     pthread_mutex_lock(&s->server->lock);
@@ -90,7 +92,7 @@ static enum MHD_Result stream(struct server *server, struct MHD_Connection *c)
     void *reader = s != NULL ? server->app.open(server->app.ctx) : NULL;
     if (reader == NULL) {
         free(s);
-        return refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, "too many pages are open\n");
+        return refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, "no memory\n");
     }
     *s = (struct stream){.server = server, .connection = c, .reader = reader};
     struct MHD_Response *r =

@@ -4,12 +4,15 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/system/module.h"
 
 #define LKS__HTTP_MODULE_FILE "lockstep_http.so"
 
-enum { LKS__HTTP_MODULE_VERSION = 1 }; /* increase it with every change below */
+enum { LKS__HTTP_MODULE_VERSION = 2 }; /* increase it with every change below */
+
+#define LKS__HTTP_END SIZE_MAX
 
 /* The application to serve. The module's thread calls its functions. */
 typedef struct lks__http_app {
@@ -17,8 +20,8 @@ typedef struct lks__http_app {
     const char *page;
     size_t page_bytes;
     bool (*host_ok)(void *ctx, const char *host); /* of the header */
-    /* A reader of /events. open() returns NULL if there are too many; read() returns 0 if there
-     * are no bytes yet. */
+    /* A reader of /events. open() returns NULL without memory; read() returns 0 if there are no
+     * bytes yet, LKS__HTTP_END to end the stream. */
     void *(*open)(void *ctx);
     size_t (*read)(void *reader, char *out, size_t room);
     void (*close)(void *reader);

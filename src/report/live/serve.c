@@ -22,6 +22,7 @@ struct site {
     pthread_mutex_t lock; /* for the runs and all below */
     lks__series *runs;
     size_t n;
+    struct reader *readers[MOST_READERS]; /* the oldest first */
     int n_readers;
     const char *address;
 };
@@ -32,22 +33,35 @@ struct reader {
     char *text; /* the message that is being sent */
     size_t at, bytes;
     double sign_at;
+    bool ended; /* it made room for a newer one */
 };
 
 /* --- readers ---------------------------------------------------------------------------------- */
 
+static void remove_reader(struct site *site, const struct reader *r)
+{
+    int n = 0;
+    for (int i = 0; i < site->n_readers; i++)
+        if (site->readers[i] != r)
+            site->readers[n++] = site->readers[i];
+    site->n_readers = n;
+}
+
+/* A reader too many ends the oldest one, so that pages that nobody closes lock nobody out. */
 static void *open_reader(void *ctx)
 {
     struct site *site = ctx;
-    struct reader *r = NULL;
     pthread_mutex_lock(&site->lock);
-    if (site->n_readers < MOST_READERS)
-        r = calloc(1, sizeof *r);
+    struct reader *r = calloc(1, sizeof *r);
+    if (r != NULL && site->n_readers == MOST_READERS) {
+        site->readers[0]->ended = true;
+        remove_reader(site, site->readers[0]);
+    }
     if (r != NULL) {
         r->site = site;
         r->feed = lks__feed_open(site->runs, site->n);
         r->sign_at = lks__sys_now() + SIGN_S;
-        site->n_readers++;
+        site->readers[site->n_readers++] = r;
     }
     pthread_mutex_unlock(&site->lock);
     return r;
@@ -58,7 +72,7 @@ static void close_reader(void *p)
     struct reader *r = p;
     struct site *site = r->site;
     pthread_mutex_lock(&site->lock);
-    site->n_readers--;
+    remove_reader(site, r);
     pthread_mutex_unlock(&site->lock);
     lks__feed_close(r->feed);
     free(r->text);
@@ -89,6 +103,10 @@ static size_t read_reader(void *p, char *out, size_t room)
 {
     struct reader *r = p;
     pthread_mutex_lock(&r->site->lock);
+    if (r->ended) {
+        pthread_mutex_unlock(&r->site->lock);
+        return LKS__HTTP_END;
+    }
     if (r->at == r->bytes)
         next_message(r);
     size_t n = r->bytes - r->at < room ? r->bytes - r->at : room;

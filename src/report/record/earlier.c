@@ -211,8 +211,7 @@ static bool drop_unpublished(const char *out_dir, uint64_t iter, const struct la
 /* Copy all that a reader of the later part needs besides its checkpoints. */
 static lks_status make_copies(const char *out_dir, char *temp, uint64_t iter)
 {
-    if (lks__sys_mkdir(temp, 0777) != 0 && errno != EEXIST)
-        return lks__sys_fail("can't make", temp);
+    LKS__TRY(lks__sys_make_own_dir(temp));
     LKS__TRY(lks__sys_each_name("can't read", out_dir, copy_if_later, temp));
     LKS__TRY(copy_name(out_dir, temp, LKS__NAME_LATEST, iter));
     LKS__TRY(copy_name(out_dir, temp, LKS__NAME_BEST, iter));

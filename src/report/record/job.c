@@ -35,9 +35,8 @@ lks_status lks__job_mark(const char *out_dir)
     size_t n = strlen(name);
     name[n++] = '\n';
     snprintf(path, sizeof path, "%s/.lock", out_dir);
-    int fd = lks__sys_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        return lks__sys_fail("can't open", path);
+    int fd;
+    LKS__TRY(lks__sys_append(path, &fd));
     lks_status st =
         lks__sys_write_all(fd, name, n) == 0 ? LKS_OK : lks__sys_fail("can't write", path);
     lks__sys_close(fd);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
 
 void lks__outdir_of(const char *path, char *run, size_t bytes)
@@ -47,7 +48,7 @@ static lks_status in_use(const char *out_dir, int fd)
 static lks_status lock_file(const char *out_dir, int fd)
 {
     char path[512];
-    if (lks__sys_lock(fd) == 0)
+    if (lks__sys_lock(fd, LKS__LOCK_RUN) == 0)
         return LKS_OK;
     if (errno == EWOULDBLOCK)
         return in_use(out_dir, fd);
@@ -69,7 +70,7 @@ lks_status lks__outdir_free(const char *out_dir, bool lock)
     if (fd < 0)
         return LKS_OK; /* taking the lock reports errors */
     lks_status st = LKS_OK;
-    if (lks__sys_lock(fd) != 0 && errno == EWOULDBLOCK)
+    if (lks__sys_lock(fd, LKS__LOCK_RUN) != 0 && errno == EWOULDBLOCK)
         st = in_use(out_dir, fd);
     lks__sys_close(fd);
     return st;

@@ -290,7 +290,8 @@ static int start(lks__commands *c, const struct waiting *w)
     collect(c, w, facts);
     char **env = make_environment(facts);
     const int null = lks__sys_open("/dev/null", O_RDWR, 0);
-    const int log = lks__sys_open(c->log, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0666);
+    int log;
+    lks__sys_append(c->log, &log);
     int err = env == NULL ? ENOMEM : null < 0 ? errno : 0;
     if (err == 0) /* run it without a log, too: a failed run may not have a folder */
         err = spawn(w, env, null, log >= 0 ? log : null, &c->pid);

@@ -42,19 +42,15 @@ lks_status lks__evals_append(lks__evals *e, const char *out_dir, char why[200])
     lks__jsonw_end(&e->w);
     LKS__TRY(lks__jsonw_close(&e->w, &len));
     snprintf(path, sizeof path, "%s/evals.jsonl", out_dir);
-    int fd = lks__sys_open(path, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
-    if (fd < 0 && (errno == EROFS || errno == EACCES || errno == EPERM)) {
+    int fd;
+    lks_status st = lks__sys_append(path, &fd);
+    if (st != LKS_OK && (errno == EROFS || errno == EACCES || errno == EPERM)) {
         snprintf(why, 200, "the result is not recorded in evals.jsonl: %s", strerror(errno));
         return LKS_OK;
     }
-    if (fd < 0)
-        return lks__sys_fail("can't open", path);
-    struct stat info;
-    lks_status st = LKS_OK;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        st = lks__fail(LKS_ERR_IO, "%s is not a regular file: move it away", path);
+    LKS__TRY(st);
     const size_t skip = ends_torn(fd) ? 0 : 1;
-    if (st == LKS_OK && lks__sys_write_all(fd, e->line + skip, len + 1 - skip) != 0)
+    if (lks__sys_write_all(fd, e->line + skip, len + 1 - skip) != 0)
         st = lks__sys_fail("can't write", path);
     if (lks__sys_close(fd) != 0 && st == LKS_OK)
         st = lks__sys_fail("can't write", path);

@@ -51,9 +51,8 @@ static lks_status write_line(const lks__run *run, const lks__session *ses, const
     lks__jsonw_end(&w);
     LKS__TRY(lks__jsonw_close(&w, &bytes));
     snprintf(path, sizeof path, "%s/ranks.jsonl", run->s.out_dir);
-    const int fd = lks__sys_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        return lks__sys_fail("can't open", path);
+    int fd;
+    LKS__TRY(lks__sys_append(path, &fd));
     lks_status st =
         lks__sys_write_all(fd, line, bytes) == 0 ? LKS_OK : lks__sys_fail("can't write", path);
     if (lks__sys_close(fd) != 0 && st == LKS_OK)
