@@ -14,6 +14,7 @@
 #include "base/text/utf8.h"
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/folder.h"
+#include "report/record/outdir.h"
 #include "tool.h"
 
 static lks_status add(const char *what, tool_runs *runs)
@@ -183,6 +184,8 @@ lks_status tool_run_check(const char *command, const char *folder)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is a file: give the folder of a run, as in `lockstep %s %s`", shown,
                          command, tool_run_example(word));
+    if (lks__outdir_torn(folder))
+        return lks__outdir_fail_torn(folder);
     if (has_checkpoint(folder))
         return LKS_OK;
     list_runs(folder, runs, sizeof runs);

@@ -506,23 +506,53 @@ static void back_otherwise(void **state)
     }
 }
 
+/* A new run that dies while it moves the earlier one: the earlier one is whole, or a resume is
+ * refused until the next new run has moved the rest into the same folder. */
+static void start_killed(void **state)
+{
+    static const scenario start = {"start", prepare_run, 30, 0, 0, -2, 0};
+    char fault[64], text[4096], moved[4200];
+    int torn = 0;
+    for (int k = 1, done = 0; !done; k++) {
+        const char *out = prepared(&start);
+        snprintf(fault, sizeof fault, "any:%d:%s", k, k % 2 == 0 ? "die" : "die-after");
+        done = !WIFSIGNALED(run(&start, out, fault, text, sizeof text));
+        if (lks__outdir_torn(out)) {
+            torn++;
+            assert_int_equal(lks__outdir_back(out, 30, moved), LKS_ERR_CONFIG);
+            assert_non_null(strstr(lks_last_error(), "/earlier.new: move them back"));
+        }
+        assert_int_equal(lks__outdir_start(out, NULL, moved), LKS_OK);
+        assert_true(opens_as(in_scratch("out/earlier-1"), 30, 0));
+        has_text("out/earlier-1/metrics.jsonl", metrics);
+        has_text("out/earlier-1/train.log", "lines\n");
+        assert_true(lks_test_exists(in_scratch("out/earlier-1/best")));
+        assert_true(lks_test_exists(in_scratch("out/earlier-1/ckpt-00000010")));
+        assert_false(lks_test_exists(in_scratch("out/earlier-2")));
+        assert_false(lks_test_exists(in_scratch("out/latest")));
+    }
+    assert_in_range(torn, 7, 40);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 6 && strcmp(argv[1], "--save") == 0) {
         char moved[4200];
         uint64_t iter = strtoull(argv[3], NULL, 10);
-        int variant = atoi(argv[4]); /* -1: go back to the checkpoint */
-        lks_status st = variant < 0 ? lks__outdir_back(argv[2], iter, moved)
-                                    : save_content(argv[2], iter, variant, atoi(argv[5]));
+        int variant = atoi(argv[4]); /* -1: back to the checkpoint, -2: a new run starts */
+        lks_status st = variant == -2   ? lks__outdir_start(argv[2], NULL, moved)
+                        : variant == -1 ? lks__outdir_back(argv[2], iter, moved)
+                                        : save_content(argv[2], iter, variant, atoi(argv[5]));
         if (st != LKS_OK)
             puts(lks_last_error());
         return st == LKS_OK ? 0 : 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed),      cmocka_unit_test(without_links),
-        cmocka_unit_test(failed),      cmocka_unit_test(torn),
-        cmocka_unit_test(synced),      cmocka_unit_test(best_unknown),
-        cmocka_unit_test(back_killed), cmocka_unit_test(back_otherwise),
+        cmocka_unit_test(killed),       cmocka_unit_test(without_links),
+        cmocka_unit_test(failed),       cmocka_unit_test(torn),
+        cmocka_unit_test(synced),       cmocka_unit_test(best_unknown),
+        cmocka_unit_test(back_killed),  cmocka_unit_test(back_otherwise),
+        cmocka_unit_test(start_killed),
     };
     const struct CMUnitTest on_disk[] = {
         cmocka_unit_test(killed_sometimes),

@@ -192,6 +192,30 @@ static void test_evaluated_again(void **state)
     EXPECT(0, TEXTS("0-8  from the seed", "8-14  from checkpoint 8"), out);
 }
 
+/* Two resumes from one checkpoint: the first had saved it again, with its settings, which the
+ * second keeps. One that hadn't, because it was killed first, left nothing. */
+static void test_resumed_twice(void **state)
+{
+    const char *out = law_output("nanogpt", "--max_iters=8");
+    const char *from = lks_test_text("%s/ckpt-00000008", out);
+    law_resume("nanogpt", from, "--batch_size=3", "--gradient_accumulation_steps=24",
+               "--learning_rate=5e-4", "--max_iters=9");
+    const char *const again[] = {"lockstep", "resume", from, "--max_iters=12", NULL};
+    assert_int_equal(lks_test_run(again, NULL, 60).exit_code, 0);
+    EXPECT(0, TEXTS("0-8  from the seed", "8-13  from checkpoint 8", "equal (5 steps, 40"), out);
+    const char *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *text = lks_test_text("%s", lks_test_read(path, NULL));
+    const char *second = strstr(text, "\"changed\":{\"max_iters\":12}");
+    assert_non_null(second);
+    while (second[-1] != '\n')
+        second--;
+    text = lks_test_text("%.*s{\"kind\":\"host\",\"resumed_iter\":8,\"changed\":"
+                         "{\"learning_rate\":0.5}}\n%s",
+                         (int)(second - text), text, second);
+    lks_test_write(path, text, strlen(text));
+    EXPECT(0, TEXTS("8-13  from checkpoint 8", "equal (5 steps, 40"), out);
+}
+
 /* Take the line that contains `at` out of the text. */
 static void drop_line(const char *text, char *at)
 {
@@ -739,16 +763,27 @@ static void test_impossible(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),         cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_resumed),       cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
-        cmocka_unit_test(test_false_figures), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_added),         cmocka_unit_test(test_other_claims),
-        cmocka_unit_test(test_doubled),       cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
-        cmocka_unit_test(test_trail_places),  cmocka_unit_test(test_false_state),
-        cmocka_unit_test(test_no_start),      cmocka_unit_test(test_evaluated_again),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_resumed_twice),
+        cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_false_hashes),
+        cmocka_unit_test(test_false_figures),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_added),
+        cmocka_unit_test(test_other_claims),
+        cmocka_unit_test(test_doubled),
+        cmocka_unit_test(test_false_checkpoint),
+        cmocka_unit_test(test_moved_data),
+        cmocka_unit_test(test_seal),
+        cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_trails),
+        cmocka_unit_test(test_trail_places),
+        cmocka_unit_test(test_false_state),
+        cmocka_unit_test(test_no_start),
+        cmocka_unit_test(test_evaluated_again),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

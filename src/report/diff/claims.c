@@ -36,6 +36,13 @@ static lks_status add_step(lks__claims *c, const json_t *line, bool skipped)
     return LKS_OK;
 }
 
+/* 0 for the first start of a run. */
+static uint64_t resumed_iter(const json_t *host)
+{
+    const json_int_t iter = json_integer_value(json_object_get(host, "resumed_iter"));
+    return iter > 0 ? (uint64_t)iter : 0;
+}
+
 static lks_status add_save(lks__claims *c, const json_t *line)
 {
     uint64_t hash;
@@ -45,6 +52,8 @@ static lks_status add_save(lks__claims *c, const json_t *line)
     *save = (lks__claimed_save){(uint64_t)json_integer_value(json_object_get(line, "iter")), ""};
     if (lks__json_hash(line, "params_hash", &hash))
         snprintf(save->params_hash, sizeof save->params_hash, "%016" PRIx64, hash);
+    c->start_saved |=
+        save->iter == resumed_iter(json_array_get(c->starts, json_array_size(c->starts) - 1));
     return LKS_OK;
 }
 
@@ -61,11 +70,33 @@ static lks_status add_eval(lks__claims *c, const json_t *line, bool final)
     return LKS_OK;
 }
 
-/* 0 for the first start of a run. */
-static uint64_t resumed_iter(const json_t *host)
+lks_status lks__claims_add_start(lks__claims *c, const json_t *line, json_t **gone_p)
 {
-    const json_int_t iter = json_integer_value(json_object_get(host, "resumed_iter"));
-    return iter > 0 ? (uint64_t)iter : 0;
+    const uint64_t iter = resumed_iter(line);
+    size_t n = json_array_size(c->starts);
+    json_t *before = json_array_get(c->starts, n - 1), *start = json_copy((json_t *)line);
+    *gone_p = NULL;
+    if (start == NULL)
+        return out_of_memory();
+    if (n > 0 && iter > 0 && resumed_iter(before) == iter && !c->start_saved) {
+        *gone_p = json_incref(before);
+        json_array_remove(c->starts, --n);
+        before = json_array_get(c->starts, n - 1);
+    }
+    c->start_saved = false;
+    json_t *earlier = n > 0 && iter > 0 && resumed_iter(before) == iter
+                          ? json_object_get(before, "changed")
+                          : NULL;
+    bool good = true;
+    if (json_is_object(earlier)) {
+        json_t *all = json_copy(json_object_get(start, "changed"));
+        good = all != NULL && json_object_update_missing(all, earlier) == 0 &&
+               json_object_set(start, "changed", all) == 0;
+        json_decref(all);
+    }
+    good &= json_array_append(c->starts, start) == 0;
+    json_decref(start);
+    return good ? LKS_OK : out_of_memory();
 }
 
 /* A run that goes back beyond its resumes keeps their settings: they apply from `to` on. */

@@ -47,7 +47,13 @@ typedef struct lks__claims {
     /* The host line of the start and of each resume, in order. If a rollback returns to a step
      * before some resumes, their lines become one, which has all of their changes. */
     json_t *starts;
+    bool start_saved; /* the newest start has saved the checkpoint that it began from again */
 } lks__claims;
+
+/* Add the host line of a start. Of several at one iteration, the later ones began with the changes
+ * of those before that had saved the checkpoint again, so they have them, too. One that hadn't left
+ * nothing: it is removed, and *gone_p is its line, for json_decref(); NULL: none. */
+lks_status lks__claims_add_start(lks__claims *c, const json_t *line, json_t **gone_p);
 
 /* Add the claims of a line that has an iteration. */
 lks_status lks__claims_add(lks__claims *c, const json_t *line);
@@ -65,7 +71,7 @@ const json_t *lks__claims_setting(const lks__claims *c, const char *key, uint64_
 
 /* The host line of the start that made step `iter`, and its first iteration. */
 const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *first_p);
-/* The settings that a resume at exactly this iteration changed; NULL: none. */
+/* The settings that resumes at exactly this iteration changed; NULL: none. */
 const json_t *lks__claims_changed(const lks__claims *c, uint64_t iter);
 
 #endif

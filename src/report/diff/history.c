@@ -49,13 +49,23 @@ void lks__history_close(lks__history *h)
 static lks_status read_host(lks__history *h, json_t *o)
 {
     json_t *changes = json_object_get(o, "changed"), *at = json_object_get(o, "resumed_iter");
+    json_t *value, *gone = NULL;
     const char *key;
-    json_t *value;
+    bool good = true;
     if (json_object_get(o, "micro_batches") != NULL)
         return LKS_OK;
     json_decref(h->host);
     h->host = json_incref(o);
-    if (json_array_append(h->claims.starts, o) != 0)
+    const lks_status st = lks__claims_add_start(&h->claims, o, &gone);
+    json_object_foreach(json_object_get(gone, "changed"), key, value)
+    {
+        const json_t *now = lks__claims_setting(&h->claims, key, UINT64_MAX);
+        good &= h->settings == NULL || json_object_set(h->settings, key, (json_t *)now) == 0;
+        json_object_del(h->changed, key);
+    }
+    json_decref(gone);
+    LKS__TRY(st);
+    if (!good)
         return out_of_memory();
     if (h->settings == NULL || !json_is_object(changes))
         return LKS_OK;

@@ -20,7 +20,8 @@
 #include "report/record/files.h"
 #include "report/record/outdir.h"
 
-#define TEMP "earlier.tmp"
+#define TEMP "earlier.tmp" /* the part after a checkpoint, while it is moved */
+#define NEW  "earlier.new" /* a whole run, while it is moved because a new one starts */
 
 enum { CHUNK = 256 << 10 };
 
@@ -240,17 +241,25 @@ static lks_status move_if_later(const char *dir, const char *name, void *temp)
     return moves && strncmp(name, "ckpt-", 5) != 0 ? move(dir, temp, name) : LKS_OK;
 }
 
+/* All has moved: give the folder its name. `moved` is "" after a failure. */
+static lks_status name_moved(const char *out_dir, const char *temp, char moved[4200])
+{
+    LKS__TRY(lks__sys_sync_dir(temp));
+    LKS__TRY(lks__sys_sync_dir(out_dir));
+    lks_status st = free_name(out_dir, moved);
+    if (st == LKS_OK && lks__sys_rename(temp, moved) != 0)
+        st = lks__sys_fail("can't move", temp);
+    if (st != LKS_OK)
+        moved[0] = '\0';
+    return st == LKS_OK ? lks__sys_sync_dir(out_dir) : st;
+}
+
 static lks_status finish(const char *out_dir, char *temp, const struct later *l, char moved[4200])
 {
     for (size_t i = 0; i < l->n; i++)
         LKS__TRY(move(out_dir, temp, l->all[i].name));
     LKS__TRY(lks__sys_each_name("can't read", out_dir, move_if_later, temp));
-    LKS__TRY(lks__sys_sync_dir(temp));
-    LKS__TRY(lks__sys_sync_dir(out_dir));
-    LKS__TRY(free_name(out_dir, moved));
-    if (lks__sys_rename(temp, moved) != 0)
-        return lks__sys_fail("can't move", temp);
-    return lks__sys_sync_dir(out_dir);
+    return name_moved(out_dir, temp, moved);
 }
 
 lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200])
@@ -258,6 +267,8 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
     char temp[4200];
     struct later l;
     moved[0] = '\0';
+    if (lks__outdir_torn(out_dir))
+        return lks__outdir_fail_torn(out_dir);
     snprintf(temp, sizeof temp, "%s/" TEMP, out_dir);
     lks_status st = find_later(out_dir, temp, iter, &l);
     const bool newer = l.latest.kind == LKS__ENTRY_CKPT && l.latest.iter > iter;
@@ -290,10 +301,21 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
                         iter);
 }
 
+lks_status lks__outdir_fail_torn(const char *out_dir)
+{
+    char shown[512];
+    lks__escape(shown, sizeof shown, out_dir, strlen(out_dir));
+    return lks__fail(LKS_ERR_CONFIG,
+                     "a new run in %s ended while it moved the earlier one's files to %s/" NEW
+                     ": move them back to continue the earlier one, or start the new one again",
+                     shown, shown);
+}
+
 /* --- a new run -------------------------------------------------------------------------------- */
 
 struct start {
-    char *moved;
+    char temp[4200];
+    bool begun;           /* `temp` exists */
     const char *data_dir; /* of the new run; or NULL */
 };
 
@@ -311,23 +333,22 @@ static bool data_stays(const char *out_dir, const char *data_dir)
 
 static lks_status move_earlier(const char *dir, const char *name, void *ctx)
 {
-    const struct start *start = ctx;
-    char *moved = start->moved;
+    struct start *start = ctx;
     const lks__run_file *file = lks__run_file_of(name);
     if (file == NULL || !file->moves)
         return LKS_OK;
     if (strcmp(name, LKS__DATA_FOLDER) == 0 && data_stays(dir, start->data_dir))
         return LKS_OK;
-    if (moved[0] == '\0') {
-        lks_status st = free_name(dir, moved);
-        if (st == LKS_OK && lks__sys_mkdir(moved, 0777) != 0)
-            st = lks__sys_fail("can't make", moved);
-        if (st != LKS_OK) {
-            moved[0] = '\0';
-            return st;
-        }
-    }
-    return move(dir, moved, name);
+    LKS__TRY(lks__sys_make_own_dir(start->temp));
+    start->begun = true;
+    return move(dir, start->temp, name);
+}
+
+bool lks__outdir_torn(const char *out_dir)
+{
+    char temp[4200];
+    snprintf(temp, sizeof temp, "%s/" NEW, out_dir);
+    return lks__sys_is_folder(temp);
 }
 
 /* Rename earlier.tmp if a move has begun. Checkpoints that it left in OUT move with the rest of the
@@ -348,9 +369,11 @@ static lks_status name_begun(const char *out_dir)
 
 lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[4200])
 {
-    struct start start = {moved, data_dir};
+    struct start start = {.begun = lks__outdir_torn(out_dir), .data_dir = data_dir};
     moved[0] = '\0';
+    snprintf(start.temp, sizeof start.temp, "%s/" NEW, out_dir);
     LKS__TRY(lks__sys_make_dirs(out_dir));
     LKS__TRY(name_begun(out_dir));
-    return lks__sys_each_name("can't read", out_dir, move_earlier, &start);
+    LKS__TRY(lks__sys_each_name("can't read", out_dir, move_earlier, &start));
+    return start.begun ? name_moved(out_dir, start.temp, moved) : LKS_OK;
 }

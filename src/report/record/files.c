@@ -25,6 +25,7 @@ const lks__run_file lks__run_files[] = {
     {".lock", false, LKS__LATER_STAYS},
     {"earlier-*", false, LKS__LATER_STAYS},
     {"earlier.tmp", false, LKS__LATER_STAYS},
+    {"earlier.new", false, LKS__LATER_STAYS},
 };
 const size_t lks__n_run_files = sizeof lks__run_files / sizeof lks__run_files[0];
 

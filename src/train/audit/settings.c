@@ -101,6 +101,22 @@ static bool same_value(const json_t *a, const json_t *b)
            (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b));
 }
 
+/* A resume at this iteration may have saved the checkpoint again, with the settings it changed. */
+static bool can_have(const lks__claims *c, const char *key, const json_t *value, uint64_t iter)
+{
+    const json_t *before = lks__claims_setting(c, key, iter), *start;
+    size_t i;
+    bool can = before == NULL || same_value(value, before);
+    json_array_foreach(c->starts, i, start)
+    {
+        const json_t *at = json_object_get(start, "resumed_iter");
+        const json_t *after = json_object_get(json_object_get(start, "changed"), key);
+        can |= json_is_integer(at) && (uint64_t)json_integer_value(at) == iter && after != NULL &&
+               same_value(value, after);
+    }
+    return can;
+}
+
 /* Compare the place in the data, to which only rollbacks add, also after the checkpoint. */
 static void compare_shift(lks__replay *r, const lks__ckpt *c)
 {
@@ -177,10 +193,8 @@ void lks__audit_state(lks__replay *r, const lks__ckpt *c)
     char shown[LKS__SETTING_KEY * 4], text[2][256];
     json_object_foreach(settings, key, value)
     {
-        /* A resume at this iteration may have saved it again. */
         const json_t *before = lks__claims_setting(r->claims, key, c->iter);
-        const json_t *after = lks__claims_setting(r->claims, key, c->iter + 1);
-        if (before == NULL || same_value(value, before) || same_value(value, after))
+        if (can_have(r->claims, key, value, c->iter))
             continue;
         lks__replay_false(r, "checkpoint %" PRIu64 ": %s is %s in state.json, %s in metrics.jsonl",
                           c->iter, lks__escape(shown, sizeof shown, key, strlen(key)),
