@@ -288,6 +288,33 @@ static void test_stop(void **state)
 }
 
 /* Nothing but the command line starts commands. */
+/* A second signal ends a run that has saved everything and waits for a command. */
+static void test_stop_while_waiting(void **state)
+{
+    const char *out = lks_test_folder();
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        law_args args = law_train("random", &out);
+        law_add(&args, "--max_iters=1000000");
+        law_add(&args, "--nproc_per_node=%d", ranks);
+        law_add(&args, "--exec_on=end:echo $$; exec sleep 600");
+        law_add(&args, "--exec_timeout=600");
+        lks_test_child child = lks_test_start(args.argv, NULL);
+        lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "{\"kind\":\"train\",");
+        kill(child.pid, SIGTERM);
+        lks_test_wait_for_text(lks_test_text("%s/train.log", out),
+                               "waiting for 1 command of --exec_on; a second signal ends it");
+        nanosleep(&(struct timespec){0, 500000000}, NULL); /* sooner, it counts as the first one */
+        kill(child.pid, SIGTERM);
+        const lks_test_result r = lks_test_wait(&child, 20);
+        assert_int_equal(r.signal, ranks == 1 ? SIGTERM : 0);
+        assert_int_equal(r.exit_code, ranks == 1 ? -1 : 128 + SIGKILL); /* the launcher's way */
+        assert_null(strstr(r.err, "a checkpoint is being saved"));
+        const int command = atoi(log_of(out)); /* a launcher has killed it */
+        assert_true(command > 1);
+        kill(command, SIGKILL);
+    }
+}
+
 static void test_sources(void **state)
 {
     const char *folder = lks_test_folder(), *told = lks_test_text("%s/told", folder);
@@ -404,11 +431,12 @@ static void test_no_systemd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),     cmocka_unit_test(test_plain_text),
-        cmocka_unit_test(test_hang),    cmocka_unit_test(test_patience),
-        cmocka_unit_test(test_queue),   cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_stop),    cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_systemd), cmocka_unit_test(test_no_systemd),
+        cmocka_unit_test(test_run),        cmocka_unit_test(test_plain_text),
+        cmocka_unit_test(test_hang),       cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_queue),      cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_stop),       cmocka_unit_test(test_stop_while_waiting),
+        cmocka_unit_test(test_sources),    cmocka_unit_test(test_systemd),
+        cmocka_unit_test(test_no_systemd),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

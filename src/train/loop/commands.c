@@ -376,6 +376,11 @@ void lks__commands_on(lks__commands *c, lks__command_event event, const lks__com
     lks__commands_poll(c);
 }
 
+int lks__commands_waiting(const lks__commands *c)
+{
+    return c != NULL ? c->n : 0;
+}
+
 void lks__commands_wait(lks__commands *c, void (*alive)(void *ctx), void *ctx)
 {
     const struct timespec pause = {0, PAUSE_MS * 1000000L};

@@ -380,7 +380,7 @@ lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__st
     return LKS_OK;
 }
 
-lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__session *ses,
+lks_status lks__report_close(lks__report *r, const lks__run *run, lks__session *ses,
                              const lks__state *state, const lks__step_work *work)
 {
     const size_t W = (size_t)ses->world.world_size;
@@ -399,6 +399,8 @@ lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__ses
         st = lks__metrics_end(r->metrics);
     }
     free(all);
+    if (!r->on)
+        lks__session_saving(ses, false); /* nothing is lost if a second signal ends this rank */
     if (st == LKS_OK && r->on) {
         lks_status closed = lks__metrics_close(r->metrics);
         r->metrics = NULL;

@@ -149,10 +149,10 @@ void lks__report_best(lks__report *r, const lks__state *state);
 /* After a signal: the run saves and ends. */
 void lks__report_stopping(lks__report *r);
 /* After the run's files are complete: start the commands for the end, and wait for all commands. */
-void lks__report_hooks_close(lks__report *r, const lks__session *ses, const lks__state *state);
+void lks__report_hooks_close(lks__report *r, lks__session *ses, const lks__state *state);
 
 /* Write the last host line, with each rank's micro-batches and memory, and close. Collective. */
-lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__session *ses,
+lks_status lks__report_close(lks__report *r, const lks__run *run, lks__session *ses,
                              const lks__state *state, const lks__step_work *work);
 
 #endif

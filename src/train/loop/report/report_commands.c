@@ -73,13 +73,18 @@ static void alive(void *ctx)
     lks__notify_alive(&w->r->notify, NULL);
 }
 
-void lks__report_hooks_close(lks__report *r, const lks__session *ses, const lks__state *state)
+void lks__report_hooks_close(lks__report *r, lks__session *ses, const lks__state *state)
 {
     const lks__command_facts facts = facts_of(r, state);
     struct waiting waiting = {r, ses->comm};
     if (!r->ended)
         return;
     lks__commands_on(r->commands, LKS__ON_END, &facts);
+    lks__session_saving(ses, false);
+    const int n = lks__commands_waiting(r->commands);
+    if (n > 0 && r->stop_signal != 0)
+        lks__log_message(&r->log, "waiting for %d command%s of --exec_on; a second signal ends it",
+                         n, n == 1 ? "" : "s");
     lks__commands_wait(r->commands, alive, &waiting);
     lks__notify_stopping(&r->notify);
 }
