@@ -63,6 +63,11 @@ static void test_no_effect(void **state)
     expect(in(dir, "A=", "train --dataset=data --family=gpt2 --iterations=5"), 2, "",
            "--iterations has no effect in a run with family=gpt2: use --max_iters");
     expect(in(dir, "A=", "resume run --iterations=5"), 0, "step:5/5 ", "");
+    /* A killed run's part of an artifact doesn't stay. */
+    const char *part = lks_test_text("%s/run/final_model.int8.ptz.tmp-1", dir);
+    lks_test_write(part, "x", 1);
+    expect(in(dir, "A=", "resume run --iterations=6"), 0, "step:6/6 ", "");
+    assert_false(lks_test_exists(part));
     /* a file may be for several families */
     lks_test_write(lks_test_text("%s/both.conf", dir), "max_iters = 5\n", 14);
     expect(in(dir, SMALL, "train both.conf --family=golf --out_dir=both"), 0, "step:3/3 ", "");

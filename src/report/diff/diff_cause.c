@@ -199,6 +199,13 @@ static void print_unknown(FILE *out, const json_t *report)
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
         if (strcmp(sources[i][0], kind) == 0)
             source = sources[i][1];
+    if (json_is_true(json_object_get(report, "by_clock"))) {
+        fprintf(out,
+                "%-*swith max_wallclock_seconds, learning rates and the last step follow the "
+                "clock; runs with --max_wallclock_seconds=0 are equal\n",
+                LKS__LABEL, "cause");
+        return;
+    }
     if (source == NULL)
         fprintf(out, "%-*snot known, because files of weights don't tell how they were made\n",
                 LKS__LABEL, "cause");

@@ -63,6 +63,12 @@ static bool has(const json_t *settings, const char *name, const char *word)
     return value != NULL && strcmp(value, word) == 0;
 }
 
+/* True if golf's time limit sets learning rates and the end. */
+static bool has_limit(const json_t *settings)
+{
+    return json_number_value(json_object_get(settings, "max_wallclock_seconds")) > 0.0;
+}
+
 /* The array of the report in which a setting belongs. */
 static const char *effect_of(const char *name, const json_t *a, const json_t *b)
 {
@@ -191,6 +197,8 @@ void lks__facts_add(json_t *report, const lks__history *a, const lks__history *b
     for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
         add_row(no_bit, never[i].name, never[i].key, a->host, b->host);
     add_settings(report, a, b);
+    if (has_limit(a->settings) || has_limit(b->settings))
+        json_object_set_new(report, "by_clock", json_true());
     for (size_t i = 0; i < sizeof can / sizeof can[0]; i++)
         add_row(can_change, can[i].name, can[i].key, a->host, b->host);
     add_kernels(report, a, b);

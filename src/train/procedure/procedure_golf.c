@@ -213,6 +213,17 @@ static void make_room(const lks__session *ses, const lks__step_work *work)
     lks__device_discard(ses->device, scratch, bytes);
 }
 
+/* Remove what a killed run has left of its artifact. */
+static lks_status remove_part(const char *dir, const char *name, void *ctx)
+{
+    static const char part[] = LKS__ARTIFACT_FILE ".tmp-";
+    char path[LKS__SETTING_STR + 300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (strncmp(name, part, sizeof part - 1) == 0)
+        lks__sys_unlink(path);
+    return LKS_OK;
+}
+
 static lks_status write_artifact(const lks__run *run, const lks__state *state, const char *path,
                                  lks__artifact_stats *stats)
 {
@@ -221,6 +232,7 @@ static lks_status write_artifact(const lks__run *run, const lks__state *state, c
         .settings = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG),
         .tokenizer = lks__meta_to_json(&run->meta),
     };
+    lks__sys_each_name("can't read", run->s.out_dir, remove_part, NULL);
     lks_status st = lks__no_memory("to describe the artifact");
     if (about.settings != NULL && about.tokenizer != NULL)
         st = lks__artifact_write(path, &run->table, state->memory->params.host, &about, stats);
