@@ -611,8 +611,8 @@ static void test_sample_prompt(void **state)
         drawn_text(out, "--start=a"));
     r = train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
                          "--vocab_size=16");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "sample_tokens: ");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "sample_tokens: the data's meta.json names no tokenizer: leave ");
     assert_false(lks_test_exists(lks_test_text("%s.ids/metrics.jsonl", out)));
 }
 

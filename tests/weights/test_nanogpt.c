@@ -681,7 +681,7 @@ static void test_export_refused(void **state)
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "is a model of family golf");
     r = TRAIN(generated_data(), lks_test_folder(), "--init_from=resume");
-    assert_int_equal(r.exit_code, 1);
+    assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "there is no checkpoint");
     r = TRAIN(generated_data(), nanogpts_folder(), "--init_from=resume", "--optimizer=sgd");
     assert_int_equal(r.exit_code, 2);
@@ -691,7 +691,7 @@ static void test_export_refused(void **state)
     copy_file(forge_llmc(&m, 3, NULL), lks_test_text("%s/ckpt.pt", out_of_llmc));
     forge_close(&m);
     r = TRAIN(generated_data(), out_of_llmc, "--init_from=resume");
-    assert_int_equal(r.exit_code, 1);
+    assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "nanoGPT's ckpt.pt: it is a model file of llm.c");
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/text/meta.h"
 #include "weights/use/write.h"
 
 struct lks__samples {
@@ -37,7 +38,15 @@ static lks_status open_text(lks__samples *s, const lks__run *run, const lks__ses
     s->comm = ses->comm;
     s->model.meta = run->meta;
     snprintf(s->model.vocabulary, sizeof s->model.vocabulary, "%s", run->vocabulary);
-    LKS__TRY(lks__text_open(run->s.tokenizer_path, &s->model, &s->text));
+    char path[sizeof run->data_dir + 16];
+    snprintf(path, sizeof path, "%s", run->s.tokenizer_path);
+    if (path[0] == '\0' && run->meta.is_sentencepiece)
+        snprintf(path, sizeof path, "%s/" LKS__META_MODEL, run->data_dir);
+    LKS__TRY(lks__text_open(path, &s->model, &s->text));
+    if (!lks__text_known(&s->text))
+        return lks__fail(LKS_ERR_CONFIG, "the data's meta.json names no tokenizer: leave "
+                                         "--sample_tokens out, or let `lockstep prep` make the "
+                                         "data");
     LKS__TRY(find_prompt(s, run->s.start));
     LKS__TRY(lks__text_ids(&s->text, (size_t)run->model_config.vocab_size, &s->has));
     const lks__generator_size size = {

@@ -133,6 +133,11 @@ lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
     return path[0] != '\0' ? open_pieces(path, t) : LKS_OK;
 }
 
+bool lks__text_known(const lks__text *t)
+{
+    return t->bpe != NULL || t->spm != NULL || t->meta->chars != NULL || t->meta->is_bytes;
+}
+
 void lks__text_close(lks__text *t)
 {
     lks__spm_close(t->spm);
@@ -190,7 +195,7 @@ lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, 
     if (t->meta->is_sentencepiece)
         return lks__fail(LKS_ERR_CONFIG, "this checkpoint uses a SentencePiece model's tokens: "
                                          "give the model as --tokenizer_path=MODEL");
-    if (t->meta->chars == NULL && !t->meta->is_bytes)
+    if (!lks__text_known(t))
         return lks__fail(
             LKS_ERR_SUPPORT,
             "these weights come without a tokenizer: give the vocabulary as --tokenizer=DIR");

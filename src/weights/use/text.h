@@ -22,7 +22,8 @@ typedef struct lks__text {
  * script's description of single bytes; "": the one that the run keeps, if any. ERR_CONFIG if the
  * model was trained with another one. Close it in any case. */
 lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t);
-void lks__text_close(lks__text *t); /* a zeroed one does nothing */
+void lks__text_close(lks__text *t);       /* a zeroed one does nothing */
+bool lks__text_known(const lks__text *t); /* false: there is no tokenizer */
 
 /* Convert text to ids (malloc'd, the caller frees); there may be 0. */
 lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, int32_t **ids_p,
