@@ -207,7 +207,8 @@ static const char *counterpart(const char *name)
     return "";
 }
 
-/* Check that the command line contains no setting without effect in the family. */
+/* Check that the command line contains no setting without effect in the family, or with the
+ * sampler. */
 static lks_status check_given(const lks__settings *s)
 {
     for (const lks__setting_alias *a = lks__family_of(s)->unused; a && a->theirs; a++) {

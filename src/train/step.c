@@ -81,7 +81,7 @@ static lks_status update(const lks__run *run, const lks__session *ses, lks__stat
 }
 
 /* Rank 0's clock decides, so that all ranks stop at the same step. */
-static lks_status keep_time(const lks__run *run, lks__session *ses, lks__state *state,
+static lks_status keep_time(const lks__run *run, const lks__session *ses, lks__state *state,
                             lks__checks *checks, const lks__step_result *r)
 {
     if (!run->procedure->by_clock)

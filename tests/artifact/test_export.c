@@ -226,7 +226,7 @@ static void test_wrong(void **state)
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "not a regular file");
     r = export_to(out, lks_test_text("--out_dir=%s", in_folder("no_run")));
-    assert_int_equal(r.exit_code, 1);
+    assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "no_run");
     r = export_to(in_folder("none/m.ptz"), NULL);
     assert_int_equal(r.exit_code, 1);

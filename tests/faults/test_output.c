@@ -162,7 +162,7 @@ static void test_readers(void **state)
     alter(lks_test_text("%s/ckpt-00000010/model.safetensors", run.out), -3);
     lks_test_result bad[] = {lks_test_tool("sample", out), lks_test_tool("eval", data, out)};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(none[i].exit_code, 1);
+        assert_int_equal(none[i].exit_code, 2);
         assert_contains(none[i].err, run.out);
         assert_int_equal(bad[i].exit_code, 1);
         assert_contains(bad[i].err, "ckpt-00000010/model.safetensors");

@@ -287,7 +287,6 @@ static void test_stop(void **state)
     }
 }
 
-/* Nothing but the command line starts commands. */
 /* A second signal ends a run that has saved everything and waits for a command. */
 static void test_stop_while_waiting(void **state)
 {
@@ -302,8 +301,9 @@ static void test_stop_while_waiting(void **state)
         lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "{\"kind\":\"train\",");
         kill(child.pid, SIGTERM);
         lks_test_wait_for_text(lks_test_text("%s/train.log", out),
-                               "waiting for 1 command of --exec_on; a second signal ends it");
-        nanosleep(&(struct timespec){0, 500000000}, NULL); /* sooner, it counts as the first one */
+                               "waiting for 1 command of --exec_on; a second signal ends the run");
+        lks_test_wait_for_text(lks_test_text("%s/commands.log", out), "\n");
+        nanosleep(&(struct timespec){1, 0}, NULL); /* sooner, it counts as the first one */
         kill(child.pid, SIGTERM);
         const lks_test_result r = lks_test_wait(&child, 20);
         assert_int_equal(r.signal, ranks == 1 ? SIGTERM : 0);
@@ -315,6 +315,7 @@ static void test_stop_while_waiting(void **state)
     }
 }
 
+/* Nothing but the command line starts commands. */
 static void test_sources(void **state)
 {
     const char *folder = lks_test_folder(), *told = lks_test_text("%s/told", folder);

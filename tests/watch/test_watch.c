@@ -370,7 +370,9 @@ static void test_slow(void **state)
         assert_true(send(reader[i], request, strlen(request), MSG_NOSIGNAL) > 0);
         assert_contains(read_until(reader[i], "\r\n"), " 200 OK");
     }
-    assert_contains(read_until(reader[0], NULL), "\r\n0\r\n\r\n"); /* the last chunk */
+    const char *rest = read_until(reader[0], NULL);
+    assert_contains(rest, "event: end\ndata: 0\n\n");
+    assert_contains(rest, "\r\n0\r\n\r\n"); /* the last chunk */
     for (int i = 0; i <= MOST; i++)
         close(reader[i]);
     stop(&s);

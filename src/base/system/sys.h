@@ -49,7 +49,7 @@ int lks__sys_rmdir(const char *path); /* counted as unlink by planted faults */
 int lks__sys_symlink(const char *target, const char *path);
 int lks__sys_truncate(int fd, uint64_t bytes);
 /* Lock a file that is open for writing, without waiting; EWOULDBLOCK: already locked. Each `part`
- * (0, 1, …) is a lock of its own, which other descriptors of the same open() share. Unlike flock(),
+ * (0, 1, …) is a separate lock, which other descriptors of the same open() share. Unlike flock(),
  * this needs the right to write, so other users can't stop a run. */
 int lks__sys_lock(int fd, int part);
 int lks__sys_memfd(const char *name); /* close-on-exec is off: ranks inherit it */
@@ -118,7 +118,7 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
 /* mkdir -p. ERR_IO names the part that failed. */
 lks_status lks__sys_make_dirs(const char *path);
 
-/* Make one folder, or use the one that is there. ERR_IO also for a link, which may lead anywhere.
+/* Make one folder, or use an existing one. ERR_IO also for a link, which may lead anywhere.
  */
 lks_status lks__sys_make_own_dir(const char *path);
 

@@ -97,6 +97,12 @@ static void dump(void *arg)
     d->text = json_dumps(d->json, d->flags);
 }
 
+bool lks__json_same(const json_t *a, const json_t *b)
+{
+    return json_equal(a, b) ||
+           (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b));
+}
+
 double lks__json_number(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);

@@ -26,6 +26,9 @@ json_t *lks__json_real(double x);
 /* The same for the double with at most 9 digits that rounds to `x`, so that its text is short. */
 json_t *lks__json_float(float x);
 
+/* True if both are equal; files write a number without a fraction with or without ".0". */
+bool lks__json_same(const json_t *a, const json_t *b);
+
 /* The member of `object` as a number; NAN if it isn't one. */
 double lks__json_number(const json_t *object, const char *key);
 

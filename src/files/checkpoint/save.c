@@ -53,7 +53,9 @@ static lks_status lock_folder(const char *out, int *fd_p)
     char path[LKS__CKPT_PATH], shown[512];
     LKS__TRY(lks__ckpt_join(path, out, ".lock"));
     *fd_p = lks__sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
-    if (*fd_p < 0 || lks__sys_lock(*fd_p, LKS__LOCK_SAVE) == 0)
+    if (*fd_p < 0)
+        return lks__sys_fail("can't open", path);
+    if (lks__sys_lock(*fd_p, LKS__LOCK_SAVE) == 0)
         return LKS_OK;
     const bool used = errno == EWOULDBLOCK;
     lks__sys_close(*fd_p);

@@ -24,7 +24,7 @@ struct lks__stream_sink {
     char piece[PIECE];
 };
 
-/* A stranger may send it byte by byte, so the limit is for all of them. */
+/* A stranger may send the secret byte by byte, so one limit is for all its bytes. */
 static bool knows_secret(const lks__stream_sink *s, int fd)
 {
     uint8_t secret[LKS__STREAM_SECRET], different = 0;
@@ -145,7 +145,7 @@ lks_status lks__stream_send(const char *host, int port, const uint8_t secret[LKS
     char turn;
     bool mine = false;
     lks_status st = lks__tcp_send(fd, secret, LKS__STREAM_SECRET) ? LKS_OK : failed(where);
-    for (int i = 0; i < TURNS && st == LKS_OK && !mine; i++)
+    for (int i = 0; i < TURNS && st == LKS_OK && !mine && (i == 0 || errno == EAGAIN); i++)
         mine = lks__tcp_recv(fd, &turn, 1);
     if (st == LKS_OK)
         st = mine ? send_for(fd, where, seconds, rate_p) : failed(where);

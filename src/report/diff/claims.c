@@ -52,8 +52,6 @@ static lks_status add_save(lks__claims *c, const json_t *line)
     *save = (lks__claimed_save){(uint64_t)json_integer_value(json_object_get(line, "iter")), ""};
     if (lks__json_hash(line, "params_hash", &hash))
         snprintf(save->params_hash, sizeof save->params_hash, "%016" PRIx64, hash);
-    c->start_saved |=
-        save->iter == resumed_iter(json_array_get(c->starts, json_array_size(c->starts) - 1));
     return LKS_OK;
 }
 
@@ -70,31 +68,46 @@ static lks_status add_eval(lks__claims *c, const json_t *line, bool final)
     return LKS_OK;
 }
 
-lks_status lks__claims_add_start(lks__claims *c, const json_t *line, json_t **gone_p)
+static json_t *last_start(const lks__claims *c)
 {
+    return json_array_get(c->starts, json_array_size(c->starts) - 1);
+}
+
+/* The settings of `config` that differ from those before; NULL if out of memory. A setting that the
+ * record lacks is one of a newer version: its own `changed` has it. */
+static json_t *changes_of(const lks__claims *c, const json_t *line, const json_t *config)
+{
+    json_t *value, *changes = json_object();
+    const char *key;
+    bool good = changes != NULL;
+    json_object_foreach((json_t *)config, key, value)
+    {
+        const json_t *before = lks__claims_setting(c, key, UINT64_MAX);
+        const json_t *own = json_object_get(json_object_get(line, "changed"), key);
+        if (before != NULL ? !lks__json_same(before, value) : own != NULL)
+            good = good && json_object_set(changes, key, value) == 0;
+    }
+    return good ? changes : NULL;
+}
+
+lks_status lks__claims_add_start(lks__claims *c, const json_t *line)
+{
+    const json_t *config = json_object_get(line, "config");
     const uint64_t iter = resumed_iter(line);
-    size_t n = json_array_size(c->starts);
-    json_t *before = json_array_get(c->starts, n - 1), *start = json_copy((json_t *)line);
-    *gone_p = NULL;
-    if (start == NULL)
-        return out_of_memory();
-    if (n > 0 && iter > 0 && resumed_iter(before) == iter && !c->start_saved) {
-        *gone_p = json_incref(before);
-        json_array_remove(c->starts, --n);
-        before = json_array_get(c->starts, n - 1);
+    if (c->replaced == NULL)
+        c->replaced = json_array();
+    json_t *start = json_copy((json_t *)line), *changes = NULL;
+    bool good = c->replaced != NULL && start != NULL;
+    if (json_is_object(config)) {
+        while (good && iter > 0 && resumed_iter(last_start(c)) == iter) {
+            good = json_array_append(c->replaced, last_start(c)) == 0;
+            json_array_remove(c->starts, json_array_size(c->starts) - 1);
+        }
+        changes = good ? changes_of(c, line, config) : NULL;
+        good = changes != NULL && json_object_set(start, "changed", changes) == 0;
     }
-    c->start_saved = false;
-    json_t *earlier = n > 0 && iter > 0 && resumed_iter(before) == iter
-                          ? json_object_get(before, "changed")
-                          : NULL;
-    bool good = true;
-    if (json_is_object(earlier)) {
-        json_t *all = json_copy(json_object_get(start, "changed"));
-        good = all != NULL && json_object_update_missing(all, earlier) == 0 &&
-               json_object_set(start, "changed", all) == 0;
-        json_decref(all);
-    }
-    good &= json_array_append(c->starts, start) == 0;
+    good = good && json_array_append(c->starts, start) == 0;
+    json_decref(changes);
     json_decref(start);
     return good ? LKS_OK : out_of_memory();
 }
@@ -162,6 +175,7 @@ void lks__claims_free(lks__claims *c)
     free(c->evals);
     json_decref(c->config);
     json_decref(c->starts);
+    json_decref(c->replaced);
     *c = (lks__claims){.n_steps = 0};
 }
 

@@ -47,13 +47,14 @@ typedef struct lks__claims {
     /* The host line of the start and of each resume, in order. If a rollback returns to a step
      * before some resumes, their lines become one, which has all of their changes. */
     json_t *starts;
-    bool start_saved; /* the newest start has saved the checkpoint that it began from again */
+    /* Starts that a later one at the same iteration replaced. They made no step that counts, but
+     * can have saved that iteration's checkpoint again. */
+    json_t *replaced;
 } lks__claims;
 
-/* Add the host line of a start. Of several at one iteration, the later ones began with the changes
- * of those before that had saved the checkpoint again, so they have them, too. One that hadn't left
- * nothing: it is removed, and *gone_p is its line, for json_decref(); NULL: none. */
-lks_status lks__claims_add_start(lks__claims *c, const json_t *line, json_t **gone_p);
+/* Add the host line of a start. If it has `config`, all settings that it had, its `changed` becomes
+ * the difference to the start before. */
+lks_status lks__claims_add_start(lks__claims *c, const json_t *line);
 
 /* Add the claims of a line that has an iteration. */
 lks_status lks__claims_add(lks__claims *c, const json_t *line);

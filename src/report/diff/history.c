@@ -45,37 +45,41 @@ void lks__history_close(lks__history *h)
     *h = (lks__history){.run = NULL};
 }
 
+/* The settings after all starts, and the iteration at which each changed last. */
+static lks_status apply_starts(lks__history *h)
+{
+    size_t i;
+    json_t *start, *value;
+    const char *key;
+    bool good = true;
+    json_object_foreach(h->changed, key, value)
+    { /* starts that were replaced can have changed them */
+        json_t *now = json_object_get(h->claims.config, key);
+        good &= now == NULL ? json_object_del(h->settings, key) >= -1
+                            : json_object_set(h->settings, key, now) == 0;
+    }
+    json_object_clear(h->changed);
+    json_array_foreach(h->claims.starts, i, start)
+    {
+        const json_t *at = json_object_get(start, "resumed_iter");
+        json_object_foreach(json_object_get(start, "changed"), key, value)
+        {
+            good &= json_object_set(h->settings, key, value) == 0;
+            good &= !json_is_integer(at) || json_object_set(h->changed, key, (json_t *)at) == 0;
+        }
+    }
+    return good ? LKS_OK : out_of_memory();
+}
+
 /* The newest start's line replaces the one before it. The line at a run's end is no start. */
 static lks_status read_host(lks__history *h, json_t *o)
 {
-    json_t *changes = json_object_get(o, "changed"), *at = json_object_get(o, "resumed_iter");
-    json_t *value, *gone = NULL;
-    const char *key;
-    bool good = true;
     if (json_object_get(o, "micro_batches") != NULL)
         return LKS_OK;
     json_decref(h->host);
     h->host = json_incref(o);
-    const lks_status st = lks__claims_add_start(&h->claims, o, &gone);
-    json_object_foreach(json_object_get(gone, "changed"), key, value)
-    {
-        const json_t *now = lks__claims_setting(&h->claims, key, UINT64_MAX);
-        good &= h->settings == NULL || json_object_set(h->settings, key, (json_t *)now) == 0;
-        json_object_del(h->changed, key);
-    }
-    json_decref(gone);
-    LKS__TRY(st);
-    if (!good)
-        return out_of_memory();
-    if (h->settings == NULL || !json_is_object(changes))
-        return LKS_OK;
-    json_object_foreach(changes, key, value)
-    {
-        if (json_object_set(h->settings, key, value) != 0 ||
-            (json_is_integer(at) && json_object_set(h->changed, key, at) != 0))
-            return out_of_memory();
-    }
-    return LKS_OK;
+    LKS__TRY(lks__claims_add_start(&h->claims, o));
+    return h->settings != NULL ? apply_starts(h) : LKS_OK;
 }
 
 /* Resumes change `settings`, but not the claim. */

@@ -33,7 +33,7 @@ struct reader {
     char *text; /* the message that is being sent */
     size_t at, bytes;
     double sign_at;
-    bool ended; /* it made room for a newer one */
+    bool ended, told_end; /* it made room for a newer one; the page was told */
 };
 
 /* --- readers ---------------------------------------------------------------------------------- */
@@ -47,7 +47,7 @@ static void remove_reader(struct site *site, const struct reader *r)
     site->n_readers = n;
 }
 
-/* A reader too many ends the oldest one, so that pages that nobody closes lock nobody out. */
+/* A reader too many ends the oldest one. Otherwise forgotten pages would exclude new ones. */
 static void *open_reader(void *ctx)
 {
     struct site *site = ctx;
@@ -82,7 +82,7 @@ static void close_reader(void *p)
 /* The next message as a server-sent event. */
 static void next_message(struct reader *r)
 {
-    char *message = r->feed != NULL ? lks__feed_next(r->feed) : NULL;
+    char *message = r->feed != NULL && !r->ended ? lks__feed_next(r->feed) : NULL;
     free(r->text);
     r->text = NULL;
     r->at = r->bytes = 0;
@@ -92,6 +92,9 @@ static void next_message(struct reader *r)
             r->text = NULL; /* undefined then */
         r->bytes = bytes > 0 ? (size_t)bytes : 0;
         free(message);
+    } else if (r->ended && (r->text = strdup("event: end\ndata: 0\n\n")) != NULL) {
+        r->bytes = strlen(r->text); /* so that the page doesn't connect again */
+        r->told_end = true;
     } else if (lks__sys_now() > r->sign_at && (r->text = strdup(":\n\n")) != NULL) {
         r->bytes = strlen(r->text);
     }
@@ -103,7 +106,7 @@ static size_t read_reader(void *p, char *out, size_t room)
 {
     struct reader *r = p;
     pthread_mutex_lock(&r->site->lock);
-    if (r->ended) {
+    if (r->at == r->bytes && r->told_end) {
         pthread_mutex_unlock(&r->site->lock);
         return LKS__HTTP_END;
     }

@@ -5,7 +5,10 @@
  *
  *     `latest` hasn't moved: the folder is unchanged, and earlier.tmp contains only copies.
  *     `latest` has moved: the next start finds later checkpoints in OUT or in earlier.tmp, and
- *         completes the move. metrics.jsonl is still whole then, because a resume cuts it last. */
+ *         completes the move. metrics.jsonl is still whole then, because a resume cuts it last.
+ *
+ * A whole run is gathered in OUT/earlier.new, which is renamed last, too. If the process dies, the
+ * next new run completes the move, and a resume is refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -341,14 +344,25 @@ static lks_status move_earlier(const char *dir, const char *name, void *ctx)
         return LKS_OK;
     LKS__TRY(lks__sys_make_own_dir(start->temp));
     start->begun = true;
+    if (lks__sys_has(start->temp, name)) /* not of that run: written after it had begun to move */
+        return LKS_OK;
     return move(dir, start->temp, name);
+}
+
+static lks_status count_name(const char *dir, const char *name, void *n)
+{
+    ++*(int *)n;
+    return LKS_OK;
 }
 
 bool lks__outdir_torn(const char *out_dir)
 {
     char temp[4200];
+    struct stat info;
+    int n = 0;
     snprintf(temp, sizeof temp, "%s/" NEW, out_dir);
-    return lks__sys_is_folder(temp);
+    return lstat(temp, &info) == 0 && S_ISDIR(info.st_mode) &&
+           lks__sys_each_name("can't read", temp, count_name, &n) == LKS_OK && n > 0;
 }
 
 /* Rename earlier.tmp if a move has begun. Checkpoints that it left in OUT move with the rest of the
@@ -375,5 +389,11 @@ lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char mov
     LKS__TRY(lks__sys_make_dirs(out_dir));
     LKS__TRY(name_begun(out_dir));
     LKS__TRY(lks__sys_each_name("can't read", out_dir, move_earlier, &start));
-    return start.begun ? name_moved(out_dir, start.temp, moved) : LKS_OK;
+    if (!start.begun)
+        return LKS_OK;
+    LKS__TRY(name_moved(out_dir, start.temp, moved));
+    start.begun = false; /* then what a torn move had left no place for */
+    LKS__TRY(lks__sys_each_name("can't read", out_dir, move_earlier, &start));
+    char second[4200];
+    return start.begun ? name_moved(out_dir, start.temp, second) : LKS_OK;
 }

@@ -53,7 +53,7 @@ static lks_status lock_file(const char *out_dir, int fd)
     if (errno == EWOULDBLOCK)
         return in_use(out_dir, fd);
     lks__escape(path, sizeof path, out_dir, strlen(out_dir));
-    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS)
+    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)
         return lks__fail(
             LKS_ERR_CONFIG,
             "%s can't be locked (%s), so another run in it would not be noticed: if no "

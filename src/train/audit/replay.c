@@ -279,13 +279,17 @@ static bool at_setup(int setting)
            (lks__setting_table[setting].flags & LKS__SETTING_SEGMENT) != 0;
 }
 
-const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter)
+const char *lks__replay_at_setup(const json_t *changed)
 {
-    const json_t *changed = lks__claims_changed(claims, iter);
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         if (at_setup(i) && json_object_get(changed, lks__setting_name(i)) != NULL)
             return lks__setting_name(i);
     return NULL;
+}
+
+const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter)
+{
+    return lks__replay_at_setup(lks__claims_changed(claims, iter));
 }
 
 /* Apply the settings that a resume changed here. */

@@ -33,6 +33,8 @@ typedef struct lks__replay {
     uint64_t leaves_first, next_unhashed; /* first step in leaves.bin; the last unhashed one + 1 */
 } lks__replay;
 
+/* The first of these settings with which a run must start from a checkpoint; NULL: none. */
+const char *lks__replay_at_setup(const json_t *changed);
 /* The setting, changed by a resume at this iteration, for which steps from there on must start from
  * its checkpoint; NULL: none. */
 const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter);

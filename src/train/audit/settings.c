@@ -94,27 +94,28 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
     return LKS_OK;
 }
 
-/* state.json and metrics.jsonl write numbers without a fraction differently. */
-static bool same_value(const json_t *a, const json_t *b)
+/* True if one of the starts at this iteration changed the setting to this value. */
+static bool has_changed(const json_t *starts, const char *key, const json_t *value, uint64_t iter)
 {
-    return json_equal(a, b) ||
-           (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b));
+    const json_t *start;
+    size_t i;
+    bool has = false;
+    json_array_foreach(starts, i, start)
+    {
+        const json_t *at = json_object_get(start, "resumed_iter");
+        const json_t *after = json_object_get(json_object_get(start, "changed"), key);
+        has |= json_is_integer(at) && (uint64_t)json_integer_value(at) == iter && after != NULL &&
+               lks__json_same(value, after);
+    }
+    return has;
 }
 
 /* A resume at this iteration may have saved the checkpoint again, with the settings it changed. */
 static bool can_have(const lks__claims *c, const char *key, const json_t *value, uint64_t iter)
 {
-    const json_t *before = lks__claims_setting(c, key, iter), *start;
-    size_t i;
-    bool can = before == NULL || same_value(value, before);
-    json_array_foreach(c->starts, i, start)
-    {
-        const json_t *at = json_object_get(start, "resumed_iter");
-        const json_t *after = json_object_get(json_object_get(start, "changed"), key);
-        can |= json_is_integer(at) && (uint64_t)json_integer_value(at) == iter && after != NULL &&
-               same_value(value, after);
-    }
-    return can;
+    const json_t *before = lks__claims_setting(c, key, iter);
+    return before == NULL || lks__json_same(value, before) ||
+           has_changed(c->starts, key, value, iter) || has_changed(c->replaced, key, value, iter);
 }
 
 /* Compare the place in the data, to which only rollbacks add, also after the checkpoint. */
@@ -144,9 +145,17 @@ static bool all_evaluations(const lks__claims *c)
 static bool evaluated_again(const lks__claims *c, uint64_t at)
 {
     bool again = false;
+    const json_t *start;
+    size_t i;
+    json_array_foreach(c->replaced, i, start)
+    {
+        const json_t *iter = json_object_get(start, "resumed_iter");
+        again |= (uint64_t)json_integer_value(iter) <= at &&
+                 lks__replay_at_setup(json_object_get(start, "changed")) != NULL;
+    }
     do {
         lks__claims_start(c, at, &at);
-        again = lks__replay_reopens(c, at) != NULL;
+        again |= lks__replay_reopens(c, at) != NULL;
     } while (!again && at-- > 0);
     return again;
 }

@@ -39,8 +39,8 @@ void lks__commands_close(lks__commands *c);
 void lks__commands_on(lks__commands *c, lks__command_event event, const lks__command_facts *facts);
 /* Call this several times a second: starts queued commands, and ends those that run too long. */
 void lks__commands_poll(lks__commands *c);
-/* Wait until all have ended, while calling alive(ctx) several times a second. */
 int lks__commands_waiting(const lks__commands *c); /* that haven't ended; of NULL: 0 */
+/* Wait until all have ended, while calling alive(ctx) several times a second. */
 void lks__commands_wait(lks__commands *c, void (*alive)(void *ctx), void *ctx);
 
 /* True if there are commands for this event. */

@@ -108,7 +108,7 @@ static lks_status save(struct run_loop *r, lks__asked otherwise)
     LKS__TRY(write_checkpoint(r, reason(r, otherwise)));
     r->t->checks.saved_at = lks__sys_now();
     r->back_to = UINT64_MAX;
-    /* After the last save, hold second signals until the process ends. */
+    /* After the last save, hold second signals until the run's files are complete. */
     lks__session_saving(ses, r->stopped != 0);
     return LKS_OK;
 }

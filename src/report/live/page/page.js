@@ -469,5 +469,6 @@ if (data) {
   const source = new EventSource("events");
   source.onopen = () => state("live");
   source.onmessage = event => take(JSON.parse(event.data));
+  source.addEventListener("end", () => { source.close(); state("closed for a newer page; reload to continue"); });
   source.onerror = () => state("lockstep watch doesn't answer; trying again");
 }

@@ -407,9 +407,11 @@ lks_status lks__report_close(lks__report *r, const lks__run *run, lks__session *
         lks_status events = lks__events_close(r->events);
         r->events = NULL;
         lks_status leaves = lks__leaves_close(&r->leaves);
-        lks__report_hooks_close(r, ses, state);
         closed = closed != LKS_OK ? closed : events != LKS_OK ? events : leaves;
-        st = closed == LKS_OK ? lks__log_check(&r->log) : closed;
+        char why[1024];
+        snprintf(why, sizeof why, "%s", lks_last_error());
+        lks__report_hooks_close(r, ses, state);
+        st = closed == LKS_OK ? lks__log_check(&r->log) : lks__fail(closed, "%s", why);
     }
     lks__report_abandon(r);
     return st;

@@ -83,8 +83,9 @@ void lks__report_hooks_close(lks__report *r, lks__session *ses, const lks__state
     lks__session_saving(ses, false);
     const int n = lks__commands_waiting(r->commands);
     if (n > 0 && r->stop_signal != 0)
-        lks__log_message(&r->log, "waiting for %d command%s of --exec_on; a second signal ends it",
-                         n, n == 1 ? "" : "s");
+        lks__log_message(&r->log,
+                         "waiting for %d command%s of --exec_on; a second signal ends the run", n,
+                         n == 1 ? "" : "s");
     lks__commands_wait(r->commands, alive, &waiting);
     lks__notify_stopping(&r->notify);
 }

@@ -106,6 +106,9 @@ static lks_status host_line(lks__report *r, const lks__run *run, const lks__sess
         lks__jsonw_object(w, "changed");
         lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, &run->resumed_from, w);
         lks__jsonw_end(w);
+        lks__jsonw_object(w, "config");
+        lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
+        lks__jsonw_end(w);
     }
     return lks__metrics_end(r->metrics);
 }
