@@ -86,7 +86,11 @@ int lks__job_pending_signal(struct lks__job *job)
         else if (sig != SIGCHLD)
             return sig;
     }
-    return lks__lifeline_signal(job);
+    const int sig = lks__lifeline_signal(job);
+    if (sig != SIGUSR1 && sig != SIGUSR2)
+        return sig;
+    job->early |= 1u << sig;
+    return 0;
 }
 
 lks_status lks__job_open(struct lks__job *job)

@@ -53,6 +53,19 @@ static int say_not_executable(const struct lks__job *job, int err)
     return err == ENOENT ? 127 : 126;
 }
 
+/* Tell the other nodes that this one can't execute the program: they end with that code, too. */
+static lks_status tell_nodes(const struct lks__job *job, struct lks__nodes *nodes, int exit_code)
+{
+    char shown[512], tail[2 * LKS__TAIL_BYTES] = "";
+    const char *program = job->options->argv[0];
+    struct lks__verdict v = {.culprit = 0, .exit_code = exit_code};
+    const struct lks__nodes_report report = {.no_room = true, .table = ""};
+    bool again;
+    snprintf(v.text, sizeof v.text, "host %s can't execute \"%s\"", job->host,
+             lks__escape(shown, sizeof shown, program, strlen(program)));
+    return lks__nodes_settle(nodes, &report, &v, tail, &again);
+}
+
 /* Length of `text` without the reason at its end, if the last lines say it too. */
 static int without_reason(const char *text, const char *tail)
 {
@@ -149,6 +162,8 @@ static lks_status start_and_watch(struct lks__attempt *a, struct lks__nodes *nod
         st = judge(&sup, exit_code_p, again_p);
     } else if (sup.polls != NULL) {
         lks__end_all(&sup);
+        if (st == LKS_OK && nodes != NULL)
+            st = tell_nodes(a->job, nodes, *exit_code_p);
     }
     free(sup.polls);
     return st;

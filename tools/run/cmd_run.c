@@ -69,7 +69,7 @@ static lks_status launch_hosts(struct run *r, int *code_p)
     static const bool own[N_OPTIONS] = {
         [OPT_hosts] = true,  [OPT_hostfile] = true,       [OPT_rsh] = true,
         [OPT_nnodes] = true, [OPT_nproc_per_node] = true, [OPT_standalone] = true,
-        [OPT_ranks] = true};
+        [OPT_ranks] = true,  [OPT_module] = true /* use_python() has replaced it */};
     char *words[N_OPTIONS + 3] = {NULL};
     const char *link_s = getenv(LKS__LINK_ENV); /* LKS__LINK_ENV also holds the option's value */
     int n = 0;

@@ -186,6 +186,9 @@ lks_status run_read_values(struct run *r)
     const char *text = r->given[OPT_nproc_per_node];
     LKS__TRY(read_nproc(r->given[OPT_ranks] != NULL ? OPT_ranks : OPT_nproc_per_node,
                         text != NULL ? text : "1", &l->nproc));
+    /* With --hosts each host's launcher knows its number, and checks again. */
+    const bool hosts = r->given[OPT_hosts] != NULL || r->given[OPT_hostfile] != NULL;
+    const int most = hosts ? RUN_MAX_RANKS : l->nproc;
     LKS__TRY(read_number(r, OPT_max_restarts, 0, 1000000, &l->max_restarts));
     if ((text = r->given[OPT_shutdown_timeout]) != NULL) {
         char *end;
@@ -201,15 +204,15 @@ lks_status run_read_values(struct run *r)
     if ((text = r->given[OPT_signals_to_handle]) != NULL)
         LKS__TRY(read_signals(text, &l->signals));
     if ((text = r->given[OPT_tee]) != NULL) {
-        LKS__TRY(read_streams(OPT_tee, text, l->nproc, r->tee));
+        LKS__TRY(read_streams(OPT_tee, text, most, r->tee));
         l->tee = r->tee;
     }
     if ((text = r->given[OPT_redirects]) != NULL) {
-        LKS__TRY(read_streams(OPT_redirects, text, l->nproc, r->redirect));
+        LKS__TRY(read_streams(OPT_redirects, text, most, r->redirect));
         l->redirect = r->redirect;
     }
     if ((text = r->given[OPT_local_ranks_filter]) != NULL) {
-        LKS__TRY(read_shown(text, l->nproc, r->shown));
+        LKS__TRY(read_shown(text, most, r->shown));
         l->shown = r->shown;
     }
     l->log_dir = r->given[OPT_log_dir];

@@ -87,8 +87,12 @@ static lks_status connect_once(lks__store *s, const char *host, int port, int li
     struct addrinfo *list;
     LKS__TRY(lks__address_find(host, port, false, &list));
     lks_status st = LKS_OK;
+    int left = 0; /* addresses to try: each may take its share of the time */
     s->fd = -1;
-    for (struct addrinfo *a = list; a != NULL && s->fd < 0; a = a->ai_next) {
+    for (struct addrinfo *a = list; a != NULL; a = a->ai_next)
+        left++;
+    for (struct addrinfo *a = list; a != NULL && s->fd < 0; a = a->ai_next, left--) {
+        const double now = lks__sys_now(), own = now + (until - now) / left;
         int err = 0;
         socklen_t len = sizeof err;
         s->fd = lks__sys_socket(a->ai_family, SOCK_STREAM);
@@ -100,7 +104,7 @@ static lks_status connect_once(lks__store *s, const char *host, int port, int li
         bool started =
             lks__sys_connect(s->fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS;
         err = errno;
-        if (started && wait_for(s, POLLOUT, until) == LKS_OK) {
+        if (started && wait_for(s, POLLOUT, own) == LKS_OK) {
             getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &err, &len);
             if (err == 0)
                 break;

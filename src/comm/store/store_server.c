@@ -127,7 +127,8 @@ static int expire(lks__store_server *s)
             next = due;
         i++;
     }
-    return next == 0 ? -1 : (int)((next - now) * 1e3) + 1;
+    const double most_s = 3600.0; /* a later deadline is looked at again then */
+    return next == 0 ? -1 : (int)((next - now < most_s ? next - now : most_s) * 1e3) + 1;
 }
 
 /* Dropping a connection may post its will, so first handle the readable connections in poll's

@@ -18,7 +18,7 @@
 #include "comm/store/store.h"
 
 /* Time for the other nodes' launchers to end after one has failed, and then for their commands. */
-static const double GRACE_S = 15.0, END_S = 10.0;
+static const double GRACE_S = 15.0, SAVE_S = 300.0, END_S = 10.0;
 
 enum { COMMAND_BYTES = 128 << 10, MAX_WORDS = 64 };
 
@@ -306,11 +306,12 @@ static void end_agents(const lks__hosts_options *o, const struct agent *agents, 
             kill(-agents[i].pid, sig); /* the leader of a session */
 }
 
-static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int signals)
+/* `failed`: some agents couldn't be started, so the others are to end. */
+static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int signals, bool failed)
 {
     int n_running = 0, code = 0;
-    bool asked = false; /* by a signal to end */
-    double cut_at = 0, end_at = 0;
+    int asked = 0, asked_by = 0; /* signals to end, and the last one's number */
+    double cut_at = failed ? lks__sys_now() : 0, end_at = 0;
     int sig = SIGTERM;
     for (int i = 0; i < o->n; i++)
         n_running += agents[i].running;
@@ -319,17 +320,23 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
         struct pollfd p = {.fd = signals, .events = POLLIN};
         poll(&p, 1, cut_at > 0 ? 100 : -1);
         while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
-            asked = asked || info.ssi_signo != SIGCHLD;
-            if (end_at > 0 && info.ssi_signo != SIGCHLD)
+            const int signo = (int)info.ssi_signo;
+            const bool ends = signo != SIGCHLD && signo != SIGUSR1 && signo != SIGUSR2;
+            asked += ends;
+            asked_by = ends ? signo : asked_by;
+            if (end_at > 0 && ends)
                 end_at = lks__sys_now();
+            /* A host that doesn't answer must not keep the others' user. */
+            if (ends && asked > 1 && (cut_at == 0 || cut_at > lks__sys_now() + GRACE_S))
+                cut_at = lks__sys_now() + GRACE_S;
             for (int i = 0; i < o->n && info.ssi_signo != SIGCHLD; i++)
                 if (agents[i].lifeline >= 0)
                     dprintf(agents[i].lifeline, "%d\n", (int)info.ssi_signo);
         }
-        reap(o, agents, asked, &n_running);
-        for (int i = 0; i < o->n && cut_at == 0; i++)
+        reap(o, agents, asked > 0, &n_running);
+        for (int i = 0; i < o->n && cut_at == 0; i++) /* after a signal, others may still save */
             if (!agents[i].running && agents[i].code != 0)
-                cut_at = lks__sys_now() + GRACE_S;
+                cut_at = lks__sys_now() + (asked > 0 ? SAVE_S : GRACE_S);
         if (end_at > 0 && lks__sys_now() >= end_at) {
             end_agents(o, agents, sig);
             sig = SIGKILL;
@@ -347,6 +354,9 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
         if (agents[i].code != 0 && !agents[i].ended_by_us &&
             (code == 0 || agents[i].code < 126 || i == 0))
             code = agents[i].code;
+    for (int i = 0; i < o->n && code == 0 && asked > 0; i++)
+        if (agents[i].ended_by_us)
+            code = 128 + asked_by;
     return code;
 }
 
@@ -374,7 +384,7 @@ lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p)
         st = start_agent(o, i, token, &before, ignores_pipe, &agents[i]);
     for (int i = 0; i < o->n && st != LKS_OK; i++)
         cut(&agents[i]);
-    int code = wait_for_all(o, agents, signals);
+    int code = wait_for_all(o, agents, signals, st != LKS_OK);
     if (st == LKS_OK)
         *exit_code_p = code;
     lks__sys_close(signals);

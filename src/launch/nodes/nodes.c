@@ -212,7 +212,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
 {
     int sig = 0;
     n->part.attempt = attempt;
-    n->stopping = false;
+    n->stopping = n->said_what = false;
     *over_p = false;
     while (!(n->running && n->self >= 0 && n->nodes[n->self].in_round)) {
         if (n->coordinator && !n->running && !n->starting && !lks__nodes_gather_more(n))

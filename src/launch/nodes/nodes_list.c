@@ -188,13 +188,14 @@ static lks_status on_hello(struct lks__nodes *n, const json_t *m)
     if (strcmp(node->key, n->key) == 0)
         n->self = n->n_nodes - 1;
     lks__nodes_copy(node->host, sizeof node->host, m, "host");
-    n->joined_at = lks__sys_now();
     if (n->coordinator && !lks__nodes_fit(n, m, node, why)) {
         node->here = false;
         node->refused = true;
         say_refusal(n, node, why);
         lks__nodes_post(
             n, json_pack("{s:s, s:i, s:s}", "is", "refuse", "node", n->n_nodes - 1, "why", why));
+    } else {
+        n->joined_at = lks__sys_now();
     }
     return LKS_OK;
 }
