@@ -54,16 +54,20 @@ static int say_not_executable(const struct lks__job *job, int err)
 }
 
 /* Tell the other nodes that this one can't execute the program: they end with that code, too. */
-static lks_status tell_nodes(const struct lks__job *job, struct lks__nodes *nodes, int exit_code)
+static void tell_nodes(const struct lks__attempt *a, struct lks__nodes *nodes, int *exit_code_p)
 {
+    const struct lks__job *job = a->job;
     char shown[512], tail[2 * LKS__TAIL_BYTES] = "";
     const char *program = job->options->argv[0];
-    struct lks__verdict v = {.culprit = 0, .exit_code = exit_code};
-    const struct lks__nodes_report report = {.no_room = true, .table = ""};
+    struct lks__verdict v = {.culprit = 0, .exit_code = *exit_code_p};
+    /* An elastic job may restart without this node, but not without the first one. */
+    const bool needed = job->options->min_nodes == job->options->max_nodes || a->group_rank == 0;
+    const struct lks__nodes_report report = {.no_room = needed, .table = ""};
     bool again;
     snprintf(v.text, sizeof v.text, "host %s can't execute \"%s\"", job->host,
              lks__escape(shown, sizeof shown, program, strlen(program)));
-    return lks__nodes_settle(nodes, &report, &v, tail, &again);
+    if (lks__nodes_settle(nodes, &report, &v, tail, &again) == LKS_OK && !again)
+        *exit_code_p = v.exit_code;
 }
 
 /* Length of `text` without the reason at its end, if the last lines say it too. */
@@ -163,7 +167,7 @@ static lks_status start_and_watch(struct lks__attempt *a, struct lks__nodes *nod
     } else if (sup.polls != NULL) {
         lks__end_all(&sup);
         if (st == LKS_OK && nodes != NULL)
-            st = tell_nodes(a->job, nodes, *exit_code_p);
+            tell_nodes(a, nodes, exit_code_p);
     }
     free(sup.polls);
     return st;

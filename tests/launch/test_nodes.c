@@ -1023,7 +1023,7 @@ static void test_hosts_end(void **state)
 }
 
 /* A host is lost: its command waits, and ignores the lifeline's end and SIGTERM. The job ends
- * because of another host, or by the user's second signal. */
+ * because of another host, or by the user's third signal. */
 static void test_hosts_hang(void **state)
 {
     static const struct {

@@ -208,6 +208,10 @@ static void test_resumed_twice(void **state)
                                  "--max_iters=11", "--batch_size=2", NULL};
     assert_int_equal(lks_test_run(other, NULL, 60).exit_code, 0);
     EXPECT(0, TEXTS("0-8  from the seed", "8-12  from checkpoint 8", "equal (4 steps, 32"), out);
+    const char *const back[] = {
+        "lockstep", "resume", from, "--max_iters=10", "--learning_rate=1e-3", NULL};
+    assert_int_equal(lks_test_run(back, NULL, 60).exit_code, 0);
+    EXPECT(0, TEXTS("0-8  from the seed", "8-11  from checkpoint 8", "equal (3 steps, 24"), out);
     /* The first one is stopped in its evaluation. */
     for (int killed = 0; killed < 2; killed++) {
         const char *copy = copy_of(stopped);

@@ -144,7 +144,7 @@ static double tokens_a_second(const lks__forecast *f)
 /* Speed relative to the first point's speed times the number of hosts. */
 static double efficiency(const struct plan *p, const lks__forecast *f, int nodes)
 {
-    for (int i = 0; i < p->n; i++) { /* with --zero=1 a single host is none */
+    for (int i = 0; i < p->n; i++) { /* with --zero=1 the first has at least two hosts */
         const struct point *first = &p->points[i];
         if (first->timed)
             return tokens_a_second(f) * first->nodes / (tokens_a_second(&first->time) * nodes);
@@ -271,7 +271,7 @@ static void print_limits(const struct plan *p)
 {
     struct rlimit files;
     const struct point *last = &p->points[p->n - 1];
-    /* Gloo's connections to each host: data in both directions, and notes; 64 for the rest */
+    /* Gloo's connections to each host: data in both directions, and heartbeats; 64 for the rest */
     const double need = 3.0 * (last->nodes - 1) + 64;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && (double)files.rlim_cur < need)
         printf("open files: the first rank of a host needs about %.0f, the limit is %.0f: raise "

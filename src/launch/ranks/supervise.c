@@ -25,7 +25,7 @@ lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attemp
     *sup = (struct lks__supervisor){
         .attempt = a, .nodes = nodes, .look_from = now, .looked_at = now, .first_rank = -1};
     if (a->job->consoles != NULL)
-        a->job->consoles->hurried = false; /* by the end of an earlier attempt */
+        a->job->consoles->hurried = false; /* the end of an earlier attempt may have set it */
     sup->polls = calloc((size_t)lks__output_polls(a->nproc) + OWN_POLLS, sizeof *sup->polls);
     return sup->polls != NULL ? LKS_OK : lks__no_memory("for %d ranks", a->nproc);
 }

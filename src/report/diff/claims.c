@@ -74,7 +74,7 @@ static json_t *last_start(const lks__claims *c)
 }
 
 /* The settings of `config` that differ from those before; NULL if out of memory. A setting that the
- * record lacks is one of a newer version: its own `changed` has it. */
+ * record lacks is one of a newer version: the line's `changed` has it. */
 static json_t *changes_of(const lks__claims *c, const json_t *line, const json_t *config)
 {
     json_t *value, *changes = json_object();
@@ -131,6 +131,9 @@ static lks_status restart(lks__claims *c, uint64_t to)
                 json_array_append(c->starts, newest) == 0;
     json_decref(newest);
     json_decref(changed);
+    while ((n = json_array_size(c->replaced)) > 0 &&
+           resumed_iter(json_array_get(c->replaced, n - 1)) > to)
+        json_array_remove(c->replaced, n - 1); /* with its checkpoint */
     return good ? LKS_OK : out_of_memory();
 }
 

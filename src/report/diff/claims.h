@@ -53,7 +53,8 @@ typedef struct lks__claims {
 } lks__claims;
 
 /* Add the host line of a start. If it has `config`, all settings that it had, its `changed` becomes
- * the difference to the start before. */
+ * the difference to the start before. Lines of older versions lack it, and can repeat at one
+ * iteration: then it is unknown which settings the first ones left. */
 lks_status lks__claims_add_start(lks__claims *c, const json_t *line);
 
 /* Add the claims of a line that has an iteration. */

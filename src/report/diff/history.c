@@ -55,8 +55,10 @@ static lks_status apply_starts(lks__history *h)
     json_object_foreach(h->changed, key, value)
     { /* starts that were replaced can have changed them */
         json_t *now = json_object_get(h->claims.config, key);
-        good &= now == NULL ? json_object_del(h->settings, key) >= -1
-                            : json_object_set(h->settings, key, now) == 0;
+        if (now == NULL)
+            json_object_del(h->settings, key);
+        else
+            good &= json_object_set(h->settings, key, now) == 0;
     }
     json_object_clear(h->changed);
     json_array_foreach(h->claims.starts, i, start)
@@ -79,7 +81,9 @@ static lks_status read_host(lks__history *h, json_t *o)
     json_decref(h->host);
     h->host = json_incref(o);
     LKS__TRY(lks__claims_add_start(&h->claims, o));
-    return h->settings != NULL ? apply_starts(h) : LKS_OK;
+    const bool any =
+        json_object_get(o, "config") != NULL || json_object_size(json_object_get(o, "changed")) > 0;
+    return any && h->settings != NULL ? apply_starts(h) : LKS_OK;
 }
 
 /* Resumes change `settings`, but not the claim. */

@@ -392,7 +392,7 @@ lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char mov
     if (!start.begun)
         return LKS_OK;
     LKS__TRY(name_moved(out_dir, start.temp, moved));
-    start.begun = false; /* then what a torn move had left no place for */
+    start.begun = false; /* then the files whose names the torn move already had */
     LKS__TRY(lks__sys_each_name("can't read", out_dir, move_earlier, &start));
     char second[4200];
     return start.begun ? name_moved(out_dir, start.temp, second) : LKS_OK;

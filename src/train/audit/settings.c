@@ -19,12 +19,17 @@ static lks_status set(lks__settings *s, const char *key, const char *value)
 }
 
 /* Settings of other kinds size memory or name files, so they must not change within an audit. */
-static lks_status check_change(const char *key)
+static bool may_change(const char *key)
 {
     const int setting = lks__setting_find_for(LKS__CMD_TRAIN, key);
     const unsigned may = LKS__SETTING_FREE | LKS__SETTING_SEGMENT;
+    return setting >= 0 && (lks__setting_table[setting].flags & may) != 0;
+}
+
+static lks_status check_change(const char *key)
+{
     char shown[LKS__SETTING_KEY * 4];
-    if (setting >= 0 && (lks__setting_table[setting].flags & may) != 0)
+    if (may_change(key))
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT, "a resume can't have changed %s, as %s says",
                      lks__escape(shown, sizeof shown, key, strlen(key)), where);
@@ -41,6 +46,31 @@ lks_status lks__audit_change(lks__settings *s, const json_t *changed)
             continue;
         LKS__TRY(check_change(key));
         LKS__TRY(set(s, key, lks__json_text(value, text)));
+    }
+    return LKS_OK;
+}
+
+/* The changes of a resume from checkpoint `start`. Resumes that it replaced can have saved the
+ * checkpoint again, so their changes count, too, with the values that this one had. */
+static lks_status resume_settings(const lks__claims *c, const json_t *host, uint64_t start,
+                                  lks__settings *s)
+{
+    json_t *config = json_object_get(host, "config"), *other, *value;
+    const char *key;
+    char text[256];
+    size_t i;
+    LKS__TRY(lks__audit_change(s, lks__claims_changed(c, start)));
+    json_array_foreach(c->replaced, i, other)
+    {
+        const json_t *at = json_object_get(other, "resumed_iter");
+        if (!json_is_integer(at) || (uint64_t)json_integer_value(at) != start)
+            continue;
+        json_object_foreach(json_object_get(other, "changed"), key, value)
+        {
+            const json_t *now = json_object_get(config, key);
+            if (now != NULL && may_change(key) && !lks__facts_follow(config, key))
+                LKS__TRY(set(s, key, lks__json_text(now, text)));
+        }
     }
     return LKS_OK;
 }
@@ -83,7 +113,7 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
         lks__entry_name(name, LKS__ENTRY_CKPT, start);
         snprintf(s->out_dir, sizeof s->out_dir, "%s/%s", r->run, name);
         LKS__TRY(set(s, "init_from", "resume"));
-        LKS__TRY(lks__audit_change(s, lks__claims_changed(r->claims, start)));
+        LKS__TRY(resume_settings(r->claims, first == start ? host : NULL, start, s));
     }
     if (moved)
         LKS__TRY(set(s, "dataset", r->asked->dataset));
