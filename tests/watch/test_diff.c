@@ -281,7 +281,7 @@ static void test_effects(void **state)
         {"'train_batch_tokens':8,'batch_size':1", "'train_batch_tokens':16,'batch_size':2",
          "no effect so far  train_batch_tokens 8 | 16\nThe ", false},
         {"'max_wallclock_seconds':600", "'max_wallclock_seconds':600",
-         "cause             with max_wallclock_seconds, learning rates and the last step follow",
+         "cause             perhaps the clock: with max_wallclock_seconds, learning rates and the ",
          true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

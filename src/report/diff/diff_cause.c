@@ -200,10 +200,11 @@ static void print_unknown(FILE *out, const json_t *report)
         if (strcmp(sources[i][0], kind) == 0)
             source = sources[i][1];
     if (json_is_true(json_object_get(report, "by_clock"))) {
-        fprintf(out,
-                "%-*swith max_wallclock_seconds, learning rates and the last step follow the "
-                "clock; runs with --max_wallclock_seconds=0 are equal\n",
-                LKS__LABEL, "cause");
+        fprintf(
+            out,
+            "%-*sperhaps the clock: with max_wallclock_seconds, learning rates and the last step "
+            "follow it; with --max_wallclock_seconds=0 they don't\n",
+            LKS__LABEL, "cause");
         return;
     }
     if (source == NULL)
