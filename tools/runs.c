@@ -184,8 +184,7 @@ lks_status tool_run_check(const char *command, const char *folder)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is a file: give the folder of a run, as in `lockstep %s %s`", shown,
                          command, tool_run_example(word));
-    if (lks__outdir_torn(folder))
-        return lks__outdir_fail_torn(folder);
+    LKS__TRY(lks__outdir_check(folder));
     if (has_checkpoint(folder))
         return LKS_OK;
     list_runs(folder, runs, sizeof runs);

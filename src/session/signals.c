@@ -9,8 +9,6 @@
 #include "base/system/early.h"
 #include "base/system/sys.h"
 
-static const double SAME_CAUSE_S = 0.3; /* as in the launcher */
-
 volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 
 static volatile sig_atomic_t held, n_requests;
@@ -61,7 +59,7 @@ static void on_stop(int signo)
 {
     static double last;
     double now = lks__sys_now();
-    if (n_requests > 0 && now - last < SAME_CAUSE_S)
+    if (n_requests > 0 && now - last < LKS__SAME_CAUSE_S)
         return;
     last = now;
     n_requests++;

@@ -141,15 +141,22 @@ static double tokens_a_second(const lks__forecast *f)
     return f->tokens / f->at.step;
 }
 
-/* Speed relative to the first point's speed times the number of hosts. */
+/* The first point with a time: with --zero=1 it has at least two hosts. NULL: none. */
+static const struct point *first_timed(const struct plan *p)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->points[i].timed)
+            return &p->points[i];
+    return NULL;
+}
+
+/* Speed relative to the first timed point's speed for each host. */
 static double efficiency(const struct plan *p, const lks__forecast *f, int nodes)
 {
-    for (int i = 0; i < p->n; i++) { /* with --zero=1 the first has at least two hosts */
-        const struct point *first = &p->points[i];
-        if (first->timed)
-            return tokens_a_second(f) * first->nodes / (tokens_a_second(&first->time) * nodes);
-    }
-    return 0.0;
+    const struct point *first = first_timed(p);
+    return first != NULL
+               ? tokens_a_second(f) * first->nodes / (tokens_a_second(&first->time) * nodes)
+               : 0.0;
 }
 
 /* The last point whose further hosts add at least half of their share of the previous point's
@@ -402,7 +409,7 @@ static lks_status print_json(const struct plan *p)
     lks__jsonw_object(&w, NULL);
     lks__jsonw_int(&w, "lockstep_plan", 1);
     lks__jsonw_int(&w, "ranks_per_host", p->s.nproc_per_node);
-    if (p->points[0].timed)
+    if (first_timed(p) != NULL)
         lks__jsonw_int(&w, "knee", knee(p, &(bool){false}));
     lks__jsonw_array(&w, "points");
     for (int i = 0; i < p->n; i++) {

@@ -20,6 +20,7 @@
 #include "base/text/shell.h"
 #include "data/read/sampler.h"
 #include "data/read/shards.h"
+#include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
 #include "plan/choose.h"
 #include "prep.h"
@@ -251,7 +252,7 @@ static void remove_traces(const struct text *t, size_t missing)
     lks__outdir_discard(t->temp);
     if (missing == 0)
         return;
-    snprintf(path, sizeof path, "%s/.lock", t->out);
+    snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, t->out);
     unlink(path);
     snprintf(path, sizeof path, "%s", t->out);
     do

@@ -21,6 +21,9 @@ void lks__early_subtract(sigset_t *mask);
  * succeeded. */
 void lks__late_add(const sigset_t *blocked, sigset_t *mask);
 
+/* Seconds: signals so close are one request. A terminal that closes may send one signal twice. */
+#define LKS__SAME_CAUSE_S 0.3
+
 /* True if the signal is ignored now. A signal that was ignored when the program started (under
  * nohup, or as a background job of a shell without job control) has to stay ignored. */
 bool lks__signal_is_ignored(int sig);

@@ -52,6 +52,7 @@ int lks__sys_truncate(int fd, uint64_t bytes);
  * (0, 1, …) is a separate lock, which other descriptors of the same open() share. Unlike flock(),
  * this needs the right to write, so other users can't stop a run. */
 int lks__sys_lock(int fd, int part);
+bool lks__sys_lacks_locks(int err);   /* errno after it: the file system has no locks */
 int lks__sys_memfd(const char *name); /* close-on-exec is off: ranks inherit it */
 int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes);
 void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset);
@@ -118,8 +119,7 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
 /* mkdir -p. ERR_IO names the part that failed. */
 lks_status lks__sys_make_dirs(const char *path);
 
-/* Make one folder, or use an existing one. ERR_IO also for a link, which may lead anywhere.
- */
+/* Make one folder, or use an existing one. ERR_IO also for a link, which may lead anywhere. */
 lks_status lks__sys_make_own_dir(const char *path);
 
 /* Open a file for appending, and for reading; it is made if it is missing. ERR_IO, with errno, also

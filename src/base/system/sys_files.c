@@ -163,6 +163,11 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
     return lks__sys_fail("cannot write", path);
 }
 
+bool lks__sys_lacks_locks(int err)
+{
+    return err == ENOLCK || err == EOPNOTSUPP || err == ENOSYS || err == EINVAL;
+}
+
 lks_status lks__sys_make_own_dir(const char *path)
 {
     struct stat info;

@@ -28,7 +28,8 @@ enum {
     LKS__CKPT_JSON_LIMIT = 10 << 20,
 };
 
-/* Parts of the file OUT/.lock (lks__sys_lock()). */
+/* A file in OUT, and its parts (lks__sys_lock()). */
+#define LKS__LOCK_FILE ".lock"
 enum {
     LKS__LOCK_RUN,  /* a run in progress */
     LKS__LOCK_SAVE, /* a save, also by a program that uses the library */

@@ -51,7 +51,7 @@ static lks_status find_places(const char *out, uint64_t iter, places *p)
 static lks_status lock_folder(const char *out, int *fd_p)
 {
     char path[LKS__CKPT_PATH], shown[512];
-    LKS__TRY(lks__ckpt_join(path, out, ".lock"));
+    LKS__TRY(lks__ckpt_join(path, out, LKS__LOCK_FILE));
     *fd_p = lks__sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (*fd_p < 0)
         return lks__sys_fail("can't open", path);

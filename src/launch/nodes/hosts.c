@@ -19,7 +19,6 @@
 
 /* Time for the other nodes' launchers to end after one has failed, and then for their commands. */
 static const double GRACE_S = 15.0, SAVE_S = 300.0, END_S = 10.0;
-static const double SAME_CAUSE_S = 0.3; /* as in the launcher */
 
 enum { COMMAND_BYTES = 128 << 10, MAX_WORDS = 64 };
 
@@ -312,7 +311,7 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
 {
     int n_running = 0, code = 0;
     int asked = 0, asked_by = 0; /* signals to end, and the last one's number */
-    double asked_at = -SAME_CAUSE_S, cut_at = failed ? lks__sys_now() : 0, end_at = 0;
+    double asked_at = -LKS__SAME_CAUSE_S, cut_at = failed ? lks__sys_now() : 0, end_at = 0;
     int sig = SIGTERM;
     for (int i = 0; i < o->n; i++)
         n_running += agents[i].running;
@@ -322,9 +321,11 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
         poll(&p, 1, cut_at > 0 ? 100 : -1);
         while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
             const int signo = (int)info.ssi_signo;
-            const bool ends = signo != SIGCHLD && signo != SIGUSR1 && signo != SIGUSR2;
+            if (signo == SIGCHLD)
+                continue;
+            const bool ends = signo != SIGUSR1 && signo != SIGUSR2;
             const double now = lks__sys_now();
-            if (ends && now - asked_at >= SAME_CAUSE_S)
+            if (ends && now - asked_at >= LKS__SAME_CAUSE_S)
                 asked++;
             asked_by = ends ? signo : asked_by;
             asked_at = ends ? now : asked_at;
@@ -334,9 +335,9 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
              * the user's stop. */
             if (ends && asked > 2 && (cut_at == 0 || cut_at > now + GRACE_S))
                 cut_at = now + GRACE_S;
-            for (int i = 0; i < o->n && info.ssi_signo != SIGCHLD; i++)
+            for (int i = 0; i < o->n; i++)
                 if (agents[i].lifeline >= 0)
-                    dprintf(agents[i].lifeline, "%d\n", (int)info.ssi_signo);
+                    dprintf(agents[i].lifeline, "%d\n", signo);
         }
         reap(o, agents, asked > 0, &n_running);
         for (int i = 0; i < o->n && cut_at == 0; i++) /* after a signal, others may still save */

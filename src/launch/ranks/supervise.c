@@ -5,12 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "launch/ranks/supervisor.h"
 
 /* Seconds. */
 static const double TERM_GRACE_S = 1.0; /* from SIGTERM to SIGKILL after a failure */
-static const double SAME_CAUSE_S = 0.3; /* a terminal that closes may send one signal twice */
 static const double SWEEP_S = 2.0;      /* time for remaining processes to end */
 static const double DRAIN_S = 0.05;
 
@@ -304,7 +304,7 @@ static void on_signal(struct lks__supervisor *sup, int sig)
         /* Another node received the request earlier, and has passed it on to us. */
         sup->signalled = true;
         sup->user_signal_at = now;
-    } else if (sup->failed || now - sup->user_signal_at > SAME_CAUSE_S) {
+    } else if (sup->failed || now - sup->user_signal_at > LKS__SAME_CAUSE_S) {
         if (sup->failed && !sup->signalled) /* the other nodes must not restart the ranks, either */
             lks__nodes_signal(sup->nodes, sig);
         sup->signalled = true;

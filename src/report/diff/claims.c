@@ -36,8 +36,7 @@ static lks_status add_step(lks__claims *c, const json_t *line, bool skipped)
     return LKS_OK;
 }
 
-/* 0 for the first start of a run. */
-static uint64_t resumed_iter(const json_t *host)
+uint64_t lks__claims_resumed(const json_t *host)
 {
     const json_int_t iter = json_integer_value(json_object_get(host, "resumed_iter"));
     return iter > 0 ? (uint64_t)iter : 0;
@@ -93,13 +92,11 @@ static json_t *changes_of(const lks__claims *c, const json_t *line, const json_t
 lks_status lks__claims_add_start(lks__claims *c, const json_t *line)
 {
     const json_t *config = json_object_get(line, "config");
-    const uint64_t iter = resumed_iter(line);
-    if (c->replaced == NULL)
-        c->replaced = json_array();
+    const uint64_t iter = lks__claims_resumed(line);
     json_t *start = json_copy((json_t *)line), *changes = NULL;
-    bool good = c->replaced != NULL && start != NULL;
+    bool good = start != NULL;
     if (json_is_object(config)) {
-        while (good && iter > 0 && resumed_iter(last_start(c)) == iter) {
+        while (good && iter > 0 && lks__claims_resumed(last_start(c)) == iter) {
             good = json_array_append(c->replaced, last_start(c)) == 0;
             json_array_remove(c->starts, json_array_size(c->starts) - 1);
         }
@@ -118,7 +115,7 @@ static lks_status restart(lks__claims *c, uint64_t to)
     json_t *newest = NULL, *changed = json_object(), *start;
     bool good = changed != NULL;
     size_t n = json_array_size(c->starts);
-    while (n > 0 && resumed_iter(start = json_array_get(c->starts, n - 1)) > to) {
+    while (n > 0 && lks__claims_resumed(start = json_array_get(c->starts, n - 1)) > to) {
         json_t *own = json_object_get(start, "changed");
         if (newest == NULL)
             good &= (newest = json_copy(start)) != NULL;
@@ -132,7 +129,7 @@ static lks_status restart(lks__claims *c, uint64_t to)
     json_decref(newest);
     json_decref(changed);
     while ((n = json_array_size(c->replaced)) > 0 &&
-           resumed_iter(json_array_get(c->replaced, n - 1)) > to)
+           lks__claims_resumed(json_array_get(c->replaced, n - 1)) > to)
         json_array_remove(c->replaced, n - 1); /* with its checkpoint */
     return good ? LKS_OK : out_of_memory();
 }
@@ -214,7 +211,7 @@ const lks__claimed_eval *lks__claims_eval(const lks__claims *c, uint64_t iter)
 void lks__claims_range(const lks__claims *c, uint64_t *first_p, uint64_t *end_p)
 {
     const bool given = json_object_get(c->config, "init_hash") != NULL; /* first weights */
-    *first_p = given ? c->steps[0].iter : resumed_iter(json_array_get(c->starts, 0));
+    *first_p = given ? c->steps[0].iter : lks__claims_resumed(json_array_get(c->starts, 0));
     *end_p = c->steps[c->n_steps - 1].iter + 1;
     if (c->n_saves > 0 && c->saves[c->n_saves - 1].iter > *end_p)
         *end_p = c->saves[c->n_saves - 1].iter;
@@ -223,10 +220,10 @@ void lks__claims_range(const lks__claims *c, uint64_t *first_p, uint64_t *end_p)
 const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *first_p)
 {
     size_t i = json_array_size(c->starts);
-    while (i > 0 && resumed_iter(json_array_get(c->starts, i - 1)) > iter)
+    while (i > 0 && lks__claims_resumed(json_array_get(c->starts, i - 1)) > iter)
         i--;
     const json_t *host = i > 0 ? json_array_get(c->starts, i - 1) : NULL;
-    *first_p = resumed_iter(host);
+    *first_p = lks__claims_resumed(host);
     return host;
 }
 
@@ -237,7 +234,7 @@ const json_t *lks__claims_setting(const lks__claims *c, const char *key, uint64_
     json_array_foreach(c->starts, i, start)
     {
         changed = json_object_get(json_object_get(start, "changed"), key);
-        if (changed != NULL && resumed_iter(start) < end)
+        if (changed != NULL && lks__claims_resumed(start) < end)
             value = changed;
     }
     return value;

@@ -71,6 +71,8 @@ void lks__claims_range(const lks__claims *c, uint64_t *first_p, uint64_t *end_p)
 /* The record's value of a setting after the resumes before iteration `end`; NULL: none. */
 const json_t *lks__claims_setting(const lks__claims *c, const char *key, uint64_t end);
 
+/* The iteration from which a start of this host line continued; 0 for the first start. */
+uint64_t lks__claims_resumed(const json_t *host);
 /* The host line of the start that made step `iter`, and its first iteration. */
 const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *first_p);
 /* The settings that resumes at exactly this iteration changed; NULL: none. */

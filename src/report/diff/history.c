@@ -28,7 +28,8 @@ lks_status lks__history_open(const char *run, lks__history *h)
     LKS__TRY(lks__lines_open(path, &h->lines));
     h->changed = json_object();
     h->claims.starts = json_array();
-    if (h->changed != NULL && h->claims.starts != NULL)
+    h->claims.replaced = json_array();
+    if (h->changed != NULL && h->claims.starts != NULL && h->claims.replaced != NULL)
         return LKS_OK;
     lks__history_close(h);
     return out_of_memory();

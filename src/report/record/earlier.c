@@ -270,8 +270,7 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
     char temp[4200];
     struct later l;
     moved[0] = '\0';
-    if (lks__outdir_torn(out_dir))
-        return lks__outdir_fail_torn(out_dir);
+    LKS__TRY(lks__outdir_check(out_dir));
     snprintf(temp, sizeof temp, "%s/" TEMP, out_dir);
     lks_status st = find_later(out_dir, temp, iter, &l);
     const bool newer = l.latest.kind == LKS__ENTRY_CKPT && l.latest.iter > iter;
@@ -304,21 +303,12 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
                         iter);
 }
 
-lks_status lks__outdir_fail_torn(const char *out_dir)
-{
-    char shown[512];
-    lks__escape(shown, sizeof shown, out_dir, strlen(out_dir));
-    return lks__fail(LKS_ERR_CONFIG,
-                     "a new run in %s ended while it moved the earlier one's files to %s/" NEW
-                     ": move them back to continue the earlier one, or start the new one again",
-                     shown, shown);
-}
-
 /* --- a new run -------------------------------------------------------------------------------- */
 
 struct start {
     char temp[4200];
-    bool begun;           /* `temp` exists */
+    bool begun;           /* `temp` contains files */
+    bool left;            /* a file stayed, because a torn move had one of its name */
     const char *data_dir; /* of the new run; or NULL */
 };
 
@@ -344,8 +334,10 @@ static lks_status move_earlier(const char *dir, const char *name, void *ctx)
         return LKS_OK;
     LKS__TRY(lks__sys_make_own_dir(start->temp));
     start->begun = true;
-    if (lks__sys_has(start->temp, name)) /* not of that run: written after it had begun to move */
+    if (lks__sys_has(start->temp, name)) { /* this one was written afterwards */
+        start->left = true;
         return LKS_OK;
+    }
     return move(dir, start->temp, name);
 }
 
@@ -355,7 +347,8 @@ static lks_status count_name(const char *dir, const char *name, void *n)
     return LKS_OK;
 }
 
-bool lks__outdir_torn(const char *out_dir)
+/* True if a process died while it moved an earlier run. */
+static bool is_torn(const char *out_dir)
 {
     char temp[4200];
     struct stat info;
@@ -363,6 +356,18 @@ bool lks__outdir_torn(const char *out_dir)
     snprintf(temp, sizeof temp, "%s/" NEW, out_dir);
     return lstat(temp, &info) == 0 && S_ISDIR(info.st_mode) &&
            lks__sys_each_name("can't read", temp, count_name, &n) == LKS_OK && n > 0;
+}
+
+lks_status lks__outdir_check(const char *out_dir)
+{
+    char shown[512];
+    if (!is_torn(out_dir))
+        return LKS_OK;
+    lks__escape(shown, sizeof shown, out_dir, strlen(out_dir));
+    return lks__fail(LKS_ERR_CONFIG,
+                     "a new run in %s ended while it moved the earlier one's files to %s/" NEW
+                     ": move them back to continue the earlier one, or start the new one again",
+                     shown, shown);
 }
 
 /* Rename earlier.tmp if a move has begun. Checkpoints that it left in OUT move with the rest of the
@@ -383,17 +388,14 @@ static lks_status name_begun(const char *out_dir)
 
 lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[4200])
 {
-    struct start start = {.begun = lks__outdir_torn(out_dir), .data_dir = data_dir};
+    struct start start = {.begun = is_torn(out_dir), .data_dir = data_dir};
+    char other[4200];
     moved[0] = '\0';
     snprintf(start.temp, sizeof start.temp, "%s/" NEW, out_dir);
     LKS__TRY(lks__sys_make_dirs(out_dir));
     LKS__TRY(name_begun(out_dir));
     LKS__TRY(lks__sys_each_name("can't read", out_dir, move_earlier, &start));
-    if (!start.begun)
-        return LKS_OK;
-    LKS__TRY(name_moved(out_dir, start.temp, moved));
-    start.begun = false; /* then the files whose names the torn move already had */
-    LKS__TRY(lks__sys_each_name("can't read", out_dir, move_earlier, &start));
-    char second[4200];
-    return start.begun ? name_moved(out_dir, start.temp, second) : LKS_OK;
+    if (start.begun)
+        LKS__TRY(name_moved(out_dir, start.temp, moved));
+    return start.left ? lks__outdir_start(out_dir, data_dir, other) : LKS_OK;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "files/checkpoint/folder.h"
 #include "report/record/leaves.h"
 
 const lks__run_file lks__run_files[] = {
@@ -22,7 +23,7 @@ const lks__run_file lks__run_files[] = {
     {LKS__ARTIFACT_FILE, true, LKS__LATER_MOVED},
     {LKS__DATA_FOLDER, true, LKS__LATER_STAYS},
     {LKS__DATA_FOLDER ".tmp", false, LKS__LATER_STAYS},
-    {".lock", false, LKS__LATER_STAYS},
+    {LKS__LOCK_FILE, false, LKS__LATER_STAYS},
     {"earlier-*", false, LKS__LATER_STAYS},
     {"earlier.tmp", false, LKS__LATER_STAYS},
     {"earlier.new", false, LKS__LATER_STAYS},

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "files/checkpoint/folder.h"
 
 enum { NAME_BYTES = 256, PATH_BYTES = 4200 };
 
@@ -34,7 +35,7 @@ lks_status lks__job_mark(const char *out_dir)
         return LKS_OK;
     size_t n = strlen(name);
     name[n++] = '\n';
-    snprintf(path, sizeof path, "%s/.lock", out_dir);
+    snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
     int fd;
     LKS__TRY(lks__sys_append(path, &fd));
     lks_status st =
@@ -50,7 +51,7 @@ bool lks__job_restarted(const char *out_dir)
     job_name(name);
     if (name[0] == '\0' || count_of("TORCHELASTIC_RESTART_COUNT") <= 0)
         return false;
-    snprintf(path, sizeof path, "%s/.lock", out_dir);
+    snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
     if (lks__sys_read_file(path, 64 << 10, &marked, &bytes) != LKS_OK)
         return false;
     /* The name must be the complete last line. */

@@ -53,7 +53,7 @@ static lks_status lock_file(const char *out_dir, int fd)
     if (errno == EWOULDBLOCK)
         return in_use(out_dir, fd);
     lks__escape(path, sizeof path, out_dir, strlen(out_dir));
-    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)
+    if (lks__sys_lacks_locks(errno))
         return lks__fail(
             LKS_ERR_CONFIG,
             "%s can't be locked (%s), so another run in it would not be noticed: if no "
@@ -65,7 +65,7 @@ static lks_status lock_file(const char *out_dir, int fd)
 lks_status lks__outdir_free(const char *out_dir, bool lock)
 {
     char path[4200];
-    snprintf(path, sizeof path, "%s/.lock", out_dir);
+    snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
     int fd = lock ? lks__sys_open(path, O_RDWR | O_NOFOLLOW, 0) : -1;
     if (fd < 0)
         return LKS_OK; /* taking the lock reports errors */
@@ -81,7 +81,7 @@ lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p)
     char path[4200], host[65] = "", text[128];
     *fd_p = -1;
     LKS__TRY(lks__sys_make_dirs(out_dir));
-    snprintf(path, sizeof path, "%s/.lock", out_dir);
+    snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
     int fd = lks__sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (fd < 0)
         return lks__sys_fail("can't open", path);

@@ -11,10 +11,9 @@
 /* The run's folder: RUN, if `path` is RUN/ckpt-… and not a run itself; else `path`. */
 void lks__outdir_of(const char *path, char *run, size_t bytes);
 
-/* True if a process died in lks__outdir_start() while it moved an earlier run. The next such call
- * completes the move; lks__outdir_back() refuses the folder. */
-bool lks__outdir_torn(const char *out_dir);
-lks_status lks__outdir_fail_torn(const char *out_dir); /* ERR_CONFIG, with what to do */
+/* ERR_CONFIG, with what to do, if a process died in lks__outdir_start() while it moved an earlier
+ * run. The next such call completes the move; lks__outdir_back() refuses the folder. */
+lks_status lks__outdir_check(const char *out_dir);
 
 /* Make `out_dir` if it is missing. An earlier run in it (the files of record/files.h) is moved into
  * out_dir/earlier-N, so that a new run neither loses it nor mixes with it. The new run's own data,

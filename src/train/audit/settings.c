@@ -62,8 +62,7 @@ static lks_status resume_settings(const lks__claims *c, const json_t *host, uint
     LKS__TRY(lks__audit_change(s, lks__claims_changed(c, start)));
     json_array_foreach(c->replaced, i, other)
     {
-        const json_t *at = json_object_get(other, "resumed_iter");
-        if (!json_is_integer(at) || (uint64_t)json_integer_value(at) != start)
+        if (lks__claims_resumed(other) != start)
             continue;
         json_object_foreach(json_object_get(other, "changed"), key, value)
         {
@@ -132,10 +131,8 @@ static bool has_changed(const json_t *starts, const char *key, const json_t *val
     bool has = false;
     json_array_foreach(starts, i, start)
     {
-        const json_t *at = json_object_get(start, "resumed_iter");
         const json_t *after = json_object_get(json_object_get(start, "changed"), key);
-        has |= json_is_integer(at) && (uint64_t)json_integer_value(at) == iter && after != NULL &&
-               lks__json_same(value, after);
+        has |= lks__claims_resumed(start) == iter && after != NULL && lks__json_same(value, after);
     }
     return has;
 }
@@ -179,8 +176,7 @@ static bool evaluated_again(const lks__claims *c, uint64_t at)
     size_t i;
     json_array_foreach(c->replaced, i, start)
     {
-        const json_t *iter = json_object_get(start, "resumed_iter");
-        again |= (uint64_t)json_integer_value(iter) <= at &&
+        again |= lks__claims_resumed(start) <= at &&
                  lks__replay_at_setup(json_object_get(start, "changed")) != NULL;
     }
     do {

@@ -213,7 +213,7 @@ static void make_room(const lks__session *ses, const lks__step_work *work)
     lks__device_discard(ses->device, scratch, bytes);
 }
 
-/* Remove what a killed run has left of its artifact. */
+/* Remove unfinished artifacts of killed processes. */
 static lks_status remove_part(const char *dir, const char *name, void *ctx)
 {
     static const char part[] = LKS__ARTIFACT_FILE ".tmp-";
