@@ -140,6 +140,11 @@ static void test_updates(void **state)
     EXPECT(frozen[0], frozen[1],
            "place             step 0, update: updated weights of transformer.wpe.weight; all ",
            "cause             weight_decay 0.1 | 0.2\n");
+    /* Moments that only A has are not compared with the next result, B's weights. */
+    EXPECT(reference(false), trained(false, "--freeze=wpe"),
+           "moments of transformer.wpe.weight.exp_avg | before the step: weights of "
+           "transformer.wpe.weight; all 3 results before it are equal\n"
+           "cause             freeze ");
 }
 
 static void test_dropout(void **state)

@@ -297,15 +297,17 @@ void lks__diff_print_place(FILE *out, const json_t *o)
     const json_t *a = json_object_get(place, "a"), *b = json_object_get(place, "b");
     if (!json_is_object(place))
         return;
-    const char *x = describe(a, text[0]), *y = describe(b, text[1]);
+    const bool same = lks__trail_same_result(a, b);
     fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT ", %s", LKS__LABEL, "place",
-            lks__show_count(o, "step"), x);
-    if (strcmp(x, y) != 0)
-        fprintf(out, " | %s", y);
+            lks__show_count(o, "step"), describe(a, text[0]));
+    if (!same)
+        fprintf(out, " | %s", describe(b, text[1]));
     if (lks__show_count(o, "entries") > 0)
         fprintf(out, "; all %" JSON_INTEGER_FORMAT " results before it are equal",
                 lks__show_count(o, "entries"));
     fputc('\n', out);
+    if (!same)
+        return;
     if (json_object_get(place, "element") == NULL) {
         print_entries(out, a, b, json_object_get(place, "forms"));
         return;

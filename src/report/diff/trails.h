@@ -38,6 +38,10 @@ const char *lks__trail_phase(const char *what);         /* of a "what"; "" if th
 
 bool lks__trail_entry_is(const json_t *entry, enum lks__trail_what what); /* false for NULL */
 
+/* True if both entries are of the same result, such as the output of one module, whatever its
+ * values are. */
+bool lks__trail_same_result(const json_t *a, const json_t *b);
+
 /* True if the file begins as a trail does. */
 bool lks__trail_is(const char *path);
 

@@ -243,7 +243,8 @@ static json_t *place_of(const struct search *x)
     if (b->entry == NULL)
         return json_null();
     json_t *place = json_pack("{s:O?, s:O}", "a", a->entry, "b", b->entry);
-    if (place != NULL && a->data != NULL && b->data != NULL)
+    if (place != NULL && a->data != NULL && b->data != NULL &&
+        lks__trail_same_result(a->entry, b->entry))
         lks__tensor_diff(&a->tensor, &b->tensor, place);
     return place;
 }
