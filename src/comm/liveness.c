@@ -45,6 +45,16 @@ void lks_comm_beat(lks_comm *comm)
     lks__comm_beat_whole(comm);
 }
 
+static void beat(void *comm)
+{
+    lks_comm_beat(comm);
+}
+
+lks__beat lks__comm_beats(lks_comm *comm)
+{
+    return (lks__beat){beat, comm};
+}
+
 void lks__comm_ask_stop(lks_comm *comm, int signo)
 {
     if (host_of(comm) != NULL)

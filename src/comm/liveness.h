@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "base/beat.h"
 #include "lockstep/comm.h"
 
 enum {
@@ -17,6 +18,9 @@ enum {
 
 /* lks_comm_note(), called by the library for a program that never calls it. */
 void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase);
+
+/* lks_comm_beat(), for long computations of one call. */
+lks__beat lks__comm_beats(lks_comm *comm);
 
 /* A request to stop, outside collectives. All ranks of the host see it at once, ranks of other
  * hosts with their next heartbeat. The first signal is kept; 0: no request. lks__comm_ask_stop()

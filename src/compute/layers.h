@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/beat.h"
 #include "base/status.h"
 #include "compute/dropout.h"
 
@@ -358,6 +359,7 @@ typedef struct lks__muon_list {
     int ns_steps;
     void *work; /* memory of the device, 64-byte aligned; its contents don't matter */
     size_t work_bytes;
+    lks__beat beat;  /* after each iteration of a matrix. A device that computes later ignores it */
     size_t n_pieces; /* the most expensive ones first, if the device is to divide them evenly */
     struct {
         size_t rows, cols;

@@ -298,8 +298,8 @@ lks__pass lks__pass_of(lks__model *m, const float *params, const lks__micro_batc
 
 static void beat(const lks__pass *p)
 {
-    if (p->bw != NULL && p->bw->beat != NULL)
-        p->bw->beat(p->bw->beat_ctx);
+    if (p->bw != NULL)
+        lks__beat_now(&p->bw->beat);
 }
 
 static void done(const lks__pass *p, int group)

@@ -51,10 +51,9 @@ typedef struct lks__backward {
      * output is valid until the call returns. Or NULL. */
     lks__output_fn *output;
     void *output_ctx;
-    /* Called after each layer, forward and backward: counts as a heartbeat. NULL for a device that
-     * computes later; there the waits report progress. */
-    void (*beat)(void *ctx);
-    void *beat_ctx;
+    /* Called after each layer, forward and backward: counts as a heartbeat. None for a device
+     * that computes later; there the waits report progress. */
+    lks__beat beat;
 } lks__backward;
 
 /* The address that offsets of `group`'s tensors are relative to. */

@@ -8,11 +8,6 @@
 #include "comm/liveness.h"
 #include "session/signals.h"
 
-static void beat(void *comm)
-{
-    lks_comm_beat(comm);
-}
-
 static void ask_stop(void *comm, int signo)
 {
     lks__comm_ask_stop(comm, signo);
@@ -127,7 +122,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     s->timeout_s = timeout_s;
     LKS__TRY(or_stopped(open_group(&options, s)));
     s->world = *lks_comm_world(s->comm);
-    lks__sys_on_progress(beat, s->comm); /* for reads and writes of large files */
+    lks__sys_on_progress(lks__comm_beats(s->comm)); /* for reads and writes of large files */
     lks__signals_on_stop(ask_stop, s->comm);
     const lks_status st = or_stopped(set_up(s, threads, bind));
     if (st != LKS_OK) {
@@ -145,7 +140,7 @@ void lks__session_progress(const lks__session *s, size_t done, size_t n)
 
 void lks__session_close(lks__session *s)
 {
-    lks__sys_on_progress(NULL, NULL);
+    lks__sys_on_progress((lks__beat){NULL, NULL});
     lks__signals_on_stop(NULL, NULL);
     lks__device_close(s->device);
     lks_comm_close(s->comm); /* before the pool that it borrows */

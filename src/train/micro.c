@@ -1,11 +1,7 @@
 #include "train/micro.h"
 
+#include "comm/liveness.h"
 #include "train/procedure/procedure.h"
-
-static void beat(void *comm)
-{
-    lks_comm_beat(comm);
-}
 
 lks__backward lks__train_pass(const lks__run *run, const lks__session *ses, const lks__state *state,
                               int v, int m, float *grads)
@@ -15,8 +11,7 @@ lks__backward lks__train_pass(const lks__run *run, const lks__session *ses, cons
         .seed = (uint64_t)run->s.seed,
         .step = (uint32_t)state->iter,
         .vm = (uint32_t)v << 16 | (uint32_t)m,
-        .beat = lks__device_in_call(ses->device) ? beat : NULL,
-        .beat_ctx = ses->comm,
+        .beat = lks__device_in_call(ses->device) ? lks__comm_beats(ses->comm) : (lks__beat){NULL},
     };
 }
 

@@ -134,8 +134,7 @@ static void pass(struct frozen_run *run)
                         .step = 2,
                         .done = group_done,
                         .done_ctx = run,
-                        .beat = count_beat,
-                        .beat_ctx = &beats};
+                        .beat = {count_beat, &beats}};
     lks__model_train(run->model, run->params, &run->base->mb, &bw, &run->loss);
     /* after each layer forward, and after each group */
     assert_int_equal(beats, run->base->config.n_layer + run->table.n_groups);

@@ -2,6 +2,7 @@
 #include "optim/level.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,13 +258,20 @@ static void test_pytorch_sgd(void **state)
     follow_all("sgd_optim.json", &lks__optimizer_sgd, sgd_rates);
 }
 
-/* Muon's matrices decay by 1 - lr * decay before the update, and nothing else decays. */
+static void count_beat(void *ctx)
+{
+    atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
+/* Muon's matrices decay by 1 - lr * decay before the update, and nothing else decays. Each of the 5
+ * iterations of each of the 12 matrices is a heartbeat. */
 static void test_muon_decay(void **state)
 {
     lks__exec ex = level_exec(&kernels, 2);
     lks__device device = lks__device_cpu(&ex);
     lks__rates rates = some_rates;
     struct run runs[2];
+    atomic_int beats = 0;
     for (int i = 0; i < 2; i++) {
         struct run *r = &runs[i];
         table_layers(&r->table, 2, 40);
@@ -276,8 +284,10 @@ static void test_muon_decay(void **state)
                 if (r->table.tensors[t].kind == LKS__PARAM_MATRIX)
                     r->params[r->table.tensors[t].offset + e] *= (float)(1.0 - 0.02 * 0.5);
         lks__optim optim = optim_open(&lks__optimizer_muon, &device, &r->table, 1, 0, NULL, 0);
+        optim.beat = (lks__beat){count_beat, &beats};
         update_all(r, &optim, &rates);
         lks__optim_close(&optim);
+        assert_int_equal(atomic_load(&beats), (i + 1) * 12 * 5);
     }
     assert_memory_equal(runs[0].params, runs[1].params, runs[0].table.count * sizeof(float));
     run_close(&runs[0]);

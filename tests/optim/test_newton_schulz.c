@@ -143,7 +143,7 @@ static float *iterated(const lks__exec *ex, const float *x, shape s, int steps)
     float *out = level_memory(s.rows * s.cols * 4, 0);
     void *work = level_memory(lks__newton_schulz_bytes(s.rows, s.cols), 0xff); /* NaN */
     memcpy(out, x, s.rows * s.cols * sizeof *x);
-    lks__newton_schulz(ex, out, s.rows, s.cols, steps, work);
+    lks__newton_schulz(ex, out, s.rows, s.cols, steps, &(lks__beat){NULL, NULL}, work);
     free(work);
     return out;
 }

@@ -176,16 +176,14 @@ static enum fault fault_of(enum call call)
 
 /* ---- progress ---------------------------------------------------------------------------- */
 
-static _Thread_local void (*progress_fn)(void *ctx);
-static _Thread_local void *progress_ctx;
+static _Thread_local lks__beat progress;
 
 /* Bytes per system call: any disk transfers this much in less than a deadline. */
 enum { TRANSFER = 16 << 20 };
 
-void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx)
+void lks__sys_on_progress(lks__beat beat)
 {
-    progress_fn = fn;
-    progress_ctx = ctx;
+    progress = beat;
 }
 
 static size_t piece(size_t bytes)
@@ -227,12 +225,6 @@ lks_status lks__sys_give_up_check(void)
                : LKS_OK;
 }
 
-static void progress(void)
-{
-    if (progress_fn != NULL)
-        progress_fn(progress_ctx);
-}
-
 /* ---- the calls --------------------------------------------------------------------------- */
 
 int lks__sys_open(const char *path, int flags, mode_t mode)
@@ -266,7 +258,7 @@ int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)
         if (n == 0)
             break;
         done += (size_t)n;
-        progress();
+        lks__beat_now(&progress);
     }
     if (fault == FAULT_DIE_AFTER)
         kill(getpid(), SIGKILL);
@@ -311,7 +303,7 @@ int lks__sys_write_all(int fd, const void *buf, size_t bytes)
         if (n < 0)
             return -1;
         done += (size_t)n;
-        progress();
+        lks__beat_now(&progress);
     }
     if (fault == FAULT_DIE_AFTER)
         kill(getpid(), SIGKILL);
@@ -330,7 +322,7 @@ static int sync_file(int fd)
 int lks__sys_fsync(int fd)
 {
     int result = sync_file(fd), err = errno;
-    progress();
+    lks__beat_now(&progress);
     errno = err;
     return result;
 }

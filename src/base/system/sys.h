@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include "base/beat.h"
 #include "base/status.h"
 
 /* clang-format off */
@@ -81,9 +82,9 @@ uint64_t lks__sys_proc_bytes(const char *path, const char *key);
  * ended), 0 if the process doesn't exist. */
 char lks__sys_process_state(pid_t pid);
 
-/* After each piece, reads, writes and fsyncs of this thread call fn(ctx), so that other ranks see
- * progress during a long transfer. NULL: call nothing. */
-void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx);
+/* After each piece, reads, writes and fsyncs of this thread report progress, so that other ranks
+ * see it during a long transfer. */
+void lks__sys_on_progress(lks__beat beat);
 
 /* Between these calls, growing a file beyond the limit on file sizes (ulimit -f) fails with EFBIG
  * in this thread, and raises no SIGXFSZ. *before is for the second call. */

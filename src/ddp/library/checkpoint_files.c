@@ -90,15 +90,10 @@ char *lks__name_of_rank(const char *name, int rank)
     return asprintf(&text, "%s@%d", name, rank) < 0 ? NULL : text;
 }
 
-static void beat(void *comm)
-{
-    lks_comm_beat(comm);
-}
-
 void lks__begin_files(lks_comm *comm, bool save, sigset_t *before)
 {
     lks__sys_limit_begin(before);
-    lks__sys_on_progress(beat, comm);
+    lks__sys_on_progress(lks__comm_beats(comm));
     lks__comm_saving(comm, save);
 }
 
@@ -106,7 +101,7 @@ void lks__end_files(lks_comm *comm, const sigset_t *before)
 {
     lks__sys_limit_end(before);
     lks__comm_saving(comm, false);
-    lks__sys_on_progress(NULL, NULL);
+    lks__sys_on_progress((lks__beat){NULL, NULL});
 }
 
 /* --- finding ---------------------------------------------------------------------------------- */

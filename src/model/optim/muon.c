@@ -26,7 +26,8 @@ static void update_matrices(const lks__optim *o, const lks__rates *r, const lks_
                            .clip = r->clip,
                            .ns_steps = r->ns_steps,
                            .work = o->work,
-                           .work_bytes = o->work_bytes};
+                           .work_bytes = o->work_bytes,
+                           .beat = o->beat};
     for (size_t i = 0; i < o->n_pieces; i++) {
         const lks__piece *piece = &o->pieces[i];
         const lks__table_tensor *t = &o->table->tensors[piece->tensor];

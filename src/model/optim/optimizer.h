@@ -106,7 +106,8 @@ struct lks__optim {
     size_t state_floats[LKS__OPTIM_STATES];
     void *work; /* device memory */
     size_t work_bytes;
-    bool lent; /* work is borrowed */
+    bool lent;      /* work is borrowed */
+    lks__beat beat; /* set after open, or none: progress of a long update */
 };
 
 /* `device` and `table` outlive it. `lent`: `lent_bytes` of the device's memory, aligned to 64

@@ -7,6 +7,7 @@
 #include "base/number/units.h"
 #include "base/system/memory.h"
 #include "base/system/sys.h"
+#include "comm/liveness.h"
 #include "ddp/verify.h"
 #include "lockstep/reduce.h"
 #include "model/table/freeze.h"
@@ -248,8 +249,10 @@ static lks_status open_optimizer(lks__trainer *t)
 {
     size_t bytes;
     void *scratch = lks__model_scratch(t->work.model, &bytes);
-    return lks__memory_open_optimizer(t->state.memory, lks__optimizer_of(&t->run.s), scratch, bytes,
-                                      &t->work.optim);
+    LKS__TRY(lks__memory_open_optimizer(t->state.memory, lks__optimizer_of(&t->run.s), scratch,
+                                        bytes, &t->work.optim));
+    t->work.optim.beat = lks__comm_beats(t->ses.comm);
+    return LKS_OK;
 }
 
 /* As in nanoGPT, an evaluation that is due is made again with the new batch, if it draws batches.

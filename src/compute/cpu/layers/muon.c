@@ -99,7 +99,8 @@ static void update_matrix(const struct update *u, const lks__exec *ex, size_t i,
     };
     size_t n_chunks = (p.count + CHUNK - 1) / CHUNK;
     lks__pool_run(ex->pool, n_chunks, average_chunk, &p);
-    lks__newton_schulz(ex, p.update, rows, cols, s->ns_steps, work + update_bytes(rows, cols));
+    lks__newton_schulz(ex, p.update, rows, cols, s->ns_steps, &s->beat,
+                       work + update_bytes(rows, cols));
     lks__pool_run(ex->pool, n_chunks, apply_chunk, &p);
 }
 

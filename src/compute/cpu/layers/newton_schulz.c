@@ -188,7 +188,7 @@ size_t lks__newton_schulz_bytes(size_t rows, size_t cols)
 }
 
 void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
-                        void *work)
+                        const lks__beat *beat, void *work)
 {
     size_t n = lks__min(rows, cols), bytes = matrix_bytes(rows, cols);
     const struct matrix out = {x, cols};
@@ -224,5 +224,6 @@ void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols,
         struct matrix next = it.y;
         it.y = it.x;
         it.x = next;
+        lks__beat_now(beat);
     }
 }

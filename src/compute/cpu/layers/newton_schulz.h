@@ -12,6 +12,7 @@
 #ifndef LKS_COMPUTE_CPU_LAYERS_NEWTON_SCHULZ_H
 #define LKS_COMPUTE_CPU_LAYERS_NEWTON_SCHULZ_H
 
+#include "base/beat.h"
 #include "compute/cpu/exec.h"
 
 /* Bytes of work space for a matrix [rows, cols], both at least 1: a multiple of 64. */
@@ -21,6 +22,6 @@ size_t lks__newton_schulz_bytes(size_t rows, size_t cols);
  * be NULL: then the calling thread, which must be one that calls kernels, does the work; the bits
  * are the same. */
 void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
-                        void *work);
+                        const lks__beat *beat, void *work);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "comm/backend.h"
 #include "comm/hier/pieces.h"
+#include "comm/liveness.h"
 #include "comm/samelist.h"
 #include "ddp/library/early_mark.h"
 #include "ddp/library/params_check.h"
@@ -146,6 +147,7 @@ static lks_status open_pieces(lks_optimizer *o, const lks__optimizer *rule)
     size_t range[1][2];
     lks__optim_share share = share_of(o, o->rank, range);
     LKS__TRY(lks__optim_open(rule, &o->device, &o->table, &share, NULL, 0, &o->optim));
+    o->optim.beat = lks__comm_beats(o->comm);
     o->places = calloc(o->optim.n_pieces + 1, sizeof *o->places);
     o->shares = calloc((size_t)o->W, sizeof *o->shares);
     if (o->places == NULL || o->shares == NULL)
