@@ -220,20 +220,19 @@ lks_status lks__model_forward_bytes(const lks__model_config *config, size_t rows
     return bytes_for(config, (struct use){1, rows}, layers, bytes_p);
 }
 
-static lks_status open_arena(lks__model *m, struct use use)
+static lks_status open_arena(lks__model *m)
 {
     lks_status st = m->device->ops->alloc(m->device, m->arena_bytes, &m->arena);
     if (st != LKS_ERR_NOMEM)
         return st;
-    if (m->forward_only)
-        return lks__no_memory("for %.1f MB of activations (%zu rows)", (double)m->arena_bytes / 1e6,
-                              m->max_rows);
     return lks__fail(LKS_ERR_NOMEM,
-                     "no memory%s%s for %.1f MB of activations (%d sequences of %d tokens): use a "
-                     "smaller batch_size; to train, more gradient_accumulation_steps with it, or "
-                     "--recompute=block",
+                     "no memory%s%s for %.1f MB of activations (%zu tokens at once): use a smaller "
+                     "%s",
                      m->device->which[0] != '\0' ? " on " : "", m->device->which,
-                     (double)m->arena_bytes / 1e6, use.batch, m->c.block_size);
+                     (double)m->arena_bytes / 1e6, m->max_rows,
+                     m->forward_only ? "--batch_size or --num_samples"
+                                     : "batch_size, with more gradient_accumulation_steps, or "
+                                       "--recompute=block");
 }
 
 static lks_status open_model(const lks__model_config *config, const lks__table *table,
@@ -243,7 +242,7 @@ static lks_status open_model(const lks__model_config *config, const lks__table *
     LKS__TRY(measure(config, table, use, device->layers, &m));
     m->device = device;
     m->ex = device->ex;
-    lks_status st = open_arena(m, use);
+    lks_status st = open_arena(m);
     if (st == LKS_OK) {
         lks__carver v = {.base = m->arena, .act_bytes = m->act_bytes};
         carve_all(m, &v);

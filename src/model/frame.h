@@ -172,10 +172,7 @@ struct lks__model_ops {
     void (*embed_backward)(const lks__pass *p);
 };
 
-/* Open a model for forward passes of at most `rows` rows. ERR_NOMEM, ERR_CONFIG. */
-lks_status lks__model_open_forward(const lks__model_config *config, const lks__table *table,
-                                   size_t rows, lks__device *device, lks__model **model_p);
-/* Bytes of that model's activations. */
+/* Bytes of the activations of lks__model_open_forward(). */
 lks_status lks__model_forward_bytes(const lks__model_config *config, size_t rows,
                                     const lks__layers *layers, size_t *bytes_p);
 

@@ -83,6 +83,10 @@ lks_status lks__model_activation_bytes(const lks__model_config *config, int batc
  * `device` are borrowed. The device's exec determines the type of products' operands (bfloat16). */
 lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
                            lks__device *device, lks__model **model_p);
+/* The same for forward passes only, of at most `rows` rows together: layers share the memory of
+ * their activations. */
+lks_status lks__model_open_forward(const lks__model_config *config, const lks__table *table,
+                                   size_t rows, lks__device *device, lks__model **model_p);
 void lks__model_close(lks__model *model); /* NULL does nothing */
 
 lks__device *lks__model_device(const lks__model *model);

@@ -33,6 +33,7 @@ typedef struct lks__run {
 
     lks__model_config model_config;
     lks__table table;
+    size_t trained_params; /* that the settings leave to be trained; eval_only freezes them too */
 
     /* Origin of the first state. */
     lks__weights *weights; /* of --init_from; NULL: new ones, or those of a checkpoint */

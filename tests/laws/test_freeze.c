@@ -204,6 +204,14 @@ static void test_dry_run(void **state)
         gradients[i] = mb_of(r.out, "gradients:");
     }
     assert_true(moments[1] < 0.1 * moments[0] && gradients[1] < 0.1 * gradients[0]);
+    /* An evaluation has none of them, and activations as with --recompute=block. */
+    law_args args = law_family(false, lks_test_folder());
+    law_add(&args, "--eval_only");
+    law_add(&args, "--dry_run");
+    const lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, " and 0.0 MB of moments;");
+    assert_null(strstr(r.out, "\ngradients: "));
 }
 
 int main(void)

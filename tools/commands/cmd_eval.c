@@ -251,8 +251,8 @@ static lks_status open_evaluation(struct evaluation *e)
                 lks__escape(shown, sizeof shown, gone, strlen(gone)));
     }
     LKS__TRY(choose_length(e));
-    LKS__TRY(lks__model_open(&r->config, &r->table, (int)e->s->batch_size, e->session->device,
-                             &r->model));
+    const size_t rows = (size_t)e->s->batch_size * (size_t)r->config.block_size;
+    LKS__TRY(lks__model_open_forward(&r->config, &r->table, rows, e->session->device, &r->model));
     LKS__TRY(open_split(e));
     e->eval.session = e->session;
     e->eval.work = &e->work;

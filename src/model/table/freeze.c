@@ -181,6 +181,13 @@ lks_status lks__table_freeze(lks__table *table, const char *pattern)
     return st == LKS_OK ? lks__table_lay_out(table) : st;
 }
 
+lks_status lks__table_freeze_all(lks__table *table)
+{
+    for (size_t i = 0; i < table->n_tensors; i++)
+        table->tensors[i].frozen = true;
+    return lks__table_lay_out(table);
+}
+
 /* --- listing -------------------------------------------------------------------------------- */
 
 /* True if the tensor of a lower layer was already shown together with this one. */

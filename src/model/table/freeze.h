@@ -10,6 +10,9 @@
  * match, or if it matches no tensor or all of them. */
 lks_status lks__table_freeze(lks__table *table, const char *pattern);
 
+/* Freeze all tensors, for a run that only evaluates. */
+lks_status lks__table_freeze_all(lks__table *table);
+
 enum { LKS__FROZEN_TEXT = 96 };
 
 /* For messages: one line per frozen tensor, or one for all layers in which it is frozen

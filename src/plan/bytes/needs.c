@@ -381,7 +381,8 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
     const lks__memory_mode *mode = mode_of(device, s);
     size_t activations = 0;
     LKS__TRY(lks__model_table(&config, &table));
-    lks_status st = lks__table_freeze(&table, s->freeze);
+    lks_status st =
+        s->eval_only ? lks__table_freeze_all(&table) : lks__table_freeze(&table, s->freeze);
     if (st == LKS_OK)
         st = lks__model_activation_bytes(&config, (int)s->batch_size, device->layers, &activations);
     if (st == LKS_OK) {

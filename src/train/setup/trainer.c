@@ -180,6 +180,9 @@ static lks_status open_data(lks__run *run, const lks__session *ses, const lks__c
     run->model_config = lks__state_model_config(&run->s, (uint32_t)run->s.vocab_size);
     LKS__TRY(lks__model_table(&run->model_config, &run->table));
     LKS__TRY(lks__table_freeze(&run->table, run->s.freeze));
+    run->trained_params = run->table.trained_params;
+    if (run->s.eval_only)
+        LKS__TRY(lks__table_freeze_all(&run->table));
     if (resume != NULL)
         LKS__TRY(lks__state_check_params(resume->model, resume->path, &run->table));
     return LKS_OK;

@@ -47,9 +47,9 @@ lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab
         .block_size = (int)s->block_size,
         .vocab_size = (int)vocab_size,
         .bf16 = s->dtype == LKS__dtype_bfloat16,
-        .recompute = s->recompute == LKS__recompute_block  ? LKS__RECOMPUTE_BLOCK
-                     : s->recompute == LKS__recompute_rows ? LKS__RECOMPUTE_ROWS
-                                                           : LKS__RECOMPUTE_NONE,
+        .recompute = s->recompute == LKS__recompute_block || s->eval_only ? LKS__RECOMPUTE_BLOCK
+                     : s->recompute == LKS__recompute_rows                ? LKS__RECOMPUTE_ROWS
+                                                                          : LKS__RECOMPUTE_NONE,
     };
     if (family->config != NULL)
         family->config(s, &config);

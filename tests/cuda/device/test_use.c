@@ -173,7 +173,7 @@ static void test_no_room(void **state)
         (const char *const[]){"CUDA_STANDIN_MB=100", NULL}, 120);
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "no memory on GPU 0 (Stand-in");
-    assert_contains(r.err, "(65536 sequences of 8 tokens): use a smaller batch_size");
+    assert_contains(r.err, "(524288 tokens at once): use a smaller --batch_size");
 }
 
 static void test_use_bf16(void **state)

@@ -58,7 +58,7 @@ static lks_status config_line(lks__report *r, const lks__run *run)
     lks__jsonw_str(w, "version", LKS_VERSION_TEXT);
     lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
     lks__jsonw_u64(w, "parameters", run->table.n_params);
-    lks__jsonw_u64(w, "trained_parameters", run->table.trained_params);
+    lks__jsonw_u64(w, "trained_parameters", run->trained_params);
     lks__jsonw_str(w, "data_digest", digest);
     if (run->data_hash[0] != '\0')
         lks__jsonw_str(w, "data_hash", run->data_hash);
@@ -131,9 +131,12 @@ static void describe_segment(lks__log *log, const lks__run *run)
         lks__log_line(log, "A new segment of the run begins: %s", text);
 }
 
-static void describe_frozen(lks__log *log, const lks__table *table)
+static void describe_frozen(lks__log *log, const lks__run *run)
 {
     char text[LKS__FROZEN_TEXT];
+    const lks__table *table = &run->table;
+    if (run->s.eval_only)
+        return;
     for (size_t next = 0; lks__frozen_next(table, &next, text);)
         lks__log_line(log, "frozen: %s", text);
     if (table->trained_params < table->n_params)
@@ -154,7 +157,7 @@ static void describe(lks__report *r, const lks__run *run, const lks__session *se
                       run->s.batch_size, run->N,
                       ses->device->ops->memory == NULL ? "this host" : "a rank on its GPU",
                       run->fit_room / 1e6);
-    describe_frozen(log, &run->table);
+    describe_frozen(log, run);
     if (run->resumed && run->s.eval_only)
         lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", state->iter,
                       run->shown_out_dir);
