@@ -83,6 +83,7 @@ struct lks_comm {
     _Atomic uint64_t step;
     atomic_bool has_step;
     struct lks__works *works;     /* NULL: no operation was started */
+    uint16_t n_ddps, n_optimizers; /* opened; they number the objects of calls */
     bool noted;                   /* the program calls lks_comm_note() itself, so lks_ddp doesn't */
     int n_holders;                /* number of lks__comm_hold() calls */
     bool closed;                  /* only the handle is still valid */
@@ -119,8 +120,9 @@ lks_status lks__comm_check_open(const lks_comm *comm, const char *call);
  * to must live until the group is closed. Bits don't depend on it. */
 void lks__comm_use(lks_comm *comm, const lks__exec *exec);
 
-/* The public call that starts an operation of the group, for messages: programs know their own
- * calls, but not the operations inside. 0: the program starts the operation itself. */
+/* The public call that starts an operation of the group, which must be the same on all ranks:
+ * programs know their own calls, but not the operations inside. 0: the program starts the operation
+ * itself. */
 enum lks__caller {
     LKS__CALLER_PROGRAM,
     LKS__CALLER_DDP_STEP,
@@ -140,14 +142,21 @@ enum lks__caller {
     LKS__CALLER_OPTIMIZER_STATE,
     LKS__CALLERS
 };
-enum lks__caller lks__comm_caller(void); /* the caller of this thread's operations */
-/* Set the caller; returns the previous one. */
-enum lks__caller lks__comm_call_begins(enum lks__caller caller);
-void lks__comm_call_ends(const enum lks__caller *before);
-/* As the first line of a block: the rest of the block belongs to that call. */
-#define LKS__CALLED_BY(name)                                                                       \
-    __attribute__((cleanup(lks__comm_call_ends))) enum lks__caller caller_before_ =                \
-        lks__comm_call_begins(LKS__CALLER_##name)
+/* The call that this thread's operations belong to. */
+typedef struct lks__call {
+    uint8_t caller;  /* enum lks__caller */
+    uint16_t object; /* number of its lks_ddp or lks_optimizer in the group, from 1; 0: none */
+} lks__call;
+lks__call lks__comm_call(void);
+/* Set it; returns the previous one. */
+lks__call lks__comm_call_begins(lks__call call);
+void lks__comm_call_ends(const lks__call *before);
+/* The rest of the block belongs to that call, of the object with that number. */
+#define LKS__CALLED_ON(name, number)                                                               \
+    __attribute__((cleanup(lks__comm_call_ends))) lks__call call_before_ =                         \
+        lks__comm_call_begins((lks__call){LKS__CALLER_##name, (number)})
+/* The same, of the object of the call that surrounds it. */
+#define LKS__CALLED_BY(name) LKS__CALLED_ON(name, lks__comm_call().object)
 
 /* Return lks_comm_alloc() memory: at once, or when no operation that may use it is in flight, but
  * at the latest when the group is closed. All ranks call it, each when it no longer uses the memory

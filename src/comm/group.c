@@ -6,23 +6,23 @@
 #include "comm/tree/combine.h"
 #include "comm/tree/tree.h"
 
-static _Thread_local enum lks__caller current_caller;
+static _Thread_local lks__call current_call;
 
-enum lks__caller lks__comm_caller(void)
+lks__call lks__comm_call(void)
 {
-    return current_caller;
+    return current_call;
 }
 
-enum lks__caller lks__comm_call_begins(enum lks__caller caller)
+lks__call lks__comm_call_begins(lks__call call)
 {
-    const enum lks__caller before = current_caller;
-    current_caller = caller;
+    const lks__call before = current_call;
+    current_call = call;
     return before;
 }
 
-void lks__comm_call_ends(const enum lks__caller *before)
+void lks__comm_call_ends(const lks__call *before)
 {
-    current_caller = *before;
+    current_call = *before;
 }
 
 static lks_status check_there(const lks_comm *comm, const char *what)

@@ -99,9 +99,7 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor 
     m->size = desc->size;
     memcpy(m->args, desc->args, sizeof m->args);
     m->n_parts = desc->n_parts;
-    m->has_step = g->comm->has_step;
-    m->caller = (uint16_t)lks__comm_caller();
-    m->step = g->comm->step;
+    lks__shm_sign(m, g->comm);
     if (n > 0)
         memcpy(m->payload, payload, n);
     lks__shm_beat_all(g);

@@ -10,9 +10,9 @@
 
 /* Rank 0's result. */
 struct lks__outcome {
-    uint64_t step, n, bytes;       /* n, bytes: of a listing */
-    int32_t status, found, caller; /* rank 0's call, enum lks__caller */
-    int32_t no_room;               /* its disk or quota is full */
+    uint64_t step, n, bytes; /* n, bytes: of a listing */
+    int32_t status, found;
+    int32_t no_room; /* its disk or quota is full */
     char text[1024];
 };
 

@@ -245,9 +245,7 @@ lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_task *task
     if (room) {
         struct lks__hier_task *posted = &h->tasks[(h->first_task + h->n_tasks++) % LKS__HIER_TASKS];
         *posted = *task;
-        posted->desc.has_step = h->comm->has_step;
-        posted->desc.caller = (uint16_t)lks__comm_caller();
-        posted->desc.step = h->comm->step;
+        lks__shm_sign(&posted->desc, h->comm);
     }
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);

@@ -49,6 +49,14 @@ static const char *caller_of(const struct lks__shm_descriptor *m)
     return m->caller < LKS__CALLERS ? callers[m->caller] : NULL;
 }
 
+/* The kind of object that lks__call.object numbers. */
+static const char *object_of(const struct lks__shm_descriptor *m)
+{
+    return m->caller == LKS__CALLER_OPTIMIZER_STEP || m->caller == LKS__CALLER_OPTIMIZER_STATE
+               ? "lks_optimizer"
+               : "lks_ddp";
+}
+
 /* `lockstep train` also reduces gradients through lks_ddp's parts. */
 const char *lks__shm_call_name(const struct lks__shm_descriptor *m)
 {
@@ -92,6 +100,15 @@ void lks__shm_name_wait(const struct lks__shm_descriptor *m, uint64_t number, ch
     }
     lks__shm_title(m, title, sizeof title);
     snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)number, title);
+}
+
+void lks__shm_sign(struct lks__shm_descriptor *m, const lks_comm *comm)
+{
+    const lks__call call = lks__comm_call();
+    m->caller = call.caller;
+    m->object = call.object;
+    m->has_step = comm->has_step;
+    m->step = comm->step;
 }
 
 /* Leaves room for the data of small calls. */
@@ -139,7 +156,8 @@ static void add_difference(const struct lks__shm_descriptor *m,
     const size_t used = strlen(text);
     const uint32_t leaves = (uint32_t)m->args[0], bits = (uint32_t)(m->args[0] >> 32);
     float scale;
-    if (m->kind != LKS__OP_REDUCE || other->kind != LKS__OP_REDUCE || m->size != other->size)
+    if (m->kind != LKS__OP_REDUCE || other->kind != LKS__OP_REDUCE || m->size != other->size ||
+        m->object != other->object)
         return;
     memcpy(&scale, &bits, sizeof scale);
     if (leaves != (uint32_t)other->args[0])
@@ -192,11 +210,13 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
     case LKS__OP_REDUCE:
         snprintf(text, bytes, "lks_comm_reduce_start of %llu elements", size);
         break;
-    case LKS__OP_END: /* two operations of one call differ only in the data that they move */
-        if (m->caller == other->caller)
-            snprintf(text, bytes, "%s (its %s of size %llu)", caller, name, size);
-        else
+    case LKS__OP_END:
+        if (m->caller != other->caller)
             snprintf(text, bytes, "%s", caller);
+        else if (m->object != other->object)
+            snprintf(text, bytes, "%s of %s number %u", caller, object_of(m), (unsigned)m->object);
+        else /* two operations of one call differ only in the data that they move */
+            snprintf(text, bytes, "%s (its %s of size %llu)", caller, name, size);
         break;
     default:
         snprintf(text, bytes, "%s", name);
@@ -205,8 +225,15 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
     add_difference(m, other, text, bytes);
 }
 
+/* lks_comm_all_reduce() matches lks_comm_all_reduce_start(). */
+static int caller_to_match(const struct lks__shm_descriptor *m)
+{
+    return m->caller == LKS__CALLER_ALL_REDUCE_START ? LKS__CALLER_PROGRAM : m->caller;
+}
+
 bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b)
 {
     return a->seq == b->seq && a->kind == b->kind && a->size == b->size &&
+           caller_to_match(a) == caller_to_match(b) && a->object == b->object &&
            memcmp(a->args, b->args, sizeof a->args) == 0;
 }

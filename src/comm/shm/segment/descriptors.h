@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lockstep/comm.h"
+
 enum {
     LKS__SHM_IN_FLIGHT = 64, /* maximal number of reductions in flight */
     LKS__SHM_PAYLOAD = 960,  /* bytes of data in a descriptor */
@@ -28,8 +30,8 @@ enum lks__shm_kind {
     LKS__OP_END
 };
 
-/* A rank's description of one operation, which all ranks read. Kind, size and args must be equal on
- * all ranks. */
+/* A rank's description of one operation, which all ranks read. Kind, size, args, caller and object
+ * must be equal on all ranks. */
 struct lks__shm_descriptor {
     alignas(64) uint32_t seq;
     uint32_t kind;    /* enum lks__shm_kind */
@@ -38,10 +40,14 @@ struct lks__shm_descriptor {
                          start ..., depending on kind */
     uint32_t n_parts; /* entries at the payload's start: parts of LKS__OP_REDUCE, counts of
                        * LKS__OP_ALL_GATHER_V; may differ */
-    uint16_t has_step, caller; /* enum lks__caller; may differ */
-    uint64_t step;             /* of the rank's last lks_comm_note(), for messages */
+    uint8_t has_step, caller; /* enum lks__caller */
+    uint16_t object;          /* of lks__call */
+    uint64_t step;            /* of the rank's last lks_comm_note(), for messages */
     alignas(64) unsigned char payload[LKS__SHM_PAYLOAD];
 };
+
+/* Add this thread's call and the rank's step. */
+void lks__shm_sign(struct lks__shm_descriptor *desc, const lks_comm *comm);
 
 /* Describe an all-gather of `counts` [n], for messages with the counts if they fit. */
 void lks__shm_describe_counts(struct lks__shm_descriptor *desc, const size_t *counts, size_t n);
