@@ -381,10 +381,104 @@ static void test_left_out(void **state)
     assert_step(LKS_MUON, 2, 1, &no_momentum, NULL);
 }
 
+/* --- when the list is current ----------------------------------------------------------------- */
+
+static lks_status step_with(struct rank *r, lks_optimizer *o, int step)
+{
+    set_grads(&r->m, step);
+    return lks_optimizer_step(o, &rates);
+}
+
+static bool says(lks_status st, const char *words)
+{
+    return st == LKS_ERR_ARG && strstr(lks_last_error(), words) != NULL;
+}
+
+/* A checkpoint of a list that is older than the last step: not by its own name, and under another
+ * one it can't be used. */
+static lks_status save_stale(struct rank *r, lks_optimizer *o, const lks_tensor *list, size_t n)
+{
+    static const char before[] = "call lks_optimizer_state() before each save";
+    lks_tensor other[1 + 2 * N];
+    const lks_tensor *again;
+    if (!says(lks_checkpoint_save(r->comm, r->dir, 9, list, n, 0), before))
+        return LKS_ERR_FORMAT;
+    memcpy(other, list, n * sizeof *list);
+    other[0].name = "second.steps";
+    LKS__TRY(lks_checkpoint_save(r->comm, r->dir, 9, other, n, 0));
+    LKS__TRY(step_with(r, o, 1));
+    LKS__TRY(lks_checkpoint_load(r->comm, r->dir, other, n, NULL, NULL));
+    const bool refused = says(step_with(r, o, 2), "optimizer.steps is -2: ") &&
+                         says(lks_optimizer_state(o, &again, &n), before);
+    lks_optimizer_close(o);
+    return refused ? LKS_OK : LKS_ERR_FORMAT;
+}
+
+/* Go back to a checkpoint with the list from before it: `asks` for the list again, or not. */
+static lks_status go_back(struct rank *r, lks_optimizer *o, const lks_tensor *list, size_t n,
+                          bool asks)
+{
+    static _Thread_local float before[N][MOST], after[N][MOST];
+    LKS__TRY(lks_checkpoint_save(r->comm, r->dir, 1, list, n, 0));
+    memcpy(before, r->m.value, sizeof before);
+    LKS__TRY(step_with(r, o, 1));
+    memcpy(after, r->m.value, sizeof after);
+    LKS__TRY(step_with(r, o, 2));
+    memcpy(r->m.value, before, sizeof before);
+    LKS__TRY(lks_checkpoint_load(r->comm, r->dir, list, n, NULL, NULL));
+    if (asks)
+        LKS__TRY(lks_optimizer_state(o, &list, &n));
+    LKS__TRY(step_with(r, o, 1));
+    return memcmp(r->m.value, after, sizeof after) == 0 ? LKS_OK : LKS_ERR_DIVERGED;
+}
+
+static lks_status use_list(struct rank *r, lks_comm *comm, bool asks)
+{
+    lks_optimizer *o;
+    const lks_tensor *list;
+    size_t n;
+    set_values(&r->m);
+    LKS__TRY(lks_optimizer_open(comm, LKS_ADAMW, r->m.params, N, &o));
+    LKS__TRY(lks_optimizer_state(o, &list, &n));
+    LKS__TRY(step_with(r, o, 0));
+    if (comm != NULL && !asks)
+        return save_stale(r, o, list, n);
+    if (comm != NULL)
+        LKS__TRY(lks_optimizer_state(o, &list, &n));
+    LKS__TRY(go_back(r, o, list, n, false));
+    if (comm != NULL)
+        LKS__TRY(lks_optimizer_state(o, &list, &n));
+    LKS__TRY(go_back(r, o, list, n, true));
+    lks_optimizer_close(o);
+    return LKS_OK;
+}
+
+static void list_main(lks_comm *comm, void *arg)
+{
+    struct rank *r = arg;
+    r->comm = comm;
+    r->st = use_list(r, r->odd == 1 ? NULL : comm, r->odd == 2);
+    snprintf(r->said, sizeof r->said, "%s", r->st != LKS_OK ? lks_last_error() : "");
+}
+
+static void test_list(void **state)
+{
+    for (int W = 1; W <= 2; W++)
+        for (int how = 0; how < 3; how++) { /* never again; without a group; before each save */
+            for (int r = 0; r < W; r++)
+                ranks[r] = (struct rank){.dir = lks_test_folder(), .odd = how};
+            ranks_as_threads(W, 30, list_main, ranks, sizeof *ranks);
+            for (int r = 0; r < W; r++)
+                if (ranks[r].st != LKS_OK)
+                    fail_msg("%d ranks, %d: %d %s", W, how, ranks[r].st, ranks[r].said);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_wrong), cmocka_unit_test(test_inputs),
-                                       cmocka_unit_test(test_left_out)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_wrong),    cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_left_out), cmocka_unit_test(test_list)};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -99,6 +99,23 @@ static lks_status check_lists(const struct call *c)
     return LKS_OK;
 }
 
+/* In a save: an optimizer's list must be that of its last step. */
+static lks_status check_moments(const struct call *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const lks_tensor *t = &c->tensors[i];
+        int64_t steps = 0;
+        if (strcmp(t->name, LKS__STEPS_NAME) == 0 && t->dtype == LKS_INT64 && t->n_dims == 0)
+            memcpy(&steps, t->data, sizeof steps);
+        if (steps < 0)
+            return lks__fail(LKS_ERR_ARG,
+                             "%s: the optimizer has made a step since it listed its moments: call "
+                             "lks_optimizer_state() before each save",
+                             c->name);
+    }
+    return LKS_OK;
+}
+
 /* --- the same on all ranks -------------------------------------------------------------------- */
 
 static uint64_t hash_tensor(const void *ctx, uint64_t i)
@@ -266,6 +283,7 @@ static lks_status save(lks_comm *comm, const char *dir, const struct call *c)
                          c->name, (unsigned long long)c->step, c->keep);
     LKS__TRY(lks__comm_check_fork(comm, c->name));
     LKS__TRY(check_lists(c));
+    LKS__TRY(check_moments(c));
     LKS__TRY(compare(comm, c));
     lks__all_tensors all = {0};
     lks_status st = collect(comm, c, &all);

@@ -43,6 +43,9 @@ char *lks__name_of_rank(const char *name, int rank);
 #define LKS__PROGRAM_STATE "program"
 lks_status lks__program_state(const char *text, json_t **state_p);
 
+/* An optimizer's number of steps; negative: its moments are older (update/optimizer.h). */
+#define LKS__STEPS_NAME "optimizer.steps"
+
 /* Before files are read or written: get errors instead of signals, report progress to other ranks,
  * and let the launcher wait for a save. */
 void lks__begin_files(lks_comm *comm, bool save, sigset_t *before);

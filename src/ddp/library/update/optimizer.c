@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "comm/backend.h"
 #include "comm/samelist.h"
+#include "ddp/library/checkpoint_files.h"
 
 static lks_status check_open(const lks_optimizer *o, const char *call)
 {
@@ -121,6 +122,21 @@ static lks_status compare_inputs(const lks_optimizer *o, const lks_rates *r)
                              true);
 }
 
+/* Continue from the number that a load has stored in the list. */
+static lks_status take_steps(lks_optimizer *o, const char *call)
+{
+    if (o->listed_steps == lks__stale_steps(o))
+        return LKS_OK;
+    if (o->listed_steps < 0 || o->listed_steps == INT64_MAX)
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: " LKS__STEPS_NAME " is %" PRIi64
+                         ": the checkpoint was saved without its latest moments. Load another "
+                         "one, and call lks_optimizer_state() before each save",
+                         call, o->listed_steps);
+    o->steps = o->listed_steps;
+    return LKS_OK;
+}
+
 lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
 {
     LKS__FLOAT_MODE();
@@ -130,11 +146,7 @@ lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
         return lks__fail(LKS_ERR_ARG, "lks_optimizer_step: rates is NULL");
     LKS__TRY(check_rates(r));
     LKS__TRY(check_chosen(o, r));
-    if (o->steps < 0 || o->steps == INT64_MAX)
-        return lks__fail(LKS_ERR_ARG,
-                         "lks_optimizer_step: optimizer.steps is %" PRIi64
-                         ": no optimizer has made that number of steps",
-                         o->steps);
+    LKS__TRY(take_steps(o, "lks_optimizer_step"));
     if (o->comm != NULL && o->checks)
         LKS__TRY(compare_inputs(o, r));
     lks__rates rates = {.orthogonal_lr = r->matrix_rate,
@@ -151,6 +163,7 @@ lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
         rates.lr[kind] = r->learning_rate;
     const lks__optim_arenas arenas = {.state = {o->state[0], o->state[1]}, .places = o->places};
     lks__optim_update(&o->optim, &rates, &arenas);
+    o->listed_steps = o->comm != NULL ? lks__stale_steps(o) : o->steps;
     return lks__exchange_pieces(o, -1);
 }
 
@@ -161,8 +174,10 @@ lks_status lks_optimizer_state(lks_optimizer *o, const lks_tensor **tensors_p, s
     LKS__TRY(check_open(o, "lks_optimizer_state"));
     LKS__NEED("lks_optimizer_state", tensors_p);
     LKS__NEED("lks_optimizer_state", n_p);
+    LKS__TRY(take_steps(o, "lks_optimizer_state"));
     for (int s = 0; s < LKS__OPTIM_STATES; s++)
         LKS__TRY(lks__exchange_pieces(o, s));
+    o->listed_steps = o->steps;
     *tensors_p = o->tensors;
     *n_p = o->n_tensors;
     return LKS_OK;

@@ -25,8 +25,17 @@ struct lks_optimizer {
     lks_tensor *tensors; /* [n_tensors] with their names */
     size_t n_tensors;
     int64_t steps;
+    /* "optimizer.steps" in the list: `steps` after lks_optimizer_state(), then what a load stores.
+     * After a step of a group lks__stale_steps(), because the list lacks moments of other ranks. */
+    int64_t listed_steps;
     bool checks; /* LOCKSTEP_CHECK=1: each step compares its inputs over ranks */
 };
+
+/* A negative number that differs from that of other steps, so that a load of one is noticed. */
+static inline int64_t lks__stale_steps(const lks_optimizer *o)
+{
+    return -1 - o->steps;
+}
 
 /* Call it on several ranks when their shares are known. ERR_NOMEM. */
 lks_status lks__exchange_open(lks_optimizer *o);

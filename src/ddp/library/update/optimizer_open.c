@@ -9,6 +9,7 @@
 #include "comm/hier/pieces.h"
 #include "comm/liveness.h"
 #include "comm/samelist.h"
+#include "ddp/library/checkpoint_files.h"
 #include "ddp/library/early_mark.h"
 #include "ddp/library/params_check.h"
 #include "ddp/library/update/optimizer.h"
@@ -175,7 +176,8 @@ static lks_status open_state(lks_optimizer *o)
     o->tensors = calloc(LKS__OPTIM_STATES * o->table.n_tensors + 1, sizeof *o->tensors);
     LKS__MEMORY(o->tensors, "for a list of moments");
     o->tensors[o->n_tensors++] =
-        (lks_tensor){.name = "optimizer.steps", .dtype = LKS_INT64, .data = &o->steps};
+        (lks_tensor){.name = LKS__STEPS_NAME, .dtype = LKS_INT64, .data = &o->listed_steps};
+    o->listed_steps = lks__stale_steps(o);
     for (size_t i = 0; i < o->table.n_tensors; i++)
         for (int s = 0; s < LKS__OPTIM_STATES; s++) {
             const lks__table_tensor *t = &o->table.tensors[i];
