@@ -9,6 +9,9 @@
 
 #include "base/number/rng.h"
 #include "comm/ranks.h"
+#include "comm/shm/host.h"
+#include "comm/shm/segment/segment_layout.h"
+#include "comm/shm/segment/status.h"
 #include "ddp/library/params.h"
 
 enum { MAX_RANKS = 8, STEPS = 2, N_PARAMS = 5, FROZEN = 2, RARE = 1, RARE_V = 2 };
@@ -610,6 +613,34 @@ static void test_out_of_turn(void **state)
     free(m);
 }
 
+static void assert_beats(lks_comm *comm, lks_status st)
+{
+    atomic_ullong *beat = &lks__segment_line(lks__shm_segment(comm), 0)->beat_us;
+    assert_ok(st);
+    assert_true(*beat != 0);
+    *beat = 0;
+}
+
+/* Each call of a step is a heartbeat, so that a slow backward can mark its parameters only. */
+static void test_heartbeats(void **state)
+{
+    lks_comm *comm;
+    lks_ddp *d;
+    struct model *m = new_model();
+    assert_ok(lks__comm_open_threads(1, 30, &comm));
+    assert_ok(lks_ddp_open(comm, m->params, N_PARAMS, &(lks_ddp_options){.virtual_ranks = 2}, &d));
+    for (int v = 0; v < 2; v++) {
+        assert_beats(comm, lks_ddp_begin(d, v));
+        assert_beats(comm, lks_ddp_mark_ready(d, 0));
+        assert_beats(comm, lks_ddp_add_loss(d, 1));
+        assert_beats(comm, lks_ddp_accumulate(d, 1));
+    }
+    assert_beats(comm, lks_ddp_step(d, NULL));
+    lks_ddp_close(d);
+    lks_comm_close(comm);
+    free(m);
+}
+
 /* No rank has data: zero gradients, and no division by zero. */
 static void test_no_data(void **state)
 {
@@ -677,7 +708,7 @@ int main(void)
         cmocka_unit_test(test_late_change),  cmocka_unit_test(test_same_weight),
         cmocka_unit_test(test_overwrites),   cmocka_unit_test(test_unstored),
         cmocka_unit_test(test_clip),         cmocka_unit_test(test_own_gradients),
-        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_large),        cmocka_unit_test(test_heartbeats),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -165,6 +165,7 @@ lks_status lks_ddp_begin(lks_ddp *d, int v)
     LKS__TRY(check_whole(d, "lks_ddp_begin"));
     if (d->begun || v != d->v || v == d->end)
         return out_of_turn(d, "lks_ddp_begin");
+    lks_comm_beat(d->comm);
     if (v == d->first) {
         d->norm = -1;
         lks__comm_note_for(d->comm, d->steps, "gradients");
@@ -213,6 +214,7 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
     LKS__TRY(check_whole(d, "lks_ddp_mark_ready"));
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_mark_ready");
+    lks_comm_beat(d->comm);
     if (param >= d->n_params)
         return lks__fail(
             LKS_ERR_ARG,
@@ -245,6 +247,7 @@ lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
     LKS__TRY(check_whole(d, "lks_ddp_add_loss"));
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_add_loss");
+    lks_comm_beat(d->comm);
     tally_of(d, d->v)->loss += loss;
     return LKS_OK;
 }
