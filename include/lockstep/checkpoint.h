@@ -50,7 +50,7 @@ typedef struct lks_tensor {
     int n_dims;                   /* 0 to LKS_MAX_DIMS; 0: a single element */
     uint64_t shape[LKS_MAX_DIMS]; /* elements; the last dimension is contiguous */
     void *data; /* the caller's, elements without gaps; NULL only if there are none. Memory of
-                 * tensors doesn't overlap */
+                 * tensors doesn't overlap in a load */
 } lks_tensor;
 
 /* Write rank 0's tensors as the checkpoint of `step`, replacing one of the same step, then delete
@@ -79,7 +79,7 @@ lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor
 typedef struct lks_checkpoint_more {
     /* [n_per_rank] tensors that each rank has its own of, such as the state of its random numbers.
      * All ranks give the same names in the same order; types and shapes may differ. Rank 2's "rng"
-     * is saved as "rng@2". */
+     * is saved as "rng@2", so a save refuses such a name in `tensors`. */
     const lks_tensor *per_rank;
     size_t n_per_rank;
     /* A JSON text of the program's own, such as its settings, of less than 10 MB; NULL: none. Rank

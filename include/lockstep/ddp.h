@@ -55,7 +55,7 @@ extern "C" {
 typedef struct lks_ddp lks_ddp; /* opaque; close with lks_ddp_close() */
 
 typedef struct lks_param {
-    const char *name; /* for messages; copied */
+    const char *name; /* for messages, not empty; copied */
     float *value; /* [count]; the caller's, while the lks_ddp is open. Memory of parameters doesn't
                      overlap: list a tied parameter once */
     float *grad;  /* [count]; the caller's. NULL: a frozen parameter without a gradient, or with

@@ -193,6 +193,17 @@ static void run_save_common(struct rank *r)
     r->status = lks_checkpoint_save_more(r->comm, r->dir, 3, common, r->odd == 0 ? 2 : 0, &more, 0);
 }
 
+/* Tensors that may share memory in a save. */
+static void run_load_overlap(struct rank *r)
+{
+    fill(r, false);
+    const lks_tensor common = {"common", LKS_INT32, 1, {COMMON}, r->mine + (r->odd == 0 ? 4 : 5)};
+    const lks_tensor own[2] = {{"mine", LKS_INT32, 2, {count_of(r->r), 1}, r->mine},
+                               {"one", LKS_INT64, 0, {0}, &r->one}};
+    const lks_checkpoint_more more = {own, 2, NULL};
+    r->status = lks_checkpoint_load_more(r->comm, r->dir, &common, 1, &more, &r->step, &r->found);
+}
+
 static void test_wrong_tensors(void **state)
 {
     const char *dir = lks_test_folder();
@@ -200,9 +211,8 @@ static void test_wrong_tensors(void **state)
     assert_contains(ranks[0].said,
                     "other names in per_rank: number 1 is tw\\x1bo on rank 1, and one on rank 0");
     assert_int_equal(on_ranks(2, dir, NULL, 0, run_save_common), LKS_ERR_ARG);
-    assert_contains(ranks[1].said, "one@1");
-    assert_contains(ranks[1].said, "the name occurs twice");
-    assert_int_equal(lks_test_count_files(dir), 1);      /* `.lock` */
+    assert_contains(ranks[1].said, "one@1 is the name of a rank's tensor in per_rank: rename");
+    assert_int_equal(lks_test_count_files(dir), 0);
     CALL_OK(on_ranks(2, dir, NULL, 1, run_save_common)); /* only tensors of each rank */
     assert_int_equal(on_ranks(2, dir, NULL, 0, run_load), LKS_ERR_CONFIG);
     assert_contains(ranks[1].said, "has no tensor common int32 [100]");
@@ -212,9 +222,15 @@ static void test_wrong_tensors(void **state)
     assert_contains(ranks[0].said, "has no tensor mine@0 int32 [5, 1]");
     dir = lks_test_folder();
     CALL_OK(on_ranks(2, dir, NULL, 0, run_save));
+    CALL_OK(on_ranks(2, dir, NULL, 1, run_load_overlap)); /* rank 1's "mine" is empty */
     assert_int_equal(on_ranks(2, dir, NULL, 1, run_load), LKS_ERR_CONFIG);
     assert_contains(ranks[0].said, "the program asks for mine@1 float32 [0, 1], and");
     assert_true(is_untouched(&ranks[0]) && is_untouched(&ranks[1]));
+    dir = lks_test_folder();
+    CALL_OK(on_ranks(1, dir, NULL, 0, run_save));
+    assert_int_equal(on_ranks(1, dir, NULL, 0, run_load_overlap), LKS_ERR_ARG);
+    assert_contains(ranks[0].said, "load_more: memory of tensor 0 overlaps memory of tensor 1: ");
+    assert_true(is_untouched(&ranks[0]));
 }
 
 static void run_json(struct rank *r)

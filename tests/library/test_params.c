@@ -601,6 +601,8 @@ static void test_out_of_turn(void **state)
     bad[0] = (lks_param){"w", NULL, m->grad[0], 7};
     assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d),
                  "parameter 0: its value is NULL");
+    bad[0] = (lks_param){"", m->value[0], m->grad[0], 7};
+    assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "0: its name is empty");
     bad[0] = (lks_param){"w", m->value[0], m->grad[0], 7};
     assert_fails(LKS_ERR_ARG,
                  lks_ddp_open(comm, bad, 1, &(lks_ddp_options){.own_gradients = true}, &d),

@@ -99,6 +99,26 @@ static lks_status check_lists(const struct call *c)
     return LKS_OK;
 }
 
+/* In a save: a common tensor "rng@2" would pass for rank 2's "rng". */
+static lks_status check_rank_names(const struct call *c)
+{
+    char shown[128];
+    for (size_t i = 0; i < c->n; i++) {
+        const char *name = c->tensors[i].name, *at = strrchr(name, '@');
+        if (at == NULL || at[1 + strspn(at + 1, "0123456789")] != '\0')
+            continue;
+        const size_t n = (size_t)(at - name);
+        for (size_t k = 0; k < c->more.n_per_rank; k++)
+            if (strncmp(c->more.per_rank[k].name, name, n) == 0 &&
+                c->more.per_rank[k].name[n] == '\0')
+                return lks__fail(LKS_ERR_ARG,
+                                 "%s: %s is the name of a rank's tensor in per_rank: rename the "
+                                 "tensor of all ranks",
+                                 c->name, lks__escape(shown, sizeof shown, name, strlen(name)));
+    }
+    return LKS_OK;
+}
+
 /* In a save: an optimizer's list must be that of its last step. */
 static lks_status check_moments(const struct call *c)
 {
@@ -114,6 +134,25 @@ static lks_status check_moments(const struct call *c)
                              c->name);
     }
     return LKS_OK;
+}
+
+/* In a load: tensors that share memory would get each other's values. */
+static lks_status check_apart(const struct call *c)
+{
+    const size_t n = c->n + c->more.n_per_rank;
+    size_t n_ranges = 0;
+    struct lks__range *ranges = calloc(n + 1, sizeof *ranges);
+    LKS__MEMORY(ranges, "to compare %zu tensors", n);
+    for (size_t i = 0; i < n; i++) {
+        const lks_tensor *t = i < c->n ? &c->tensors[i] : &c->more.per_rank[i - c->n];
+        const uint64_t bytes = lks__tensor_bytes(t);
+        if (bytes > 0)
+            ranges[n_ranges++] = (struct lks__range){t->data, (char *)t->data + bytes, i};
+    }
+    lks_status st = lks__check_apart(c->name, "tensor", "load a tied tensor under one of its names",
+                                     ranges, n_ranges);
+    free(ranges);
+    return st;
 }
 
 /* --- the same on all ranks -------------------------------------------------------------------- */
@@ -283,6 +322,7 @@ static lks_status save(lks_comm *comm, const char *dir, const struct call *c)
                          c->name, (unsigned long long)c->step, c->keep);
     LKS__TRY(lks__comm_check_fork(comm, c->name));
     LKS__TRY(check_lists(c));
+    LKS__TRY(check_rank_names(c));
     LKS__TRY(check_moments(c));
     LKS__TRY(compare(comm, c));
     lks__all_tensors all = {0};
@@ -394,6 +434,7 @@ static lks_status load(lks_comm *comm, const char *dir, const struct call *c, ui
     LKS__TRY(lks__checkpoint_check_dir(c->name, comm, dir));
     LKS__TRY(lks__comm_check_fork(comm, c->name));
     LKS__TRY(check_lists(c));
+    LKS__TRY(check_apart(c));
     LKS__TRY(compare(comm, c));
     LKS__TRY(lks_comm_all_reduce(comm, &needed, 1, LKS_INT32, LKS_MAX));
     lks__all_tensors all = {0};

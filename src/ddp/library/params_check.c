@@ -21,11 +21,12 @@ static lks_status check_params(const lks_param *params, size_t n, bool own)
     size_t total = 0, trained = 0, most = most_floats();
     for (size_t i = 0; i < n; i++) {
         const lks_param *p = &params[i];
-        if (p->name == NULL || p->value == NULL || p->count == 0)
+        if (p->name == NULL || p->name[0] == '\0' || p->value == NULL || p->count == 0)
             return lks__fail(LKS_ERR_ARG, "lks_ddp_open: parameter %zu: its %s", i,
-                             p->name == NULL    ? "name is NULL"
-                             : p->value == NULL ? "value is NULL"
-                                                : "count is 0");
+                             p->name == NULL      ? "name is NULL"
+                             : p->name[0] == '\0' ? "name is empty"
+                             : p->value == NULL   ? "value is NULL"
+                                                  : "count is 0");
         if (((uintptr_t)p->value | (uintptr_t)p->grad) % sizeof(float) != 0)
             return lks__fail(LKS_ERR_ARG,
                              "lks_ddp_open: values or gradient of parameter %zu are not aligned as "
@@ -58,15 +59,14 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-lks_status lks__check_apart(const char *call, struct lks__range *ranges, size_t n)
+lks_status lks__check_apart(const char *call, const char *what, const char *advice,
+                            struct lks__range *ranges, size_t n)
 {
     qsort(ranges, n, sizeof *ranges, by_address);
     for (size_t i = 1; i < n; i++)
         if ((uintptr_t)ranges[i].from < (uintptr_t)ranges[i - 1].end)
-            return lks__fail(LKS_ERR_ARG,
-                             "%s: memory of parameter %zu overlaps memory of parameter %zu: give a "
-                             "tied parameter once, and apart from its gradient",
-                             call, ranges[i].param, ranges[i - 1].param);
+            return lks__fail(LKS_ERR_ARG, "%s: memory of %s %zu overlaps memory of %s %zu: %s",
+                             call, what, ranges[i].i, what, ranges[i - 1].i, advice);
     return LKS_OK;
 }
 
@@ -97,7 +97,8 @@ static lks_status check_memory(const lks_param *params, size_t n)
         if (p->grad != NULL)
             ranges[n_ranges++] = (struct lks__range){p->grad, p->grad + p->count, i};
     }
-    lks_status st = lks__check_apart("lks_ddp_open", ranges, n_ranges);
+    lks_status st =
+        lks__check_apart("lks_ddp_open", "parameter", LKS__TIED_ADVICE, ranges, n_ranges);
     free(ranges);
     return st;
 }

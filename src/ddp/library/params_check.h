@@ -4,14 +4,16 @@
 
 #include "lockstep/ddp.h"
 
-/* Floats of a program: those of parameter `param`. */
+/* Memory of a program: that of number `i` in a list. */
 struct lks__range {
-    const float *from, *end;
-    size_t param;
+    const void *from, *end;
+    size_t i;
 };
 /* ERR_ARG if two ranges overlap, as with a tied parameter that is listed twice: it would be summed
- * and updated twice. Sorts them. */
-lks_status lks__check_apart(const char *call, struct lks__range *ranges, size_t n);
+ * and updated twice. Sorts them. `what` is in the list, and `advice` ends the message. */
+lks_status lks__check_apart(const char *call, const char *what, const char *advice,
+                            struct lks__range *ranges, size_t n);
+#define LKS__TIED_ADVICE "give a tied parameter once, and apart from its gradient"
 /* ERR_ARG if two names are equal. Sorts them. */
 lks_status lks__check_unique(const char *call, const char **names, size_t n);
 

@@ -62,7 +62,7 @@ static lks_status check_apart(const lks_optimizer_param *params, size_t n)
         ranges[2 * i + 1] = (struct lks__range){p->grad, p->grad + p->rows * p->cols, i};
     }
     if (st == LKS_OK)
-        st = lks__check_apart("lks_optimizer_open", ranges, 2 * n);
+        st = lks__check_apart("lks_optimizer_open", "parameter", LKS__TIED_ADVICE, ranges, 2 * n);
     if (st == LKS_OK)
         st = lks__check_unique("lks_optimizer_open", names, n);
     free(ranges);
