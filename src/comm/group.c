@@ -117,7 +117,7 @@ lks_status lks_comm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem
     if (bytes > (size_t)1 << 46)
         return lks__fail(LKS_ERR_NOMEM, "can't reserve %zu bytes of shared memory: no machine can",
                          bytes);
-    LKS__TRY(lks__comm_check_open(comm, "its own memory"));
+    LKS__TRY(lks__comm_check_open(comm, "lks_comm_alloc"));
     return comm->ops->alloc(comm, kind, bytes, mem_p);
 }
 
@@ -313,7 +313,7 @@ lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
     LKS__FLOAT_MODE();
     LKS__NEED("lks_comm_replicate", comm);
     LKS__NEED_IF(bytes > 0, "lks_comm_replicate", mem);
-    LKS__TRY(lks__comm_check_open(comm, "replicate"));
+    LKS__TRY(lks__comm_check_open(comm, "lks_comm_replicate"));
     return comm->ops->replicate(comm, mem, bytes);
 }
 
@@ -401,7 +401,7 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
         return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: there is no way to scatter %d",
                          (int)r->scatter);
     LKS__TRY(check_blocks(r));
-    LKS__TRY(lks__comm_check_open(comm, "reductions in flight"));
+    LKS__TRY(lks__comm_check_open(comm, call));
     return comm->ops->reduce_start(comm, r, work_p);
 }
 

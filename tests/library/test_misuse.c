@@ -217,6 +217,21 @@ static lks_status closed_part(struct here *h)
     return lks_comm_barrier(part);
 }
 
+/* A part that was closed. */
+static lks_comm *closed(struct here *h)
+{
+    lks_comm *part = NULL;
+    if (lks_comm_split(h->comm, 0, 0, &part) == LKS_OK)
+        lks_comm_close(part);
+    return part;
+}
+
+static lks_status save_closed(struct here *h)
+{
+    lks_status st = lks_checkpoint_save(closed(h), h->dir, 1, h->state, 2, 0);
+    return lks_test_count_files(h->dir) == 0 ? st : LKS_OK;
+}
+
 /* The group is closed before its works are waited for. */
 static lks_status wait_closed(struct here *h, bool queued, lks_status (*call)(lks_work *work))
 {
@@ -484,6 +499,17 @@ static const size_t much = SIZE_MAX, two = 2;
     X(wait_null, lks_work_wait(NULL), ERR_ARG, "work is NULL")                                     \
     X(wait_twice, wait_twice(h), ERR_ARG, "has released this work")                                \
     X(closed_part, closed_part(h), ERR_ARG, "this group was closed before")                        \
+    X(closed_alloc, lks_comm_alloc(closed(h), LKS_MEM_OWN, 1, &h->mem), ERR_ARG,                   \
+      "lks_comm_alloc: this group was closed before")                                              \
+    X(closed_replicate, lks_comm_replicate(closed(h), h->common, 1), ERR_ARG,                      \
+      "lks_comm_replicate: this group was closed before")                                          \
+    X(closed_reduce, lks_comm_reduce_start(closed(h), &h->r, &h->work), ERR_ARG,                   \
+      "lks_comm_reduce_start: this group was closed before")                                       \
+    X(closed_ddp, lks_ddp_open(closed(h), h->params, 2, NULL, &h->other_ddp), ERR_ARG,             \
+      "lks_ddp_open: this group was closed before")                                                \
+    X(closed_save, save_closed(h), ERR_ARG, "lks_checkpoint_save: this group was closed before")   \
+    X(closed_load, lks_checkpoint_load(closed(h), h->dir, h->state, 2, NULL, &h->found), ERR_ARG,  \
+      "lks_checkpoint_load: this group was closed before")                                         \
     X(wait_closed, wait_closed(h, true, lks_work_wait), ERR_ARG, "or lks_comm_close() has")        \
     X(reduce_closed, wait_closed(h, false, lks_work_wait), ERR_ARG, "or lks_comm_close() has")     \
     X(test_closed, wait_closed(h, true, test_only), ERR_ARG, "lks_work_test: lks_work_wait() or")  \

@@ -320,7 +320,7 @@ static lks_status save(lks_comm *comm, const char *dir, const struct call *c)
                          "%s: step %llu, keep %d: a step is below 2^63, and keep is at "
                          "least 0",
                          c->name, (unsigned long long)c->step, c->keep);
-    LKS__TRY(lks__comm_check_fork(comm, c->name));
+    LKS__TRY(lks__comm_check_open(comm, c->name));
     LKS__TRY(check_lists(c));
     LKS__TRY(check_rank_names(c));
     LKS__TRY(check_moments(c));
@@ -432,7 +432,7 @@ static lks_status load(lks_comm *comm, const char *dir, const struct call *c, ui
     struct lks__outcome o = {0};
     int32_t needed = found_p == NULL;
     LKS__TRY(lks__checkpoint_check_dir(c->name, comm, dir));
-    LKS__TRY(lks__comm_check_fork(comm, c->name));
+    LKS__TRY(lks__comm_check_open(comm, c->name));
     LKS__TRY(check_lists(c));
     LKS__TRY(check_apart(c));
     LKS__TRY(compare(comm, c));

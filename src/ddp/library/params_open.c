@@ -177,6 +177,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
                                         .divisor = sum_of_weights(V, A, options->weight),
                                         .wire = options->wire};
     LKS__TRY(lks__params_check_weight("lks_ddp_open", config.divisor));
+    LKS__TRY(lks__comm_check_open(comm, "lks_ddp_open"));
     LKS__TRY(lks__check_is_on(&checks));
     lks_ddp *d = calloc(1, sizeof *d);
     LKS__MEMORY(d, "for data-parallel state");
