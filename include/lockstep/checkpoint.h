@@ -103,8 +103,8 @@ lks_status lks_checkpoint_load_more(lks_comm *comm, const char *dir, const lks_t
 /* The program's own JSON text of the newest checkpoint in `dir`, or of `dir` if that is a
  * checkpoint's folder, on every rank. It verifies the checkpoint as a load does. free() *json_p. It
  * contains the values that were saved, written without spaces and with sorted keys. It is NULL if
- * the checkpoint has no such text, or if there is no checkpoint. *step_p (may be NULL) is the
- * checkpoint's step. */
+ * the checkpoint has no such text, if there is no checkpoint, or if the call fails. *step_p (may be
+ * NULL) is the checkpoint's step. */
 lks_status lks_checkpoint_json(lks_comm *comm, const char *dir, char **json_p, uint64_t *step_p);
 
 /* List the tensors of the newest checkpoint in `dir`, or of `dir` if that is a checkpoint's folder,
@@ -112,7 +112,8 @@ lks_status lks_checkpoint_json(lks_comm *comm, const char *dir, char **json_p, u
  * checkpoint as a load does. *tensors_p [*n_p] are in the order in which they were saved, with
  * `data` NULL; free() the list, and the names with it. Tensors of each rank are listed as "rng@0"
  * and so on. A type that the library lacks has dtype 0, and can't be loaded. If there is no
- * checkpoint, *tensors_p is NULL and *n_p is 0. *step_p (may be NULL) is the checkpoint's step. */
+ * checkpoint, or if the call fails, *tensors_p is NULL and *n_p is 0. *step_p (may be NULL) is the
+ * checkpoint's step. */
 lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **tensors_p, size_t *n_p,
                                uint64_t *step_p);
 

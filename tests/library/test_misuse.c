@@ -868,6 +868,13 @@ static void test_given_nothing(void **state)
     assert_null(sampler);
     assert_int_equal(lks_optimizer_open(NULL, LKS_SGD, NULL, 1, &optimizer), LKS_ERR_ARG);
     assert_null(optimizer);
+    char *text = h.bytes;
+    assert_int_equal(lks_checkpoint_json(h.comm, "", &text, NULL), LKS_ERR_ARG);
+    assert_null(text);
+    lks_tensor *tensors = h.state;
+    size_t n = 2;
+    assert_int_equal(lks_checkpoint_list(h.comm, "", &tensors, &n, NULL), LKS_ERR_ARG);
+    assert_true(tensors == NULL && n == 0);
     tear_down(&h);
 }
 

@@ -77,6 +77,7 @@ lks_status lks_checkpoint_json(lks_comm *comm, const char *dir, char **json_p, u
     struct lks__outcome o = {0};
     char *text = NULL;
     LKS__NEED(call, json_p);
+    *json_p = NULL;
     LKS__TRY(lks__checkpoint_check_dir(call, comm, dir));
     LKS__TRY(lks__comm_check_open(comm, call));
     lks_status st = LKS_OK;

@@ -79,6 +79,8 @@ lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **ten
     char *list = NULL;
     LKS__NEED(call, tensors_p);
     LKS__NEED(call, n_p);
+    *tensors_p = NULL;
+    *n_p = 0;
     LKS__TRY(lks__checkpoint_check_dir(call, comm, dir));
     LKS__TRY(lks__comm_check_open(comm, call));
     lks_status st = LKS_OK;
