@@ -87,11 +87,12 @@ lks_status lks_optimizer_step(lks_optimizer *optimizer, const lks_rates *rates);
 /* The state as tensors for lks_checkpoint_save() and lks_checkpoint_load(): the number of steps as
  * "optimizer.steps", and the moments as "NAME.exp_avg", "NAME.exp_avg_sq" or "NAME.momentum". The
  * list belongs to the optimizer and keeps its addresses until lks_optimizer_close(). With a group,
- * every rank first gets the parts of the others, so call it before each save: a step leaves in the
- * list a negative number of steps, with which lks_checkpoint_save() returns ERR_ARG, and after a
- * load of it lks_optimizer_step(), too. Before a load, call it once for the list: the load writes
- * to the optimizer's own memory, and the next lks_optimizer_step() continues from there. With two
- * optimizers in one checkpoint, copy the lists and rename "optimizer.steps" in one of them. */
+ * every rank first gets the parts of the others, which the next step frees, so call it before each
+ * save: a step leaves in the list a negative number of steps, with which lks_checkpoint_save()
+ * returns ERR_ARG, and after a load of it lks_optimizer_step(), too. Before a load, call it once
+ * for the list: the load writes to the optimizer's own memory, and the next lks_optimizer_step()
+ * continues from there. With two optimizers in one checkpoint, copy the lists and rename
+ * "optimizer.steps" in one of them. */
 lks_status lks_optimizer_state(lks_optimizer *optimizer, const lks_tensor **tensors_p, size_t *n_p);
 
 #pragma GCC visibility pop

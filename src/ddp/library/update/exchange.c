@@ -1,9 +1,12 @@
 /* After a step each rank sends its pieces to the others: rounds of one all-gather, so that a round
  * copies pieces of all ranks at the same time, and needs little memory. */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/status.h"
+#include "base/system/sys.h"
 #include "ddp/library/update/optimizer.h"
 
 enum { ROUND = 1 << 15 }; /* floats of a rank */
@@ -115,4 +118,20 @@ lks_status lks__exchange_pieces(const lks_optimizer *o, int state)
     while (more)
         LKS__TRY(next_round(o, state, &more));
     return LKS_OK;
+}
+
+void lks__exchange_drop(const lks_optimizer *o)
+{
+    const uintptr_t page = lks__sys_page_bytes();
+    for (int r = 0; r < o->W; r++)
+        for (size_t i = 0; i < LKS__OPTIM_STATES * o->shares[r].n_pieces && r != o->rank; i++) {
+            const lks__piece *piece = &o->shares[r].pieces[i / LKS__OPTIM_STATES];
+            float *mem = piece_of(o, piece, (int)(i % LKS__OPTIM_STATES));
+            if (mem == NULL)
+                continue;
+            const uintptr_t from = ((uintptr_t)mem + page - 1) / page * page;
+            const uintptr_t end = (uintptr_t)(mem + piece->count) / page * page;
+            if (from < end)
+                madvise((void *)from, end - from, MADV_DONTNEED);
+        }
 }

@@ -163,6 +163,8 @@ lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
         rates.lr[kind] = r->learning_rate;
     const lks__optim_arenas arenas = {.state = {o->state[0], o->state[1]}, .places = o->places};
     lks__optim_update(&o->optim, &rates, &arenas);
+    if (o->W > 1 && o->listed_steps >= 0)
+        lks__exchange_drop(o);
     o->listed_steps = o->comm != NULL ? lks__stale_steps(o) : o->steps;
     return lks__exchange_pieces(o, -1);
 }

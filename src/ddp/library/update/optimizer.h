@@ -43,5 +43,8 @@ void lks__exchange_close(struct lks__exchange *exchange); /* NULL does nothing *
 /* Send this rank's pieces of the parameters (state -1) or of a state to the others, and receive
  * theirs. Collective. */
 lks_status lks__exchange_pieces(const lks_optimizer *o, int state);
+/* Return the memory of the other ranks' moments, which lks_optimizer_state() or a load has filled.
+ * They may be zero afterwards: no step reads them. */
+void lks__exchange_drop(const lks_optimizer *o);
 
 #endif
