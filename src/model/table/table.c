@@ -61,20 +61,26 @@ struct place {
     size_t at, block;
 };
 
-/* Place the group's frozen tensors, or its trained ones. */
-static void place_group(lks__table *table, int group, bool frozen, struct place *next)
+/* The order in the arena: trained ones first, then by group, then as in the table. */
+static int by_place(const void *a, const void *b)
 {
-    for (size_t i = 0; i < table->n_tensors; i++) {
-        lks__table_tensor *t = &table->tensors[i];
-        if (t->group != group || t->frozen != frozen)
-            continue;
-        t->offset = next->at;
-        t->first_block = next->block;
-        t->n_blocks = blocks_of(t);
-        for (size_t b = 0; b < t->n_blocks; b++)
-            table->block_start[next->block++] = next->at + b * LKS__BLOCK;
-        next->at += lks__round_up(t->count, LKS__PADDED);
-    }
+    const lks__table_tensor *x = *(lks__table_tensor *const *)a,
+                            *y = *(lks__table_tensor *const *)b;
+    if (x->frozen != y->frozen)
+        return x->frozen ? 1 : -1;
+    if (x->group != y->group)
+        return x->group < y->group ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+static void place(lks__table *table, lks__table_tensor *t, struct place *next)
+{
+    t->offset = next->at;
+    t->first_block = next->block;
+    t->n_blocks = blocks_of(t);
+    for (size_t b = 0; b < t->n_blocks; b++)
+        table->block_start[next->block++] = next->at + b * LKS__BLOCK;
+    next->at += lks__round_up(t->count, LKS__PADDED);
 }
 
 static void count_tensors(lks__table *table)
@@ -92,25 +98,33 @@ static void count_tensors(lks__table *table)
 lks_status lks__table_lay_out(lks__table *table)
 {
     struct place next = {0, 0};
+    size_t i = 0;
     count_tensors(table);
     free(table->block_start);
     free(table->group_block);
     table->block_start = calloc(table->n_blocks + 1, sizeof *table->block_start);
     table->group_block = calloc((size_t)table->n_groups + 1, sizeof *table->group_block);
-    if (table->block_start == NULL || table->group_block == NULL) {
+    lks__table_tensor **order = calloc(table->n_tensors + 1, sizeof *order);
+    if (table->block_start == NULL || table->group_block == NULL || order == NULL) {
+        free(order);
         lks_status st = lks__no_memory("for the table of %zu tensors with %zu values",
                                        table->n_tensors, table->n_params);
         lks__table_free(table);
         return st;
     }
+    for (size_t t = 0; t < table->n_tensors; t++)
+        order[t] = &table->tensors[t];
+    qsort(order, table->n_tensors, sizeof *order, by_place);
     for (int group = 0; group < table->n_groups; group++) {
         table->group_block[group] = next.block;
-        place_group(table, group, false, &next);
+        for (; i < table->n_tensors && !order[i]->frozen && order[i]->group == group; i++)
+            place(table, order[i], &next);
     }
     table->group_block[table->n_groups] = table->trained_blocks = next.block;
     table->trained_count = next.at;
-    for (int group = 0; group < table->n_groups; group++)
-        place_group(table, group, true, &next);
+    for (; i < table->n_tensors; i++)
+        place(table, order[i], &next);
+    free(order);
     table->block_start[next.block] = table->count = next.at;
     return LKS_OK;
 }
