@@ -109,7 +109,7 @@ static struct expected *expect(int V, int A)
                 leaf += loss_of(s, v, m);
             e->losses[s] += leaf;
         }
-        e->losses[s] *= 1.0 / e->weight;
+        e->losses[s] /= e->weight;
         for (int p = 0; p < N_PARAMS; p++)
             for (size_t i = 0; p != FROZEN && i < counts[p]; i++) {
                 e->mean[s][p][i] = mean_of(V, A, s, p, i, e->weight);

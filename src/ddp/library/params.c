@@ -418,7 +418,7 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
     LKS__TRY(lks__params_check_weight("lks_ddp_step", sum.weight)); /* the same on all ranks */
     d->norm = norm;
     if (result != NULL)
-        *result = (lks_ddp_result){sum.weight, sum.loss * mean_factor(sum.weight), norm};
+        *result = (lks_ddp_result){sum.weight, sum.weight > 0 ? sum.loss / sum.weight : 0, norm};
     return LKS_OK;
 }
 
