@@ -343,7 +343,8 @@ def _tensors(arrays):
 
 def save(comm, folder, step, arrays, keep=0, per_rank=None, data=None):
     """Save {name: array} as the checkpoint of `step`, and keep the `keep` newest (0: all). `per_rank`
-    has arrays that each rank has its own of, and `data` is anything that JSON can express."""
+    has arrays that each rank has its own of, and `data` is anything that JSON can express, with integers from
+    -2**63 to 2**63 - 1 and in at most 10 MB of indented text."""
     ranks = _tensors(per_rank or {})
     more = _More(ctypes.addressof(ranks), len(ranks), None if data is None else json.dumps(data, allow_nan=False).encode())
     _check(_lib.lks_checkpoint_save_more(comm.handle, os.fsencode(folder), step, _tensors(arrays), len(arrays), ctypes.byref(more), keep))

@@ -82,13 +82,15 @@ typedef struct lks_checkpoint_more {
      * is saved as "rng@2", so a save refuses such a name in `tensors`. */
     const lks_tensor *per_rank;
     size_t n_per_rank;
-    /* A JSON text of the program's own, such as its settings, of less than 10 MB; NULL: none. Rank
-     * 0's is saved, as "program" in state.json. A load ignores it: see lks_checkpoint_json(). */
+    /* A JSON text of the program's own, such as its settings; NULL: none. Rank 0's is saved, as
+     * "program" in state.json, which is indented and has at most 10 MB. Integers are from -2^63 to
+     * 2^63 - 1: give larger ones as strings. A load ignores it: see lks_checkpoint_json(). */
     const char *json;
 } lks_checkpoint_more;
 
 /* lks_checkpoint_save() with more contents (NULL: none). While it runs, rank 0 needs memory for the
- * tensors in `per_rank` of all ranks. A text that isn't JSON is ERR_ARG on every rank. */
+ * tensors in `per_rank` of all ranks. A text that isn't JSON, or has larger integers, is ERR_ARG
+ * on every rank. */
 lks_status lks_checkpoint_save_more(lks_comm *comm, const char *dir, uint64_t step,
                                     const lks_tensor *tensors, size_t n,
                                     const lks_checkpoint_more *more, int keep);
