@@ -70,6 +70,7 @@ _P, _INT, _SIZE, _U64, _DOUBLE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t,
 for _name, _result, *_arguments in (
         ("last_error", ctypes.c_char_p), ("comm_init", _INT, _P), ("comm_close", None, _P), ("comm_rank", _INT, _P), ("comm_world_size", _INT, _P),
         ("comm_backend", ctypes.c_char_p, _P), ("comm_split", _INT, _P, _INT, _INT, _P), ("comm_barrier", _INT, _P), ("comm_beat", None, _P),
+        ("comm_note", None, _P, _U64, ctypes.c_char_p), ("comm_abort", None, _P, ctypes.c_char_p),
         ("comm_broadcast", _INT, _P, _P, _SIZE, _INT, _INT), ("comm_all_gather", _INT, _P, _P, _P, _SIZE, _INT),
         ("comm_all_gather_v", _INT, _P, _P, _P, _P, _INT), ("comm_all_reduce", _INT, _P, _P, _SIZE, _INT, _INT),
         ("comm_reduce_scatter", _INT, _P, _P, _P, _SIZE, _INT, _INT), ("comm_all_reduce_start", _INT, _P, _P, _SIZE, _INT, _INT, _P),
@@ -134,6 +135,7 @@ class Comm(_Object):
 
     def __init__(self, part=None):
         super().__init__()
+        self._phases = {}  # the library has their addresses
         if part is not None:
             self.handle = part
         else:
@@ -202,6 +204,14 @@ class Comm(_Object):
     def beat(self):
         """Tell waiting ranks that this one is alive, during work that lasts."""
         _lib.lks_comm_beat(self.handle)
+
+    def note(self, step, phase=""):
+        """Publish this rank's step and phase, which messages about it name. Also a heartbeat."""
+        _lib.lks_comm_note(self.handle, step, self._phases.setdefault(phase, phase.encode()))
+
+    def abort(self, why):
+        """Report this rank's failure: waits on every rank raise Error with `why`."""
+        _lib.lks_comm_abort(self.handle, why.encode())
 
 
 class Work:
@@ -305,7 +315,8 @@ class Optimizer(_Object):
         _check(_lib.lks_optimizer_step(self.handle, ctypes.byref(rates)))
 
     def state(self):
-        """The state as arrays in the optimizer's memory, for save() and load()."""
+        """The state as arrays in the optimizer's memory, for save() and load(). Call it before each save.
+        The arrays are valid until close()."""
         tensors, n = ctypes.POINTER(_Tensor)(), _SIZE()
         _check(_lib.lks_optimizer_state(self.handle, ctypes.byref(tensors), ctypes.byref(n)))
         return {t.name.decode(): _view(t.data, _NAMES[t.dtype], tuple(t.shape[:t.n_dims])) for t in tensors[:n.value]}

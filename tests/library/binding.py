@@ -62,6 +62,14 @@ def check_split():
         members = part.all_gather(numpy.array([rank]))[:, 0].tolist()
         assert members == [r for r in range(W - 1, -1, -1) if r % 2 == rank % 2] and part.backend == "shm"
     assert comm.split(-1) is None
+    with comm.split(0) as part:
+        if rank == 0:
+            part.abort("the disk is gone")
+        fails("the disk is gone", part.barrier)
+    with comm.split(0) as part:
+        part.note(7, "binding")
+        if W > 1:
+            fails("rank 0 called lks_comm_barrier at step 7", part.barrier if rank == 0 else lambda: part.broadcast(numpy.zeros(3)))
 
 
 def check_ddp():
