@@ -35,7 +35,8 @@
  * After any other error the step can't be completed: later calls of the step fail with the same
  * reason, and the only useful call is lks_ddp_close(). Use an lks_ddp from one thread at a time.
  *
- * A group may have several lks_ddp. All ranks must call them in the same order, else ERR_ARG.
+ * A group may have several lks_ddp. All ranks must call them in the same order, else ERR_ARG, which
+ * numbers them from 1 in the order of lks_ddp_open().
  *
  * In a child of fork(), calls return ERR_ARG, and lks_ddp_close() only frees the child's memory. */
 #ifndef LOCKSTEP_DDP_H
@@ -162,7 +163,7 @@ lks_status lks_ddp_clip(lks_ddp *ddp, double max_norm, double *factor_p);
 /* True if any rank marked `param` ready in the step that has just ended, or marked no parameter at
  * all (then all count as used). A parameter that no rank used has a zero gradient. An optimizer
  * with momentum or decay may skip it, as PyTorch's do if grad is None. The same on all ranks. False
- * for NULL, and for a `param` that isn't in the list. */
+ * for NULL, for a frozen parameter, and for a `param` that isn't in the list. */
 bool lks_ddp_used(const lks_ddp *ddp, size_t param);
 
 #pragma GCC visibility pop

@@ -365,6 +365,54 @@ static lks_status two_crossed(struct rank *r, bool first)
     return st;
 }
 
+/* Values of the same sizes that belong to different models. */
+static lks_status models_crossed(struct rank *r, bool first)
+{
+    lks_ddp *one;
+    LKS__TRY(open_ddp(r));
+    one = r->ddp;
+    LKS__TRY(open_ddp(r));
+    lks_status st = lks_ddp_broadcast(first ? one : r->ddp);
+    lks_ddp_close(one);
+    return st;
+}
+
+static lks_status open_optimizer(struct rank *r, lks_optimizer **o_p)
+{
+    const lks_optimizer_param p = {"w", r->value[0], r->grad[0], LKS_PARAM_VECTOR, N, 1};
+    return lks_optimizer_open(r->comm, LKS_ADAMW, &p, 1, o_p);
+}
+
+/* One rank's state, or with `steps` its step, meets the others' state of a second optimizer, or of
+ * the same one. */
+static lks_status optimizers_called(struct rank *r, bool first, bool steps)
+{
+    static const lks_rates rates = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.9, .epsilon = 1};
+    lks_optimizer *o[2] = {NULL, NULL};
+    const lks_tensor *tensors;
+    size_t n;
+    lks_status st = open_optimizer(r, &o[0]);
+    if (st == LKS_OK)
+        st = open_optimizer(r, &o[1]);
+    if (st == LKS_OK && first && steps)
+        st = lks_optimizer_step(o[0], &rates);
+    else if (st == LKS_OK)
+        st = lks_optimizer_state(o[!first && !steps], &tensors, &n);
+    lks_optimizer_close(o[0]);
+    lks_optimizer_close(o[1]);
+    return st;
+}
+
+static lks_status optimizers_crossed(struct rank *r, bool first)
+{
+    return optimizers_called(r, first, false);
+}
+
+static lks_status state_and_step(struct rank *r, bool first)
+{
+    return optimizers_called(r, first, true);
+}
+
 static lks_status one_step_more(struct rank *r, bool first)
 {
     LKS__TRY(open_ddp(r));
@@ -801,7 +849,21 @@ static const struct row rows[] = {
     {"fails in backward", fails_in_backward, LKS_ERR_PEER, LKS_ERR_PEER,
      "lks_ddp_step: a step of this lks_ddp failed before", "and lks_ddp_close() is due: rank 0"},
     {"two of them", two_of_them, LKS_OK, LKS_OK, "", ""},
-    {"two crossed", two_crossed, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
+    {"two crossed", two_crossed, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called lks_ddp_step of lks_ddp number 1 at step 0, rank 1 called lks_ddp_step of "
+     "lks_ddp number 2",
+     "rank 0 called lks_ddp_step of lks_ddp number 1"},
+    {"models crossed", models_crossed, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called lks_ddp_broadcast of lks_ddp number 1, rank 1 called lks_ddp_broadcast of "
+     "lks_ddp number 2;",
+     "rank 0 called lks_ddp_broadcast of lks_ddp number 1"},
+    {"optimizers crossed", optimizers_crossed, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called lks_optimizer_state of lks_optimizer number 1, rank 1 called "
+     "lks_optimizer_state of lks_optimizer number 2;",
+     "rank 0 called lks_optimizer_state of lks_optimizer number 1"},
+    {"state and step", state_and_step, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called lks_optimizer_step, rank 1 called lks_optimizer_state;",
+     "rank 0 called lks_optimizer_step"},
     {"one step more", one_step_more, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
     {"too much weight", too_much_weight, LKS_ERR_ARG, LKS_ERR_ARG, "add up to inf",
      "add up to inf"},

@@ -61,8 +61,8 @@ static lks_status give_up(lks_ddp *d, lks_status st)
 lks_status lks_ddp_broadcast(lks_ddp *d)
 {
     LKS__FLOAT_MODE();
-    LKS__CALLED_BY(DDP_BROADCAST);
     LKS__TRY(check_open(d, "lks_ddp_broadcast"));
+    LKS__CALLED_ON(DDP_BROADCAST, d->number);
     for (size_t i = 0; i < d->n_params; i++) {
         const lks_param *p = &d->params[i].p;
         LKS__TRY(lks_comm_broadcast(d->comm, p->value, p->count, LKS_FLOAT32, 0));
@@ -73,8 +73,8 @@ lks_status lks_ddp_broadcast(lks_ddp *d)
 lks_status lks_ddp_verify(lks_ddp *d)
 {
     LKS__FLOAT_MODE();
-    LKS__CALLED_BY(DDP_VERIFY);
     LKS__TRY(check_open(d, "lks_ddp_verify"));
+    LKS__CALLED_ON(DDP_VERIFY, d->number);
     lks__named_floats *values = malloc(d->n_params * sizeof *values);
     LKS__MEMORY(values, "to compare parameters");
     for (size_t i = 0; i < d->n_params; i++) {
@@ -212,6 +212,7 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
 {
     LKS__FLOAT_MODE();
     LKS__TRY(check_whole(d, "lks_ddp_mark_ready"));
+    LKS__CALLED_ON(DDP_STEP, d->number);
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_mark_ready");
     lks_comm_beat(d->comm);
@@ -301,6 +302,7 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
 {
     LKS__FLOAT_MODE();
     LKS__TRY(check_whole(d, "lks_ddp_accumulate"));
+    LKS__CALLED_ON(DDP_STEP, d->number); /* to which the sums that begin here belong */
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_accumulate");
     if (!(weight >= 0 && isfinite(weight)))
@@ -402,10 +404,10 @@ static lks_status finish(lks_ddp *d, struct lks__ddp_tally *sum, double *norm_p)
 lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
 {
     LKS__FLOAT_MODE();
-    LKS__CALLED_BY(DDP_STEP);
     double norm;
     struct lks__ddp_tally sum;
     LKS__TRY(check_whole(d, "lks_ddp_step"));
+    LKS__CALLED_ON(DDP_STEP, d->number);
     if (d->begun || d->v != d->end)
         return out_of_turn(d, "lks_ddp_step");
     LKS__TRY(check_settled(d));
@@ -455,5 +457,6 @@ lks_status lks_ddp_clip(lks_ddp *d, double max_norm, double *factor_p)
 
 bool lks_ddp_used(const lks_ddp *d, size_t param)
 {
-    return d != NULL && param < d->n_params && (d->was_used[param] || !d->was_used[d->n_params]);
+    return d != NULL && param < d->n_params && d->params[param].tensor >= 0 &&
+           (d->was_used[param] || !d->was_used[d->n_params]);
 }

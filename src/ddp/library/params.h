@@ -23,6 +23,7 @@ struct lks__ddp_tally {
 
 struct lks_ddp {
     lks_comm *comm;
+    uint16_t number; /* of lks__call.object */
     /* All virtual ranks, and micro-steps of each; this rank's virtual ranks are [first, end). */
     int V, A, first, end;
     struct lks__ddp_param *params;

@@ -199,6 +199,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
         lks_ddp_close(d);
         return st;
     }
+    d->number = ++comm->n_ddps;
     *ddp_p = d;
     return LKS_OK;
 }

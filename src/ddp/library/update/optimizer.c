@@ -140,8 +140,8 @@ static lks_status take_steps(lks_optimizer *o, const char *call)
 lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
 {
     LKS__FLOAT_MODE();
-    LKS__CALLED_BY(OPTIMIZER_STEP);
     LKS__TRY(check_open(o, "lks_optimizer_step"));
+    LKS__CALLED_ON(OPTIMIZER_STEP, o->number);
     if (r == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_optimizer_step: rates is NULL");
     LKS__TRY(check_rates(r));
@@ -172,8 +172,8 @@ lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
 lks_status lks_optimizer_state(lks_optimizer *o, const lks_tensor **tensors_p, size_t *n_p)
 {
     LKS__FLOAT_MODE();
-    LKS__CALLED_BY(OPTIMIZER_STATE);
     LKS__TRY(check_open(o, "lks_optimizer_state"));
+    LKS__CALLED_ON(OPTIMIZER_STATE, o->number);
     LKS__NEED("lks_optimizer_state", tensors_p);
     LKS__NEED("lks_optimizer_state", n_p);
     LKS__TRY(take_steps(o, "lks_optimizer_state"));

@@ -8,7 +8,8 @@
 #include "model/optim/optimizer.h"
 
 struct lks_optimizer {
-    lks_comm *comm; /* NULL: not divided */
+    lks_comm *comm;  /* NULL: not divided */
+    uint16_t number; /* of lks__call.object */
     int W, rank;
     lks_optimizer_param *params; /* [n_params] with our copies of names */
     size_t n_params;

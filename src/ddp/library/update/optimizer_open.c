@@ -264,11 +264,13 @@ lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
     if (comm != NULL)
         lks__comm_hold(comm);
     lks_status st = open_optimizer(o, rules[rule], params, n);
-    if (st == LKS_OK)
-        *optimizer_p = o;
-    else
+    if (st != LKS_OK) {
         lks_optimizer_close(o);
-    return st;
+        return st;
+    }
+    o->number = comm != NULL ? ++comm->n_optimizers : 0;
+    *optimizer_p = o;
+    return LKS_OK;
 }
 
 void lks_optimizer_close(lks_optimizer *o)
