@@ -82,7 +82,7 @@ struct lks_comm {
     /* Of the last lks_comm_note(), if has_step; the thread of works.c reads both. */
     _Atomic uint64_t step;
     atomic_bool has_step;
-    struct lks__works *works;     /* NULL: no operation was started */
+    struct lks__works *works;      /* NULL: no operation was started */
     uint16_t n_ddps, n_optimizers; /* opened; they number the objects of calls */
     bool noted;                   /* the program calls lks_comm_note() itself, so lks_ddp doesn't */
     int n_holders;                /* number of lks__comm_hold() calls */

@@ -203,18 +203,15 @@ static void show_name(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 static uint64_t hash_call(const void *ctx, uint64_t i)
 {
     const struct call *c = ctx;
-    uint64_t parts[3] = {c->saves, c->step, (uint64_t)c->keep};
+    uint64_t parts[2] = {c->step, (uint64_t)c->keep};
     return XXH3_64bits(parts, sizeof parts);
 }
 
 static void show_call(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 {
     const struct call *c = ctx;
-    if (!c->saves)
-        snprintf(out, LKS__LIST_TEXT, "%s", c->name);
-    else
-        snprintf(out, LKS__LIST_TEXT, "%s of step %llu with keep = %d", c->name,
-                 (unsigned long long)c->step, c->keep);
+    snprintf(out, LKS__LIST_TEXT, "%s of step %llu with keep = %d", c->name,
+             (unsigned long long)c->step, c->keep);
 }
 
 static lks_status compare(lks_comm *comm, const struct call *c)
@@ -222,7 +219,8 @@ static lks_status compare(lks_comm *comm, const struct call *c)
     const lks__list calls = {c, 1, hash_call, show_call};
     const lks__list tensors = {c, c->n, hash_tensor, show_tensor};
     const lks__list names = {c, c->more.n_per_rank, hash_name, show_name};
-    LKS__TRY(lks__list_compare(comm, "ranks disagree on a checkpoint", &calls, true));
+    if (c->saves)
+        LKS__TRY(lks__list_compare(comm, "ranks disagree on a checkpoint", &calls, true));
     LKS__TRY(lks__list_compare(comm, "ranks were given different tensors for a checkpoint",
                                &tensors, false));
     return lks__list_compare(comm, "ranks were given other names in per_rank", &names, false);
