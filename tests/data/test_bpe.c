@@ -87,12 +87,45 @@ static void check_cases(const lks__bpe *bpe, const json_t *cases)
     lks__bpe_work_close(work);
 }
 
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/* A vocabulary in tiktoken's form, which lists no merges, is the same: its text has the hash. */
+static void check_ranks(const lks__bpe *bpe)
+{
+    const char *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
+    char *text = malloc(4 << 20), *to = text;
+    lks__bpe *other;
+    uint64_t want, got;
+    for (uint32_t id = 0; id < lks__bpe_size(bpe); id++) {
+        size_t n;
+        const unsigned char *b = (const unsigned char *)lks__bpe_bytes(bpe, (int32_t)id, &n);
+        if ((int32_t)id == lks__bpe_end_of_text(bpe))
+            continue;
+        for (size_t i = 0; i < n; i += 3) {
+            const unsigned bits = (unsigned)b[i] << 16 | (unsigned)(i + 1 < n ? b[i + 1] : 0) << 8 |
+                                  (i + 2 < n ? b[i + 2] : 0);
+            for (unsigned k = 0; k < 4; k++)
+                *to++ = i + k > n ? '=' : digits[bits >> (18 - 6 * k) & 63];
+        }
+        to += sprintf(to, " %u\n", id);
+    }
+    lks_test_write(path, text, (size_t)(to - text));
+    free(text);
+    assert_ok(lks__bpe_open(path, &other));
+    assert_int_equal(lks__bpe_end_of_text(other), lks__bpe_end_of_text(bpe));
+    assert_ok(lks__bpe_hash(bpe, &want));
+    assert_ok(lks__bpe_hash(other, &got));
+    assert_true(got == want);
+    lks__bpe_close(other);
+}
+
 static void test_figure(void **state)
 {
     lks__bpe *bpe = small();
     assert_int_equal(lks__bpe_size(bpe), 640);
     assert_true(lks__bpe_end_of_text(bpe) >= 0);
     check_cases(bpe, lks_test_member(figure(), "cases"));
+    check_ranks(bpe);
     lks__bpe_close(bpe);
 }
 
@@ -105,6 +138,7 @@ static void test_gpt2(void **state)
     assert_int_equal(lks__bpe_end_of_text(bpe), 50256);
     check_cases(bpe, lks_test_member(
                          lks_test_figure(lks_test_shared("reference/tok_gpt2_bpe.json")), "cases"));
+    check_ranks(bpe);
     lks__bpe_close(bpe);
 }
 
@@ -309,7 +343,6 @@ static void test_words(const lks__bpe *bpe)
  * there. */
 static void test_tiktoken(void **state)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *text = "";
     for (int i = 0; i < 256; i++)
         text = lks_test_text("%s%c%c== %d\n", text, digits[i >> 2], digits[(i & 3) << 4], i);
@@ -353,6 +386,10 @@ static void test_tiktoken(void **state)
     assert_int_equal(lks__bpe_end_of_text(bpe), 300);
     assert_int_equal(lks__bpe_size(bpe), 301);
     lks__bpe_close(bpe);
+    /* "abcd" after "ab", without "abc" and "cd": merges can't make it */
+    text = lks_test_text("%sYWI= 256\nYWJjZA== 257", bytes);
+    lks_test_write(path, text, strlen(text));
+    assert_fails(LKS_ERR_FORMAT, lks__bpe_open(path, &bpe), "token \"abcd\" of rank 257 is not");
 }
 
 /* What the small vocabulary's ids can't tell: where pieces end, and that of equal merges the first
@@ -373,7 +410,6 @@ static void test_pieces(void **state)
     assert_int_equal(lks__bpe_cut(NULL, "ab  cd", 0, 4), 2); /* not within white space */
     assert_int_equal(lks__bpe_cut(NULL, "ab\n\ncd", 0, 5), 2);
 
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *text = "", *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
     for (int i = 0; i < 256; i++)
         text = lks_test_text("%s%c%c== %d\n", text, digits[i >> 2], digits[(i & 3) << 4], i);
@@ -393,7 +429,7 @@ static void test_pieces(void **state)
     lks__bpe_close(bpe);
 }
 
-/* What tiktoken does, the slow way: of all neighbours that together are a token, those of the
+/* The same the slow way: of all neighbours that together are a token, those of the
  * lowest rank are merged, the first of them first. */
 static size_t merge_slowly(const char *const *tokens, int n_tokens, const char *text, size_t bytes,
                            int32_t *ids)
@@ -420,22 +456,46 @@ static size_t merge_slowly(const char *const *tokens, int n_tokens, const char *
     return n;
 }
 
+/* All bytes, and tokens with a merge for each way to make them of two others. */
+static lks__bpe *with_all_splits(const char *const *tokens, int n_tokens)
+{
+    const char *text = "", *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
+    lks__bpe *bpe;
+    char *all;
+    size_t bytes;
+    uint64_t hash;
+    for (int i = 0; i < 256; i++)
+        text = lks_test_text("%s%c%c== %d\n", text, digits[i >> 2], digits[(i & 3) << 4], i);
+    lks_test_write(path, text, strlen(text));
+    assert_ok(lks__bpe_open(path, &bpe));
+    assert_ok(lks__bpe_text(bpe, &all, &bytes, &hash));
+    lks__bpe_close(bpe);
+    json_t *json = json_loads(all, 0, NULL), *model = json_object_get(json, "model");
+    json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
+    free(all);
+    assert_int_equal(json_object_del(json, "added_tokens"), 0);
+    assert_int_equal(json_object_del(vocab, "<|endoftext|>"), 0);
+    for (int i = 0; i < n_tokens; i++)
+        json_object_set_new(vocab, tokens[i], json_integer(256 + i));
+    for (int i = 0; i < n_tokens; i++)
+        for (int cut = 1; tokens[i][cut] != '\0'; cut++) {
+            const char *left = lks_test_text("%.*s", cut, tokens[i]), *right = tokens[i] + cut;
+            if (json_object_get(vocab, left) != NULL && json_object_get(vocab, right) != NULL)
+                json_array_append_new(merges, json_pack("[s, s]", left, right));
+        }
+    all = json_dumps(json, 0);
+    assert_ok(lks__bpe_parse(all, strlen(all), "here", &bpe));
+    free(all);
+    json_decref(json);
+    return bpe;
+}
+
 static void test_long_pieces(void **state)
 {
     static const char *const tokens[] = {"ab", "ca", "abc",  "dd", "bcd", "cab",
                                          "bc", "da", "abca", "cd", "aa",  "ddab"};
-    static const char *const base64[] = {"YWI=", "Y2E=", "YWJj",     "ZGQ=", "YmNk", "Y2Fi",
-                                         "YmM=", "ZGE=", "YWJjYQ==", "Y2Q=", "YWE=", "ZGRhYg=="};
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     enum { N = sizeof tokens / sizeof *tokens };
-    const char *text = "", *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
-    for (int i = 0; i < 256; i++)
-        text = lks_test_text("%s%c%c== %d\n", text, digits[i >> 2], digits[(i & 3) << 4], i);
-    for (int i = 0; i < N; i++)
-        text = lks_test_text("%s%s %d\n", text, base64[i], 256 + i);
-    lks_test_write(path, text, strlen(text));
-    lks__bpe *bpe;
-    assert_ok(lks__bpe_open(path, &bpe));
+    lks__bpe *bpe = with_all_splits(tokens, N);
     uint32_t random = 1;
     for (size_t bytes = 40; bytes < 140; bytes++) { /* from 65 on by a heap */
         char piece[140];
@@ -539,6 +599,10 @@ static void test_hostile(void **state)
                                            {"YQ== -1\n", "line 1 is not"},
                                            {"YQ== 1\nYg== 1\n", "which another token has"},
                                            {"YQ== 1\nYQ== 2\n", "occurs twice"}};
+    lks_test_write(path, "YQ== 100255", 11);
+    assert_fails(LKS_ERR_SUPPORT, lks__bpe_open(path, &bpe), "as many ranks as cl100k_base");
+    lks_test_write(path, "YQ== 199997", 11);
+    assert_fails(LKS_ERR_SUPPORT, lks__bpe_open(path, &bpe), "as many ranks as o200k_base");
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         lks_test_write(path, lines[i][0], strlen(lines[i][0]));
         assert_fails(LKS_ERR_FORMAT, lks__bpe_open(path, &bpe), "x.tiktoken", lines[i][1]);

@@ -1,5 +1,6 @@
 /* data/text/bpe/bpe_load.c - reads vocabularies from files of all forms. */
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,6 +132,10 @@ static lks_status open_pair(const char *dir, const char *merges_name, const char
 
 /* --- tiktoken's files ------------------------------------------------------------------------ */
 
+enum { MAX_RANKED = 1024 }; /* bytes of a token; OpenAI's have up to 128 */
+
+#define END_OF_TEXT_BYTES LKS__BPE_END_OF_TEXT, sizeof LKS__BPE_END_OF_TEXT - 1
+
 static int base64_digit(char c)
 {
     if (c >= 'A' && c <= 'Z')
@@ -166,14 +171,14 @@ static size_t unbase64(const char *text, size_t n, char *out)
 
 static lks_status add_rank_line(lks__bpe_build *l, const char *text, size_t n, size_t line)
 {
-    char bytes[3 * 1024], *number_end;
+    char bytes[MAX_RANKED], *number_end;
     const char *blank = memchr(text, ' ', n);
     const size_t na = blank == NULL ? 0 : (size_t)(blank - text);
     char number[24] = "";
     if (na > 0 && n - na - 1 < sizeof number)
         memcpy(number, blank + 1, n - na - 1);
     const long long id = strtoll(number, &number_end, 10);
-    const size_t made = na > 0 && na < 4096 ? unbase64(text, na, bytes) : 0;
+    const size_t made = na > 0 && na < MAX_RANKED / 3 * 4 ? unbase64(text, na, bytes) : 0;
     if (made == 0 || number[0] < '0' || number[0] > '9' || *number_end != '\0')
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: line %zu is not a token in base64, a blank and a rank", l->where,
@@ -181,20 +186,93 @@ static lks_status add_rank_line(lks__bpe_build *l, const char *text, size_t n, s
     return lks__bpe_build_token(l, bytes, made, id);
 }
 
-/* tiktoken merges any two neighbours whose bytes together are a token, lowest rank first. */
-static lks_status add_all_splits(lks__bpe_build *l)
+/* A token while it is encoded with the tokens of lower ranks. */
+struct parts {
+    const char *bytes;
+    uint32_t start[MAX_RANKED + 1];
+    uint32_t rank[MAX_RANKED]; /* of a part and the next one together; UINT32_MAX: they stay two */
+    size_t n;
+};
+
+static void look_up_rank(const lks__bpe_build *l, struct parts *p, size_t i, uint32_t below)
 {
+    const uint32_t at = p->start[i];
+    const int32_t id =
+        i + 1 < p->n ? lks__bpe_build_id(l, p->bytes + at, p->start[i + 2] - at) : -1;
+    p->rank[i] = id >= 0 && (uint32_t)id < below ? (uint32_t)id : UINT32_MAX;
+}
+
+static void encode_below(const lks__bpe_build *l, uint32_t below, struct parts *p)
+{
+    for (uint32_t i = 0; i <= p->n; i++)
+        p->start[i] = i;
+    for (size_t i = 0; i < p->n; i++)
+        look_up_rank(l, p, i, below);
+    for (;;) {
+        size_t best = 0;
+        for (size_t i = 1; i < p->n; i++)
+            best = p->rank[i] < p->rank[best] ? i : best;
+        if (p->rank[best] == UINT32_MAX)
+            return;
+        const size_t after = p->n - best - 1;
+        memmove(p->start + best + 1, p->start + best + 2, after * sizeof *p->start);
+        memmove(p->rank + best, p->rank + best + 1, after * sizeof *p->rank);
+        p->n--;
+        look_up_rank(l, p, best, below);
+        if (best > 0)
+            look_up_rank(l, p, best - 1, below);
+    }
+}
+
+/* Such a file lists no merges. A token's merge is that of the last two parts that are left when its
+ * bytes are encoded with the tokens of lower ranks. */
+static lks_status add_rank_merges(lks__bpe_build *l)
+{
+    struct parts p;
+    char shown[80];
     for (uint32_t id = 0; id < l->n_ids; id++) {
-        const char *token = l->token[id];
-        const size_t n = token == NULL ? 0 : lks__bpe_token_length(token);
-        for (size_t cut = 1; cut < n; cut++) {
-            const int32_t left = lks__bpe_build_id(l, lks__bpe_token_bytes(token), cut);
-            const int32_t right = lks__bpe_build_id(l, lks__bpe_token_bytes(token) + cut, n - cut);
-            if (left >= 0 && right >= 0)
-                LKS__TRY(lks__bpe_build_merge(l, (uint32_t)left, (uint32_t)right, id, id));
-        }
+        p.n = l->token[id] == NULL ? 0 : lks__bpe_token_length(l->token[id]);
+        p.bytes = l->token[id] == NULL ? NULL : lks__bpe_token_bytes(l->token[id]);
+        if (p.n < 2 || id == (uint32_t)lks__bpe_build_id(l, END_OF_TEXT_BYTES))
+            continue;
+        encode_below(l, id, &p);
+        const int32_t left = lks__bpe_build_id(l, p.bytes, p.start[1]);
+        const int32_t right = lks__bpe_build_id(l, p.bytes + p.start[1], p.start[2] - p.start[1]);
+        if (p.n != 2)
+            return lks__fail(LKS_ERR_FORMAT,
+                             "%s: token \"%s\" of rank %" PRIu32
+                             " is not made of two tokens of lower ranks",
+                             l->where, lks__bpe_show(p.bytes, p.start[p.n], shown), id);
+        if (left >= 0 && right >= 0) /* otherwise bytes are missing, which the end reports */
+            LKS__TRY(lks__bpe_build_merge(l, (uint32_t)left, (uint32_t)right, id, id));
     }
     return LKS_OK;
+}
+
+/* The file doesn't say how text is split. Newer vocabularies split it in other ways than GPT-2. */
+static lks_status check_split(const lks__bpe_build *l)
+{
+    const char *name = l->n_ids == 100256   ? "cl100k_base"
+                       : l->n_ids == 199998 ? "o200k_base"
+                                            : NULL;
+    if (name == NULL)
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_SUPPORT,
+        "%s has as many ranks as %s, which splits text in another way than GPT-2: give "
+        "a vocabulary like r50k_base or p50k_base",
+        l->where, name);
+}
+
+/* Such a file has no special tokens: GPT-2's gets the lowest free id. */
+static lks_status add_end_of_text(lks__bpe_build *l)
+{
+    uint32_t id = 0;
+    if (lks__bpe_build_id(l, END_OF_TEXT_BYTES) >= 0)
+        return LKS_OK;
+    while (id < l->n_ids && l->token[id] != NULL)
+        id++;
+    return lks__bpe_build_token(l, END_OF_TEXT_BYTES, id);
 }
 
 static lks_status open_tiktoken(const char *path, lks__bpe **bpe_p)
@@ -214,12 +292,11 @@ static lks_status open_tiktoken(const char *path, lks__bpe **bpe_p)
             st = add_rank_line(&l, f.text + i, n, line);
     }
     if (st == LKS_OK)
-        st = add_all_splits(&l);
-    /* such a file has no special tokens; GPT-2's has the id after the last rank */
-    if (st == LKS_OK &&
-        lks__bpe_build_id(&l, LKS__BPE_END_OF_TEXT, sizeof LKS__BPE_END_OF_TEXT - 1) < 0)
-        st = lks__bpe_build_token(&l, LKS__BPE_END_OF_TEXT, sizeof LKS__BPE_END_OF_TEXT - 1,
-                                  l.n_ids);
+        st = check_split(&l);
+    if (st == LKS_OK)
+        st = add_rank_merges(&l);
+    if (st == LKS_OK)
+        st = add_end_of_text(&l);
     if (st == LKS_OK)
         st = lks__bpe_build_finish(&l, bpe_p);
     lks__bpe_build_end(&l);
