@@ -214,15 +214,23 @@ static lks_status copy_meta(const lks__weights *w, lks__meta *meta)
 
 lks_status lks__weights_meta(const lks__weights *w, lks__meta *meta)
 {
-    lks__meta own;
     if (w->meta.vocab_size != 0)
         return copy_meta(w, meta);
-    *meta = (lks__meta){.vocab_size = (uint32_t)w->model.vocab_size};
-    if (w->vocabulary[0] == '\0' || !lks__bpe_is_at(w->vocabulary))
-        return LKS_OK;
-    LKS__TRY(lks__meta_of_vocabulary(w->vocabulary, &own));
-    if (own.vocab_size <= meta->vocab_size) /* otherwise it belongs to other weights */
+    return lks__weights_meta_in(w->vocabulary, (uint32_t)w->model.vocab_size, meta);
+}
+
+lks_status lks__weights_meta_in(const char *folder, uint32_t vocab_size, lks__meta *meta)
+{
+    lks__meta own = {0};
+    bool found = false;
+    *meta = (lks__meta){.vocab_size = vocab_size};
+    const lks_status st = folder[0] == '\0' ? LKS_OK : lks__meta_find(folder, &found, &own);
+    if (st != LKS_OK) /* a kind that lockstep can't read is like none */
+        return st == LKS_ERR_SUPPORT ? LKS_OK : st;
+    if (found && own.vocab_size <= vocab_size) /* otherwise it belongs to other weights */
         *meta = own;
+    else
+        lks__meta_free(&own);
     return LKS_OK;
 }
 

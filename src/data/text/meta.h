@@ -51,10 +51,12 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
 /* Read the hashes of token files from DIR/meta.json: an object that the caller releases, or NULL if
  * there are none. */
 lks_status lks__meta_hashes(const char *dir, json_t **hashes_p);
-/* Read DIR/tokenizer.json if it is a vocabulary of words (WordLevel), as `lockstep export
- * --format=hf` writes for characters. Sets *found_p = false, and returns OK, if it doesn't exist or
- * is of another kind; ERR_SUPPORT if its words aren't characters in ascending order. */
-lks_status lks__meta_load_words(const char *dir, bool *found_p, lks__meta *meta);
+/* The same, but if neither exists read DIR/tokenizer.json if it is a vocabulary of words
+ * (WordLevel), as `lockstep export --format=hf` writes for characters. Also sets *found_p = false
+ * if `path` is not a folder. ERR_SUPPORT if the words aren't characters in ascending order. */
+lks_status lks__meta_load_any(const char *path, bool *found_p, lks__meta *meta);
+/* The same, but if nothing is found use the GPT-2 vocabulary at `path` (data/text/bpe/bpe.h). */
+lks_status lks__meta_find(const char *path, bool *found_p, lks__meta *meta);
 /* The file that lks__meta_load() reads: "meta.json" or "meta.pkl". */
 const char *lks__meta_file(const char *dir);
 /* `where` starts the error message: a file's name, already escaped. */

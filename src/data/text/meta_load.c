@@ -263,10 +263,24 @@ static lks_status load_words(const char *path, lks__meta *meta)
     return st;
 }
 
-lks_status lks__meta_load_words(const char *dir, bool *found_p, lks__meta *meta)
+lks_status lks__meta_load_any(const char *path, bool *found_p, lks__meta *meta)
 {
     *found_p = false;
-    return lks__bpe_is_at(dir) ? LKS_OK : load_file(dir, LKS__BPE_FILE, load_words, found_p, meta);
+    if (!lks__sys_is_folder(path))
+        return LKS_OK;
+    LKS__TRY(lks__meta_load(path, found_p, meta));
+    if (*found_p || lks__bpe_is_at(path))
+        return LKS_OK;
+    return load_file(path, LKS__BPE_FILE, load_words, found_p, meta);
+}
+
+lks_status lks__meta_find(const char *path, bool *found_p, lks__meta *meta)
+{
+    LKS__TRY(lks__meta_load_any(path, found_p, meta));
+    if (*found_p || !lks__bpe_is_at(path))
+        return LKS_OK;
+    *found_p = true;
+    return lks__meta_of_vocabulary(path, meta);
 }
 
 const char *lks__meta_file(const char *dir)

@@ -62,12 +62,9 @@ static lks_status take_tokenizer(lks__export_model *e)
     const char *path = e->s->tokenizer;
     char shown[256];
     lks__meta own = {0};
-    bool found = true;
+    bool found;
     lks__escape(shown, sizeof shown, path, strlen(path));
-    if (lks__bpe_is_at(path))
-        LKS__TRY(lks__meta_of_vocabulary(path, &own));
-    else
-        LKS__TRY(lks__meta_load(path, &found, &own));
+    LKS__TRY(lks__meta_find(path, &found, &own));
     lks_status st = LKS_OK;
     if (!found)
         st = lks__fail(

@@ -80,11 +80,8 @@ static lks_status open_own(const char *path, lks__text *t, bool *found_p)
     LKS__TRY(lks__byte_tokens_at(path, found_p));
     if (*found_p)
         *own = (lks__meta){.vocab_size = LKS__BYTE_TOKENS, .is_bytes = true};
-    else if (lks__sys_is_folder(path)) {
-        LKS__TRY(lks__meta_load(path, found_p, own));
-        if (!*found_p)
-            LKS__TRY(lks__meta_load_words(path, found_p, own));
-    }
+    else
+        LKS__TRY(lks__meta_load_any(path, found_p, own));
     *found_p = *found_p && (own->chars != NULL || own->is_bytes);
     if (!*found_p)
         return LKS_OK;
@@ -98,18 +95,20 @@ static lks_status open_own(const char *path, lks__text *t, bool *found_p)
     return LKS_OK;
 }
 
-/* Single bytes need no file; if one is given, it must describe single bytes, too. */
-static lks_status open_bytes(const char *path, lks__text *t)
+/* Single bytes and a checkpoint's characters need no file; if one is given, it must describe the
+ * same ones. */
+static lks_status open_described(const char *path, const lks__replica *r, lks__text *t)
 {
     bool found = path[0] == '\0';
     char shown[256];
     if (!found)
         LKS__TRY(open_own(path, t, &found));
-    if (found && t->meta->is_bytes)
+    if (found && t->meta->vocab_size == r->meta.vocab_size && !lks__meta_differ(t->meta, &r->meta))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
-                     "the model's tokens are single bytes, which need no tokenizer, and %s isn't a "
+                     "the model's tokens are %s, which need no tokenizer, and %s isn't a "
                      "description of them: leave --tokenizer_path out",
+                     r->meta.is_bytes ? "single bytes" : "its own characters",
                      lks__escape(shown, sizeof shown, path, strlen(path)));
 }
 
@@ -118,13 +117,12 @@ lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
     *t = (lks__text){.meta = &r->meta};
     if (r->meta.is_bpe)
         return open_vocabulary(path, r, t);
-    if (r->meta.is_bytes)
-        return open_bytes(path, t);
-    if (r->meta.chars == NULL && !r->meta.is_sentencepiece) {
+    if (r->meta.is_bytes || r->meta.chars != NULL)
+        return open_described(path, r, t);
+    if (!r->meta.is_sentencepiece) {
         const char *vocabulary = path[0] != '\0' ? path : r->vocabulary;
         bool found = false;
-        if (!lks__sys_is_folder(vocabulary) || !lks__bpe_is_at(vocabulary))
-            LKS__TRY(open_own(vocabulary, t, &found));
+        LKS__TRY(open_own(vocabulary, t, &found));
         if (found)
             return LKS_OK;
         if (lks__bpe_is_at(vocabulary))
