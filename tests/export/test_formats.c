@@ -222,6 +222,55 @@ static void test_exported_characters(void **state)
     }
 }
 
+/* Characters next to weights are theirs in all commands; they are compared with the data's. */
+static void test_beside(void **state)
+{
+    const char *folder = exported("hf", trained("--bias=true", "--gelu=exact"));
+    const char *from = lks_test_text("--init_from=%s", folder), *bare = lks_test_folder();
+    const char *tokens = lks_test_text("%s/train.bin", bare);
+    const char *tokenizer = lks_test_text("--tokenizer=%s", data);
+    assert_int_equal(symlink(lks_test_text("%s/train.bin", data), tokens), 0);
+    /* data without a tokenizer: the run knows the weights' characters */
+    const char *run = lks_test_text("--out_dir=%s", lks_test_folder());
+#define TRAIN(dataset, out)                                                                        \
+    lks_test_tool("train", from, lks_test_text("--dataset=%s", dataset), out, "--max_iters=1",     \
+                  "--batch_size=2", "--gradient_accumulation_steps=1", "--eval_interval=0",        \
+                  "--threads=1")
+    assert_int_equal(TRAIN(bare, run).exit_code, 0);
+    assert_memory_equal(sampled(run, "--seed=3").out, "ab", 2);
+    assert_memory_equal(sampled(run, tokenizer).out, "ab", 2);
+    assert_int_equal(lks_test_count_files(exported("hf", run + strlen("--out_dir="))),
+                     4); /* the tokenizer, too */
+    /* a folder without one knows its tokens by a path that is given */
+    const char *other = lks_test_folder();
+    for (int i = 0; i < 2; i++) {
+        const char *name = i == 0 ? "config.json" : "model.safetensors";
+        assert_int_equal(
+            symlink(lks_test_text("%s/%s", folder, name), lks_test_text("%s/%s", other, name)), 0);
+    }
+    const char *init = lks_test_text("--init_from=%s", other);
+    const char *dataset = lks_test_text("--dataset=%s", tokens);
+    assert_null(strstr(lks_test_tool("eval", init, dataset).out, "bits per byte"));
+    assert_contains(
+        lks_test_tool("eval", init, dataset, lks_test_text("--tokenizer_path=%s", data)).out,
+        " bits per byte), ");
+    /* other characters */
+    const char *meta = "{\"kind\": \"char\", \"vocab_size\": 3, \"chars\": \"xyz\"}";
+    lks_test_write(lks_test_text("%s/meta.json", bare), meta, strlen(meta));
+    assert_int_equal(unlink(tokens), 0);
+    lks_test_write(tokens, "\0\0\1\0\2\0\0\0\1\0\2\0\0\0\1\0\2\0\0\0\1\0\2\0\0\0", 26);
+    lks_test_result r = TRAIN(bare, lks_test_text("--out_dir=%s", lks_test_folder()));
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "the same ids stand for other text");
+    r = lks_test_tool("eval", from, lks_test_text("--dataset=%s", bare), "--split=train");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "the same ids stand for other text");
+    r = sampled(run, lks_test_text("--tokenizer=%s", bare));
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "the model's tokens are its own characters");
+#undef TRAIN
+}
+
 /* What a form can't say is said once. */
 static void test_notes(void **state)
 {
@@ -534,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_characters),
         cmocka_unit_test(test_targets),
         cmocka_unit_test(test_any_refused),
+        cmocka_unit_test(test_beside),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
 }

@@ -216,6 +216,20 @@ static void test_beside(void **state)
         lks__meta_free(&meta);
         lks__weights_close(w);
     }
+    /* one that lockstep can't read is like none */
+    static const char foreign[] = "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0}}}";
+    forge_model m = model_of(IDS);
+    const char *model = saved(&m), *init = lks_test_text("--init_from=%s", model);
+    const char *ids = lks_test_text("%s/ids.bin", model);
+    lks_test_write(lks_test_text("%s/tokenizer.json", model), foreign, sizeof foreign - 1);
+    lks_test_write(ids, (const uint16_t[40]){0}, 80);
+    lks__weights *w;
+    lks__meta meta;
+    assert_ok(lks__weights_open(model, NULL, &w));
+    assert_ok(lks__weights_meta(w, &meta));
+    assert_true(!meta.is_bpe && meta.chars == NULL && meta.vocab_size == IDS);
+    lks__weights_close(w);
+    run_ok(lks_test_tool("eval", init, lks_test_text("--dataset=%s", ids), "--block_size=8"));
 }
 
 static lks_status append(void *ctx, const char *text, size_t bytes)

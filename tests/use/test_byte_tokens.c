@@ -209,6 +209,10 @@ static void test_description(void **state)
                                  lks_test_text("--tokenizer=%s", names[i]), "--start=xyz"))
                 .out,
             "xyz", 3);
+    assert_contains(run_ok(lks_test_tool("eval", raw, "--n_head=2", "--block_size=16", token,
+                                         lks_test_text("--dataset=%s", bare)))
+                        .out,
+                    " bits per byte), ");
     lks_test_write(path, bad, sizeof bad - 1);
     assert_fails(LKS_ERR_FORMAT, lks__byte_tokens_at(path, &found), path, "must begin at 4 of 260");
     lks_test_write(path, "{\"version\":\"1.0\"}", 17);

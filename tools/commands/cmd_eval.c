@@ -17,6 +17,7 @@
 #include "train/setup/remember.h"
 #include "weights/choice/given.h"
 #include "weights/use/text.h"
+#include "weights/weights.h"
 
 static const char usage[] =
     "Usage: lockstep eval RUN [--dataset=DIR|FILE|PATTERN] [--key=value ...]\n"
@@ -57,15 +58,21 @@ static const char *data_name(const struct evaluation *e, char out[256])
     return lks__escape(out, 256, name, strlen(name));
 }
 
-/* Count bytes by GPT-2's vocabulary from --tokenizer_path or next to the weights. */
-static lks_status open_vocabulary(struct evaluation *e, uint32_t vocab)
+/* Count bytes by the tokenizer at `path`; "": by the one next to the weights, if it can be read. */
+static lks_status open_tokenizer(struct evaluation *e, const char *path, bool *found_p)
 {
+    const uint32_t vocab = (uint32_t)e->replica.config.vocab_size;
     lks__text text;
-    lks_status st = lks__text_open(e->s->tokenizer_path, &e->replica, &text);
-    if (st == LKS_OK)
+    lks_status st = lks__text_open(path, &e->replica, &text);
+    *found_p = st == LKS_OK && lks__text_known(&text);
+    if (*found_p && text.bpe != NULL)
         st = lks__byte_table_bpe(text.bpe, vocab, &e->bytes);
+    else if (*found_p && text.spm != NULL)
+        st = lks__byte_table_open(path, vocab, &e->bytes);
+    else if (*found_p)
+        st = lks__byte_table_chars(text.meta, vocab, &e->bytes);
     lks__text_close(&text);
-    return st;
+    return st == LKS_ERR_SUPPORT && path[0] == '\0' ? LKS_OK : st;
 }
 
 /* Count bytes by the tokenizer of the data's folder: characters, bytes or GPT-2's. */
@@ -74,24 +81,20 @@ static lks_status open_data_vocabulary(struct evaluation *e, uint32_t vocab, boo
     lks__meta data = {0};
     lks__bpe *bpe;
     lks_status st = LKS_OK;
-    *found_p = lks__bpe_is_at(e->dataset);
-    if (*found_p) {
+    LKS__TRY(lks__meta_load(e->dataset, found_p, &data));
+    if (data.chars != NULL || data.is_bytes) {
+        st = lks__byte_table_chars(&data, vocab, &e->bytes);
+    } else if ((*found_p = lks__bpe_is_at(e->dataset))) {
         LKS__TRY(lks__bpe_open(e->dataset, &bpe));
         st = lks__byte_table_bpe(bpe, vocab, &e->bytes);
         lks__bpe_close(bpe);
-        return st;
     }
-    LKS__TRY(lks__meta_load(e->dataset, found_p, &data));
-    *found_p = *found_p && (data.chars != NULL || data.is_bytes);
-    if (*found_p)
-        st = lks__byte_table_chars(&data, vocab, &e->bytes);
     lks__meta_free(&data);
     return st;
 }
 
-/* Find a tokenizer that counts bytes, in this order: the model's own, a SentencePiece model that
- * was given or that the folder names, the folder's own. Without one no bits per byte are printed.
- */
+/* Find a tokenizer that counts bytes, in this order: the model's own, a given one, one next to the
+ * weights, the folder's own. Without one no bits per byte are printed. */
 static lks_status open_bytes(struct evaluation *e, bool pieces)
 {
     const uint32_t vocab = (uint32_t)e->replica.config.vocab_size;
@@ -100,14 +103,11 @@ static lks_status open_bytes(struct evaluation *e, bool pieces)
     bool found = true;
     if (meta->chars != NULL || meta->is_bytes)
         LKS__TRY(lks__byte_table_chars(meta, vocab, &e->bytes));
-    else if (!meta->is_sentencepiece &&
-             lks__bpe_is_at(path[0] != '\0' ? path : e->replica.vocabulary))
-        LKS__TRY(open_vocabulary(e, vocab));
-    else if (path[0] != '\0' && (pieces || meta->is_sentencepiece))
-        LKS__TRY(lks__byte_table_open(path, vocab, &e->bytes));
+    else if (path[0] != '\0' || (!meta->is_sentencepiece && lks__bpe_is_at(e->replica.vocabulary)))
+        LKS__TRY(open_tokenizer(e, path, &found));
     else if (pieces && !e->is_file)
         LKS__TRY(lks__byte_table_in(e->dataset, vocab, &found, &e->bytes));
-    else if (!e->is_file && path[0] == '\0' && !meta->is_sentencepiece)
+    else if (!e->is_file && !meta->is_sentencepiece)
         LKS__TRY(open_data_vocabulary(e, vocab, &found));
     else
         found = false;
@@ -127,18 +127,24 @@ static lks_status find_data(struct evaluation *e)
     return LKS_OK;
 }
 
-/* Check that the folder's tokenizer is the model's. */
+/* Check that the folder's tokenizer is the model's: the one that a run recorded, or that is next to
+ * other weights. */
 static lks_status check_tokenizer(const struct evaluation *e)
 {
-    lks__meta data;
+    const lks__replica *r = &e->replica;
+    lks__meta data, theirs = {0};
     bool found;
     char shown[256];
-    const char *path = e->replica.path;
     LKS__TRY(lks__meta_load(e->dataset, &found, &data));
     if (!found)
         return LKS_OK;
-    lks__escape(shown, sizeof shown, path, strlen(path));
-    lks_status st = lks__given_same_meaning(&data, e->dataset, &e->replica.meta, shown);
+    lks__escape(shown, sizeof shown, r->path, strlen(r->path));
+    lks_status st = lks__given_same_meaning(&data, e->dataset, &r->meta, shown);
+    if (st == LKS_OK && r->run_dir[0] == '\0')
+        st = lks__weights_meta_in(r->vocabulary, (uint32_t)r->config.vocab_size, &theirs);
+    if (st == LKS_OK)
+        st = lks__given_same_meaning(&data, e->dataset, &theirs, shown);
+    lks__meta_free(&theirs);
     lks__meta_free(&data);
     return st;
 }
