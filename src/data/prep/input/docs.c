@@ -267,6 +267,24 @@ static lks_status next_text(lks__docs *d, const char **text_p, size_t *bytes_p)
     return LKS_OK;
 }
 
+/* The next line of JSON lines: blank lines and a byte order mark at the start are skipped. */
+static lks_status next_object(lks__docs *d, const char **line_p, size_t *bytes_p)
+{
+    size_t white = 0;
+    do {
+        LKS__TRY(next_line(d, line_p, bytes_p));
+        if (*line_p == NULL)
+            return LKS_OK;
+        if (d->line_offset == 0 && *bytes_p >= 3 && memcmp(*line_p, "\xef\xbb\xbf", 3) == 0) {
+            *line_p += 3;
+            *bytes_p -= 3;
+        }
+        for (white = 0; white < *bytes_p && is_white((*line_p)[white]);)
+            white++;
+    } while (white == *bytes_p);
+    return LKS_OK;
+}
+
 static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
 {
     const char *line;
@@ -276,7 +294,7 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
     json_decref(d->json);
     d->json = NULL;
     *text_p = NULL;
-    LKS__TRY(next_line(d, &line, &bytes));
+    LKS__TRY(next_object(d, &line, &bytes));
     if (!line)
         return LKS_OK;
     d->json = lks__json_load(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
@@ -327,7 +345,7 @@ lks_status lks__docs_skip(lks__docs *d, bool *found_p)
 {
     const char *text;
     size_t bytes;
-    lks_status st = next_of_all(d, next_line, &text, &bytes);
+    lks_status st = next_of_all(d, next_object, &text, &bytes);
     *found_p = st == LKS_OK && text != NULL;
     return st;
 }

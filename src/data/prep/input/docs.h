@@ -1,8 +1,9 @@
 /* data/prep/input/docs.h - reads the documents of text files one by one, without loading a whole
  * file into memory.
  *
- * JSON lines: every line is an object, and its member `field` is a document. Other files are UTF-8
- * text, and blank lines separate documents; white space around a document is dropped. */
+ * JSON lines: every line is an object, and its member `field` is a document; blank lines and a byte
+ * order mark at the start are skipped. Other files are UTF-8 text, and blank lines separate
+ * documents; white space around a document is dropped. */
 #ifndef LKS_DATA_PREP_INPUT_DOCS_H
 #define LKS_DATA_PREP_INPUT_DOCS_H
 
@@ -33,8 +34,8 @@ uint64_t lks__docs_done(const lks__docs *docs); /* bytes read since the start of
  * an object, or a document exceeds 1 GiB; the message contains file, line and byte offset. After a
  * seek, lines are counted from there. */
 lks_status lks__docs_next(lks__docs *docs, const char **text_p, size_t *bytes_p);
-/* Skip the next document, *found_p = false at the end. JSON isn't parsed: each line counts as a
- * document. */
+/* Skip the next document, *found_p = false at the end. JSON isn't parsed: each line that isn't
+ * blank counts as a document. */
 lks_status lks__docs_skip(lks__docs *docs, bool *found_p);
 
 #endif
