@@ -216,18 +216,27 @@ static void test_folder(void **state)
 
 static void test_edges(void **state)
 {
+    static const char *const empty_names[] = {"empty.txt", "empty.jsonl", "blank.jsonl"};
+    static const char *const kinds[] = {"gpt2", "openwebtext"};
     const char *dir = lks_test_folder(), *out = lks_test_folder();
     const char *empty = file(dir, "empty.txt", ""),
                *one = file(dir, "one.jsonl", "{\"body\":\"x\"}");
     lks__prep_result r;
-    lks__prep_options o = options_of(empty, out, 0.1);
+    lks__prep_options o = options_of(file(dir, "ab.txt", "ab"), out, 0.5);
+    struct want train = {0};
     assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
-    assert_int_equal(r.n_train + r.n_val, 0);
-    assert_ids(out, "train.bin", (struct want){0});
+    file(dir, "empty.jsonl", "");
+    file(dir, "blank.jsonl", "\n");
+    for (int i = 0; i < 6; i++) {
+        o.input = lks_test_text("%s/%s", dir, empty_names[i % 3]);
+        assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of(kinds[i / 3]), &o, &r),
+                     empty_names[i % 3], " is empty");
+    }
     o.input = one;
     assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "is one document",
                  "--val_fraction=0");
-    assert_ids(out, "train.bin", (struct want){0}); /* as it was */
+    add(&train, "a", 1, false);
+    assert_ids(out, "train.bin", train); /* as it was */
     assert_int_equal(lks_test_count_files(out), 4);
     o.input = file(dir, "one.txt", "a text");
     o.val_docs = 1;
