@@ -273,8 +273,8 @@ static void test_full_disk(void **state)
         int n_calls;
     } faults[] = {
         {"open", "EMFILE", "no file descriptor is left",
-         7}, /* input thrice, three files, the folder */
-        {"read", "EIO", "Input/output error", 3},
+         8}, /* input thrice, three files, the old meta.json, the folder */
+        {"read", "EIO", "Input/output error", 4},
         {"write", "ENOSPC", "No space left", 3},
         {"write", "short", "No space left", 3},
         {"fsync", "EIO", "Input/output error", 4},

@@ -252,6 +252,25 @@ static void test_edges(void **state)
     assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "not a byte-level BPE");
 }
 
+/* The tokenizer of an earlier preparation goes with its tokens; any other file stays. */
+static void test_earlier_tokenizer(void **state)
+{
+    const char *out = lks_test_folder(), *name = lks_test_text("%s/tokenizer.json", out);
+    lks__prep_options o = options_of(file(lks_test_folder(), "a.txt", "some text"), out, 0.5);
+    lks__prep_options chars = o;
+    lks__prep_result r;
+    chars.tokenizer = NULL;
+    file(out, "tokenizer.json", "mine");
+    assert_ok(lks__prep(lks__prep_kind_of("char"), &chars, &r));
+    assert_true(lks_test_exists(name));
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
+    assert_true(lks_test_exists(name));
+    assert_ok(lks__prep(lks__prep_kind_of("char"), &chars, &r));
+    assert_false(lks_test_exists(name));
+    assert_int_equal(lks_test_count_files(out), 3);
+}
+
 /* Many documents in a chunk, and chunks that end between them. */
 static void test_many_documents(void **state)
 {
@@ -453,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_large_vocabulary),
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_earlier_tokenizer),
         cmocka_unit_test(test_tool),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary));

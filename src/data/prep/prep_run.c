@@ -7,6 +7,7 @@
 #include "data/prep/prep_bpe.h"
 #include "data/prep/prep_job.h"
 #include "data/read/sampler.h"
+#include "data/text/bpe/bpe.h"
 #include "data/text/encoding.h"
 
 #define TINYSHAKESPEARE "`lockstep fetch shakespeare`, then --input=data/shakespeare/input.txt"
@@ -237,15 +238,29 @@ static lks_status check_folders(const lks__prep_options *o)
     return st;
 }
 
+/* The tokenizer's file that the folder's meta.json names; "": none. */
+static lks_status find_earlier(const char *dir, const char **tokenizer_p)
+{
+    lks__meta meta = {0};
+    bool found;
+    const lks_status st = lks__meta_load(dir, &found, &meta);
+    *tokenizer_p = meta.is_bpe ? LKS__BPE_FILE : meta.is_sentencepiece ? LKS__META_MODEL : "";
+    lks__meta_free(&meta);
+    const bool damaged = st == LKS_ERR_FORMAT || st == LKS_ERR_CONFIG || st == LKS_ERR_SUPPORT;
+    return damaged ? LKS_OK : st; /* a damaged one is replaced, too */
+}
+
 static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
 {
+    const char *tokenizer;
     LKS__TRY(check_folders(&job->o));
     LKS__TRY(lks__texts_open(job->o.input, job->o.stdin_lines, &job->texts));
     note_left(job);
     LKS__TRY(look_at_all(job, kind->keeps));
     LKS__TRY(kind->run(job));
+    LKS__TRY(find_earlier(job->o.out_dir, &tokenizer));
     LKS__TRY(lks__staged_commit(&job->staged));
-    return lks__split_remove_others(&job->staged);
+    return lks__split_remove_others(&job->staged, tokenizer);
 }
 
 lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *options,

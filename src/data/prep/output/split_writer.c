@@ -192,22 +192,29 @@ static bool is_left(const lks__staged *staged, const char *name)
            (is_token_file(of) || lks__staged_has(staged, of));
 }
 
+struct others {
+    const lks__staged *staged;
+    const char *tokenizer;
+};
+
 static lks_status remove_other(const char *dir, const char *name, void *ctx)
 {
-    const lks__staged *staged = *(const lks__staged **)ctx;
+    const struct others *o = ctx;
     char *path;
     lks_status st = LKS_OK;
-    if ((!is_token_file(name) || lks__staged_has(staged, name)) && !is_left(staged, name))
+    const bool is_other = is_token_file(name) || strcmp(name, o->tokenizer) == 0;
+    if ((!is_other || lks__staged_has(o->staged, name)) && !is_left(o->staged, name))
         return LKS_OK;
     if (asprintf(&path, "%s/%s", dir, name) < 0)
         return lks__no_memory("to remove an old token file");
     if (lks__sys_unlink(path) < 0)
-        st = lks__sys_fail("cannot remove the token file of an earlier preparation", path);
+        st = lks__sys_fail("cannot remove the file of an earlier preparation", path);
     free(path);
     return st;
 }
 
-lks_status lks__split_remove_others(const lks__staged *staged)
+lks_status lks__split_remove_others(const lks__staged *staged, const char *tokenizer)
 {
-    return lks__sys_each_name("cannot list", staged->dir, remove_other, &staged);
+    struct others o = {staged, tokenizer};
+    return lks__sys_each_name("cannot list", staged->dir, remove_other, &o);
 }
