@@ -385,6 +385,11 @@ static void test_stdin(void **state)
     r = shell(lks_test_text("cat %s |", lines), "", out, "--field=text --val_fraction=0");
     assert_int_equal(r.exit_code, 0);
     assert_string_equal(raw_text(out, "train"), "one\ntwo\n");
+    r = lks_test_tool("prep", "char", lks_test_text("--input=%s", lines),
+                      lks_test_text("--out=%s", out), "--field=text");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--field is for JSON lines, but ");
+    assert_contains(r.err, "NAME.jsonl");
     r = shell("printf a |", "", out, lks_test_text("--input=%s --val_fraction=0", text));
     assert_int_equal(r.exit_code, 0);
     assert_string_equal(raw_text(out, "train"), "a\na text\n");

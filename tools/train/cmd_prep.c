@@ -158,7 +158,7 @@ static lks_status prep(const char *name, const lks__settings *s, lks__prep_resul
         .input = s->input,
         .out_dir = s->out,
         .field = s->field,
-        .stdin_lines = s->from[LKS__SETTING_field] != LKS__FROM_DEFAULT,
+        .field_given = s->from[LKS__SETTING_field] != LKS__FROM_DEFAULT,
         .tokenizer = s->tokenizer,
         .vocab_size = (uint32_t)s->vocab_size,
         .val_fraction =

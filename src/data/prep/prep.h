@@ -21,7 +21,7 @@ typedef struct lks__prep_options {
     const char *input;   /* see lks__texts_open() */
     const char *out_dir; /* created if missing */
     const char *field;   /* JSON lines: the member that contains the text; NULL: "text" */
-    bool stdin_lines;    /* standard input contains JSON lines */
+    bool field_given;    /* then standard input contains JSON lines; ERR_CONFIG if no input does */
     /* char and sentencepiece: the model or the vocabulary's folder; "" or NULL: none */
     const char *tokenizer;
     uint32_t vocab_size; /* sentencepiece: size to train; with a tokenizer 0 or its size */

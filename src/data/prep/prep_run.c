@@ -238,6 +238,21 @@ static lks_status check_folders(const lks__prep_options *o)
     return st;
 }
 
+/* Refuse a field for inputs that have none: JSON lines under another name would be read as text. */
+static lks_status check_field(const lks__prep_job *job)
+{
+    char name[256];
+    if (!job->o.field_given)
+        return LKS_OK;
+    for (size_t i = 0; i < job->texts.n; i++)
+        if (job->texts.files[i].is_jsonl)
+            return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "--field is for JSON lines, but %s has none: leave it out, or name the file "
+                     "NAME.jsonl, or give it as standard input (--input=- <FILE)",
+                     lks__prep_input(job, name));
+}
+
 /* The tokenizer's file that the folder's meta.json names; "": none. */
 static lks_status find_earlier(const char *dir, const char **tokenizer_p)
 {
@@ -254,7 +269,8 @@ static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
 {
     const char *tokenizer;
     LKS__TRY(check_folders(&job->o));
-    LKS__TRY(lks__texts_open(job->o.input, job->o.stdin_lines, &job->texts));
+    LKS__TRY(lks__texts_open(job->o.input, job->o.field_given, &job->texts));
+    LKS__TRY(check_field(job));
     note_left(job);
     LKS__TRY(look_at_all(job, kind->keeps));
     LKS__TRY(kind->run(job));
