@@ -515,8 +515,13 @@ static void test_characters(void **state)
     assert_memory_equal(theirs.chars, ours.chars, ours.vocab_size * sizeof *ours.chars);
     lks__meta_free(&ours);
     lks__meta_free(&theirs);
+    lks_test_result r = export_as("nanogpt", run, pt);
+    assert_int_equal(r.exit_code, 0);
+    assert_null(strstr(r.err, "meta.pkl"));
     lks_test_write(lks_test_text("%s/meta.pkl", folder), "mine", 4);
-    assert_int_equal(export_as("nanogpt", run, pt).exit_code, 0);
+    r = export_as("nanogpt", run, pt);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "/meta.pkl was left unchanged, but it doesn't have the model's");
     assert_string_equal(lks_test_read(lks_test_text("%s/meta.pkl", folder), NULL), "mine");
 }
 

@@ -318,19 +318,38 @@ static void note_optimizer(const struct writer *w)
                          w->e->run.freeze[0] != '\0' ? " (some are frozen)" : "", loads);
 }
 
+/* An existing meta.pkl may be the data's own, so it stays. Note if it isn't about the model. */
+static lks_status keep_characters(const lks__export_model *e, const char *folder, const char *path)
+{
+    char shown[512];
+    lks__meta own = {0};
+    bool found = false;
+    const lks_status st = lks__meta_load(folder, &found, &own);
+    const bool same = own.chars != NULL && own.vocab_size == e->meta.vocab_size &&
+                      !lks__meta_differ(&own, &e->meta);
+    lks__meta_free(&own);
+    if (!same)
+        lks__export_note(e,
+                         "%s was left unchanged, but it doesn't have the model's characters, "
+                         "which nanoGPT's sample.py needs: remove it and export again",
+                         lks__escape(shown, sizeof shown, path, strlen(path)));
+    return st == LKS_ERR_NOMEM ? st : LKS_OK;
+}
+
 /* nanoGPT's sample.py reads the characters of data/DATASET/meta.pkl. Write such a file next to
  * `out`, unless one exists. */
 static lks_status write_characters(const lks__export_model *e)
 {
     lks__emit p = {0};
-    char path[LKS__CKPT_PATH], shown[512], text[8];
+    char path[LKS__CKPT_PATH], folder[LKS__CKPT_PATH], shown[512], text[8];
     const char *slash = strrchr(e->s->out, '/');
     if (e->meta.chars == NULL || e->meta.chars[0] == 0) /* a text with U+0000 can't be emitted */
         return LKS_OK;
+    lks__ckpt_parent(e->s->out, folder);
     snprintf(path, sizeof path, "%.*smeta.pkl", slash == NULL ? 0 : (int)(slash + 1 - e->s->out),
              e->s->out);
     if (access(path, F_OK) == 0)
-        return LKS_OK;
+        return keep_characters(e, folder, path);
     lks__emit_start(&p);
     lks__emit_dict(&p);
     emit_int(&p, "vocab_size", e->meta.vocab_size);
