@@ -116,8 +116,17 @@ static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_te
 
 lks_status lks__export_hf_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
 {
+    /* The other forms and parts of a tokenizer: loaders would combine them with the new one. */
+    static const char *const files[] = {TOKENIZER,
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "encoder.json",
+                                        "vocab.bpe"};
     *end_of_text_p = -1;
-    LKS__TRY(lks__export_hf_remove(e, TOKENIZER));
-    LKS__TRY(lks__export_hf_remove(e, "tokenizer_config.json"));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        LKS__TRY(lks__export_hf_remove(e, files[i]));
     return write_tokenizer(e, end_of_text_p);
 }
