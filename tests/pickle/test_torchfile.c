@@ -98,6 +98,24 @@ static void test_tensors(void **state)
     assert_false(lks__torchfile_looks_like("/nowhere"));
 }
 
+/* A tensor that isn't in C order is read from the file once, not once per part. */
+static void test_parts(void **state)
+{
+    size_t bytes;
+    char *data = lks_test_read(figure("tensors.pt"), &bytes);
+    lks__torchfile *f;
+    float first[24], again[24];
+    assert_ok(lks__torchfile_open_bytes("x.pt", data, bytes, &f));
+    const lks__pickle_tensor *t = tensor(lks__torchfile_root(f), "turned");
+    assert_ok(lks__torchfile_read_part(f, t, 0, 24, first));
+    for (size_t i = 0; i < bytes; i++) /* what is read now is no longer the tensor */
+        data[i] ^= 1;
+    for (size_t i = 0; i < 24; i++)
+        assert_ok(lks__torchfile_read_part(f, t, i, 1, &again[i]));
+    assert_memory_equal(again, first, sizeof first);
+    lks__torchfile_close(f);
+}
+
 /* Read every tensor in `v`; false: one can't be read. */
 static bool read_all(lks__torchfile *f, const lks__pickle_value *v)
 {
@@ -391,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_entries),     cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_tensor_lies), cmocka_unit_test(test_other_forms),
         cmocka_unit_test(test_info),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_parts),
     };
     lks_test_need_zip();
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

@@ -16,7 +16,9 @@ struct lks__torchfile {
     char *top; /* the folder of all entries, with its trailing '/' */
     char *data;
     lks__pickle *pickle;
-    unsigned char *checked; /* for each entry: its checksum was correct */
+    unsigned char *checked;     /* for each entry: its checksum was correct */
+    const lks__zip_entry *kept; /* the last storage of a tensor that isn't in C order; or NULL */
+    char *kept_data;
 };
 
 static lks_status bad(const lks__torchfile *f, const char *why)
@@ -160,14 +162,17 @@ static void gather(const lks__pickle_tensor *t, const char *from, uint64_t first
 static lks_status read_strided(lks__torchfile *f, const lks__zip_entry *entry,
                                const lks__pickle_tensor *t, uint64_t first, size_t n, void *out)
 {
-    char *all = malloc(entry->bytes + 1);
-    if (!all)
-        return lks__fail(LKS_ERR_NOMEM, "%s: no memory for a tensor", lks__zip_name(f->zip));
-    lks_status st = lks__zip_read_all(f->zip, entry, all);
-    if (st == LKS_OK)
-        gather(t, all, first, n, out);
-    free(all);
-    return st;
+    if (f->kept != entry) {
+        free(f->kept_data);
+        f->kept = NULL;
+        f->kept_data = malloc(entry->bytes + 1);
+        if (!f->kept_data)
+            return lks__fail(LKS_ERR_NOMEM, "%s: no memory for a tensor", lks__zip_name(f->zip));
+        LKS__TRY(lks__zip_read_all(f->zip, entry, f->kept_data));
+        f->kept = entry;
+    }
+    gather(t, f->kept_data, first, n, out);
+    return LKS_OK;
 }
 
 lks_status lks__torchfile_read_part(lks__torchfile *f, const lks__pickle_tensor *t, uint64_t first,
@@ -290,6 +295,7 @@ void lks__torchfile_close(lks__torchfile *f)
         return;
     lks__pickle_close(f->pickle);
     lks__zip_close(f->zip);
+    free(f->kept_data);
     free(f->checked);
     free(f->data);
     free(f->top);
