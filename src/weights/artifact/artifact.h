@@ -1,11 +1,9 @@
 /* weights/artifact/artifact.h - a model in one small file, as parameter-golf counts it: int8
- * weights (weights/artifact/quantize.h) in a safetensors container, compressed by zlib at level 9.
+ * weights (weights/artifact/quantize.h), saved as train_gpt.py saves them and compressed by zlib.
  *
- * The container stores the tensors of the tensor table, in its order: NAME as I8, F16 or F32, and
- * NAME.scale after each I8. Its metadata: "quant_format"; "dtype", the type of all tensors before
- * and after; "iter"; and, as JSON, "settings" and "tokenizer" of the checkpoint, so the model needs
- * no other file. The file doesn't depend on the machine: equal models give equal files (with one
- * version of zlib). */
+ * The file also has iteration, settings and tokenizer of the checkpoint, so the model needs no
+ * other file. It doesn't depend on the machine: equal models give equal files (with one version of
+ * zlib). The reader also accepts lockstep 0.1.0's own form (weights/artifact/layout.h). */
 #ifndef LKS_WEIGHTS_ARTIFACT_ARTIFACT_H
 #define LKS_WEIGHTS_ARTIFACT_ARTIFACT_H
 
