@@ -93,7 +93,10 @@ static void test_tokenizer(void **state)
         lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/nowhere", NULL}, 60);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.err, "not used here: TOKENIZER_PATH: the tokens are characters\n");
-    assert_int_equal(lks_test_tool("sample", out_dir, "--tokenizer_path=/nowhere").exit_code, 1);
+    const lks_test_result wrong = lks_test_tool("sample", out_dir, "--tokenizer_path=/nowhere");
+    assert_int_equal(wrong.exit_code, 2);
+    assert_contains(wrong.err,
+                    "the model's tokens are its own characters, which need no tokenizer");
 }
 
 /* Temperature 0 takes the likeliest token, as top_k=1 does, and top_p with hardly any room. */
