@@ -161,6 +161,14 @@ bool lks__settings_uses_weights(const lks__settings *s)
            lks__settings_init(s) == LKS__INIT_WEIGHTS;
 }
 
+bool lks__settings_given_for(const lks__settings *s, int setting, const char *family)
+{
+    bool reads = s->from[setting] != LKS__FROM_ENV;
+    for (int f = 0; !reads && family != NULL && lks__families[f] != NULL; f++)
+        reads = strcmp(lks__families[f]->name, family) == 0 && lks__families[f]->files != NULL;
+    return reads && s->from[setting] != LKS__FROM_DEFAULT;
+}
+
 /* --- families ----------------------------------------------------------------------------------
  */
 

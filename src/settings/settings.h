@@ -75,6 +75,9 @@ lks__init_kind lks__settings_init(const lks__settings *s);
 /* For a command that uses a model: true if the command line names weights. A recipe's init_from
  * applies only to train. */
 bool lks__settings_uses_weights(const lks__settings *s);
+/* True if the setting was given for a run of this family: variables of another family's script
+ * don't count. */
+bool lks__settings_given_for(const lks__settings *s, int setting, const char *family);
 
 /* --- relations between settings --------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -73,6 +74,14 @@ static void test_resume_and_eval(void **state)
     expect(in(dir, ".", "train train_gpt2"), 2, "",
            "`lockstep prep openwebtext --tokenizer=DIR --input=TEXT --out=data/openwebtext` makes");
     expect(in(dir, ".", "train train_gpt2 --dry_run"), 2, "", "`lockstep prep openwebtext --tok");
+    /* A variable of parameter-golf's script isn't for this run. */
+    setenv("DATA_PATH", "none", 1);
+    setenv("TOKENIZER_PATH", "none.model", 1);
+    expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=9"), 0, "Resuming", "");
+    expect(in(dir, ".", "eval run"), 0, "val loss ", "");
+    expect(in(dir, ".", "audit run --step=0"), 0, "", "");
+    unsetenv("DATA_PATH");
+    unsetenv("TOKENIZER_PATH");
     /* a checkpoint's own folder belongs to the run, too */
     expect(in(dir, "else", "eval --out_dir=../run/ckpt-00000009"), 0, "val loss ", "");
     const char *line = lks_test_read(lks_test_text("%s/run/evals.jsonl", dir), NULL);

@@ -245,10 +245,11 @@ static lks_status open_evaluation(struct evaluation *e)
         LKS__TRY(lks__replica_open_artifact(e->s->artifact, e->s, e->session, r));
     else
         LKS__TRY(lks__replica_open(e->s->out_dir, e->s, e->session, r));
+    const char *family = lks__setting_word(&r->run, LKS__SETTING_family);
     if (r->run_dir[0] != '\0')
-        LKS__TRY(lks__remember_data(e->session, r->run_dir, e->s));
+        LKS__TRY(lks__remember_data(e->session, r->run_dir, family, e->s));
     if (r->run_dir[0] != '\0' && r->meta.is_sentencepiece)
-        LKS__TRY(lks__remember_tokenizer(e->session, r->run_dir, e->s, gone));
+        LKS__TRY(lks__remember_tokenizer(e->session, r->run_dir, family, e->s, gone));
     if (gone[0] != '\0') {
         progress_hide();
         fprintf(stderr,

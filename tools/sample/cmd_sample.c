@@ -182,7 +182,9 @@ static lks_status open_generation(struct generation *g)
     progress_hide();
     fprintf(stderr, "lockstep sample: %s\n", g->replica.took);
     if (g->replica.run_dir[0] != '\0' && g->replica.meta.is_sentencepiece)
-        LKS__TRY(lks__remember_tokenizer(&g->session, g->replica.run_dir, g->s, gone));
+        LKS__TRY(lks__remember_tokenizer(&g->session, g->replica.run_dir,
+                                         lks__setting_word(&g->replica.run, LKS__SETTING_family),
+                                         g->s, gone));
     LKS__TRY(lks__text_open(tokenizer_of(g), &g->replica, &g->text));
     LKS__TRY(lks__text_ids(&g->text, (size_t)g->replica.config.vocab_size, &g->has));
     return read_prompt(g);

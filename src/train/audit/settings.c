@@ -95,7 +95,8 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
     const json_t *host = lks__claims_start(r->claims, start, &first);
     const char *device = json_string_value(json_object_get(host, "device"));
     const bool moved =
-        r->asked->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT &&
+        lks__settings_given_for(r->asked, LKS__SETTING_dataset,
+                                json_string_value(json_object_get(r->claims->config, "family"))) &&
         !(r->own_data && lks__remembered_data(r->run, data) == LKS_OK && data[0] != '\0');
     lks__settings_defaults(s);
     if (strlen(r->run) + sizeof name >= sizeof s->out_dir)

@@ -51,11 +51,12 @@ static lks_status share(lks__session *ses, lks__settings *s, int setting,
     return LKS_OK;
 }
 
-lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__settings *s)
+lks_status lks__remember_data(lks__session *ses, const char *run_dir, const char *family,
+                              lks__settings *s)
 {
     char path[LKS__SETTING_STR] = "";
     lks_status st = LKS_OK;
-    if (s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT)
+    if (lks__settings_given_for(s, LKS__SETTING_dataset, family))
         return LKS_OK;
     if (ses->world.rank == 0)
         st = lks__remembered_data(run_dir, path);
@@ -77,14 +78,14 @@ static lks_status choose_tokenizer(const char *run_dir, char path[LKS__SETTING_S
     return LKS_OK;
 }
 
-lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, lks__settings *s,
-                                   char gone[LKS__SETTING_STR])
+lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, const char *family,
+                                   lks__settings *s, char gone[LKS__SETTING_STR])
 {
     char path[LKS__SETTING_STR] = "";
     bool is_gone = false;
     lks_status st = LKS_OK;
     gone[0] = '\0';
-    if (s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_DEFAULT)
+    if (lks__settings_given_for(s, LKS__SETTING_tokenizer_path, family))
         return LKS_OK;
     if (ses->world.rank == 0)
         st = choose_tokenizer(run_dir, path, &is_gone);

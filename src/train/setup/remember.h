@@ -6,10 +6,11 @@
 #include "session/session.h"
 #include "settings/settings.h"
 
-/* If `dataset` was not given, set it to the folder that the run in `run_dir` used last, as recorded
- * on rank 0's host. Unchanged without such a record. ERR_CONFIG if the folder doesn't exist any
- * more. Collective. */
-lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__settings *s);
+/* If `dataset` was not given for a run of this family, set it to the folder that the run in
+ * `run_dir` used last, as recorded on rank 0's host. Unchanged without such a record. ERR_CONFIG if
+ * the folder doesn't exist any more. Collective. */
+lks_status lks__remember_data(lks__session *ses, const char *run_dir, const char *family,
+                              lks__settings *s);
 
 /* That folder, on this host; "": it isn't recorded. */
 lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR]);
@@ -21,7 +22,7 @@ lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__s
 /* If no tokenizer was given, use the one that the run in `run_dir` was given. If it doesn't exist
  * any more on rank 0's host, nothing changes, and `gone` is its path there; otherwise "".
  * Collective. */
-lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, lks__settings *s,
-                                   char gone[LKS__SETTING_STR]);
+lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, const char *family,
+                                   lks__settings *s, char gone[LKS__SETTING_STR]);
 
 #endif

@@ -382,7 +382,8 @@ static lks_status restore_settings(lks__settings *s, lks__session *ses, const ch
         leave_checkpoint_folder(s, resume);
     else
         snprintf(s->out_dir, sizeof s->out_dir, "%s", run);
-    LKS__TRY(lks__remember_data(ses, s->out_dir, s));
+    const json_t *family = json_object_get(json_object_get(resume->state, "settings"), "family");
+    LKS__TRY(lks__remember_data(ses, s->out_dir, json_string_value(family), s));
     return lks__remember_settings(ses, s->out_dir, s);
 }
 
