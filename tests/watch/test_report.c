@@ -11,6 +11,28 @@
 #include "report/view/compare.h"
 #include "report/view/series.h"
 
+static lks_test_result tool(const char *command, const char *option, const char *const runs[])
+{
+    const char *argv[16] = {"lockstep", command};
+    int n = 2;
+    if (option != NULL)
+        argv[n++] = option;
+    for (; *runs != NULL; runs++)
+        argv[n++] = *runs;
+    return lks_test_run(argv, (const char *const[]){"LC_ALL=C.UTF-8", "COLUMNS=60", NULL}, 60);
+}
+
+static json_t *report(const char *const runs[])
+{
+    json_error_t error;
+    lks_test_result r = tool("report", "--json", runs);
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    json_t *o = json_loads(r.out, 0, &error);
+    assert_non_null(o);
+    return o;
+}
+
 /* --- reading ---------------------------------------------------------------------------------- */
 
 static void test_follow(void **state)
@@ -87,13 +109,17 @@ static void test_rollback(void **state)
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     lks__series s;
     fake_append(dir, "{'kind':'rollback','iter':20,'to':10,'place':'tok_emb'}\n"
-                     "{'kind':'train','iter':10,'loss':7,'ms':100}\n");
+                     "{'kind':'train','iter':10,'loss':7,'ms':100,'tok_per_s':10000}\n");
     assert_ok(lks__series_open(dir, &s));
     assert_int_equal(s.n_points, 11);
     assert_int_equal(s.n_evals, 2); /* evaluation 10 isn't made again */
     assert_int_equal(s.rollbacks, 1);
     assert_near(s.elapsed, 2.1, 1e-9); /* the time is gone */
     lks__series_close(&s);
+    json_t *o = report((const char *const[]){dir, NULL});
+    assert_near(lks_test_number(o, "runs.0.seconds"), 2.1, 1e-9);
+    assert_near(lks_test_number(o, "runs.0.tok_per_s"), 10000.0, 1e-6); /* of the steps that stay */
+    json_decref(o);
 }
 
 /* The evaluation of an end stays when the run makes more steps: it is the last one until the next,
@@ -195,28 +221,6 @@ static void test_t(void **state)
     assert_near(lks__t_test_p(12.0, 1.5), 0.018042029274027864021, 1e-12);
     assert_near(lks__t_test_p(-2.262157162740992, 9.0), 0.050000000004675688601, 1e-12);
     assert_near(lks__t_test_p(0.3, 100.0), 0.76479988030030348793, 1e-12);
-}
-
-static lks_test_result tool(const char *command, const char *option, const char *const runs[])
-{
-    const char *argv[16] = {"lockstep", command};
-    int n = 2;
-    if (option != NULL)
-        argv[n++] = option;
-    for (; *runs != NULL; runs++)
-        argv[n++] = *runs;
-    return lks_test_run(argv, (const char *const[]){"LC_ALL=C.UTF-8", "COLUMNS=60", NULL}, 60);
-}
-
-static json_t *report(const char *const runs[])
-{
-    json_error_t error;
-    lks_test_result r = tool("report", "--json", runs);
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    json_t *o = json_loads(r.out, 0, &error);
-    assert_non_null(o);
-    return o;
 }
 
 static void test_two(void **state)

@@ -28,13 +28,18 @@ static double mean_of(const lks__series *s, size_t offset)
     return n > 0 ? sum / (double)n : (double)NAN;
 }
 
-/* Tokens per second over all steps that were read. */
+/* Tokens per second over all steps that a rollback hasn't discarded. */
 static double speed(const lks__series *s)
 {
-    double tokens = 0.0;
-    for (size_t i = 0; i < s->n_points; i++)
-        tokens += s->points[i].tok_per_s * s->points[i].ms * 1e-3;
-    return s->elapsed > 0.0 ? tokens / s->elapsed : (double)NAN;
+    double tokens = 0.0, seconds = 0.0;
+    for (size_t i = 0; i < s->n_points; i++) {
+        const lks__point *p = &s->points[i];
+        if (p->ms > 0.0 && isfinite(p->tok_per_s)) {
+            tokens += p->tok_per_s * p->ms * 1e-3;
+            seconds += p->ms * 1e-3;
+        }
+    }
+    return seconds > 0.0 ? tokens / seconds : (double)NAN;
 }
 
 static json_t *copied(const json_t *o, const char *key)
