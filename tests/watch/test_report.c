@@ -382,6 +382,29 @@ static void test_margin(void **state)
     assert_contains(r.err, "no run has bits per byte");
 }
 
+/* If one run has no evaluation, training losses are compared, of all runs. */
+static void test_no_evaluation(void **state)
+{
+    const char *dir = lks_test_folder(), *runs[6] = {dir};
+    fake_append(dir, "{'kind':'config','seed':9,'n_layer':3}\n"
+                     "{'kind':'train','iter':0,'loss':5,'ms':100}\n");
+    for (int i = 0; i < 4; i++) {
+        runs[1 + i] = fake_run(lks_test_text("r%d", i), i, 20, 1.5 + 0.1 * (i % 2),
+                               i < 2 ? "\"n_layer\":2" : "\"n_layer\":3");
+        fake_append(runs[1 + i], "{'kind':'final','iter':20,'val_loss':9}\n");
+    }
+    json_t *o = report(runs);
+    assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
+    assert_near(lks_test_number(o, "seeds.0.mean"), (5.0 + 1.5 + 1.6) / 3.0, 1e-9);
+    assert_near(lks_test_number(o, "seeds.1.mean"), 1.55, 1e-9);
+    json_decref(o);
+    runs[0] = runs[4];
+    runs[4] = NULL;
+    o = report(runs);
+    assert_near(lks_test_number(o, "seeds.0.mean"), 9.0, 1e-9);
+    json_decref(o);
+}
+
 /* Seeds of equal settings, though versions differ; one run diverged, and nothing else spreads. */
 static void test_no_spread(void **state)
 {
@@ -620,7 +643,7 @@ int main(void)
         cmocka_unit_test(test_folder),        cmocka_unit_test(test_same_name),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
         cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
-        cmocka_unit_test(test_odd_run),
+        cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_no_evaluation),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -307,7 +307,8 @@ static bool repeated(const lks__series *runs, size_t i)
     return false;
 }
 
-static double result_of(const lks__series *s, lks__compare_metric metric)
+/* With `evals` all runs have evaluations. Otherwise training losses are compared. */
+static double result_of(const lks__series *s, lks__compare_metric metric, bool evals)
 {
     const lks__eval_point *last = lks__series_last_eval(s);
     switch (metric) {
@@ -320,7 +321,7 @@ static double result_of(const lks__series *s, lks__compare_metric metric)
     case LKS__COMPARE_VAL_LOSS:
         break;
     }
-    return last != NULL ? last->val_loss : lks__series_last_loss(s);
+    return evals ? last->val_loss : lks__series_last_loss(s);
 }
 
 static void finish_group(struct group *g)
@@ -334,20 +335,21 @@ static void finish_group(struct group *g)
     g->spread = g->n > 1 ? sqrt(squares / (double)(g->n - 1)) : (double)NAN;
 }
 
-static size_t make_groups(const lks__series *runs, size_t n, lks__compare_metric metric,
+static size_t make_groups(const lks__series *runs, size_t n, lks__compare_metric metric, bool evals,
                           struct group *groups)
 {
     size_t n_groups = 0;
     for (size_t i = 0; i < n; i++) {
+        const double result = result_of(&runs[i], metric, evals);
         size_t g = 0;
-        if (!isfinite(result_of(&runs[i], metric)) || repeated(runs, i))
+        if (!isfinite(result) || repeated(runs, i))
             continue;
         while (g < n_groups && !same_but_seed(groups[g].first, &runs[i]))
             g++;
         if (g == n_groups)
             groups[n_groups++] = (struct group){.first = &runs[i]};
         if (groups[g].n < sizeof groups[g].values / sizeof groups[g].values[0])
-            groups[g].values[groups[g].n++] = result_of(&runs[i], metric);
+            groups[g].values[groups[g].n++] = result;
     }
     for (size_t g = 0; g < n_groups; g++)
         finish_group(&groups[g]);
@@ -400,12 +402,12 @@ static bool testable(const struct group *a, const struct group *b, const lks__co
     return b->n > 1 && (a->n > 1 || how->one_sided);
 }
 
-static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n,
+static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n, bool evals,
                             const lks__compare_how *how)
 {
     json_t *rows = json_array(), *tests = json_array();
     struct group *groups = calloc(n, sizeof *groups);
-    size_t n_groups = groups != NULL ? make_groups(runs, n, how->metric, groups) : 0;
+    size_t n_groups = groups != NULL ? make_groups(runs, n, how->metric, evals, groups) : 0;
     for (size_t g = 0; g < n_groups; g++)
         if (groups[g].n > 1)
             json_array_append_new(rows,
@@ -431,7 +433,7 @@ static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n,
 static lks_status check_metric(const lks__series *runs, size_t n, lks__compare_metric metric)
 {
     for (size_t i = 0; i < n; i++)
-        if (metric == LKS__COMPARE_VAL_LOSS || isfinite(result_of(&runs[i], metric)))
+        if (metric == LKS__COMPARE_VAL_LOSS || isfinite(result_of(&runs[i], metric, false)))
             return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      metric == LKS__COMPARE_VAL_BPB
@@ -455,7 +457,7 @@ lks_status lks__compare(const lks__series *runs, size_t n, const lks__compare_ho
     json_object_set_new(report, "settings", lks__compare_settings(runs, n));
     lks_status st = add_curves(report, runs, n, evals);
     if (st == LKS_OK)
-        st = add_seeds(report, runs, n, how);
+        st = add_seeds(report, runs, n, evals, how);
     if (st == LKS_OK && json_object_size(report) != (how->one_sided ? 9 : 8))
         st = lks__no_memory("to compare runs");
     if (st == LKS_OK)

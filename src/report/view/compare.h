@@ -10,8 +10,8 @@
 
 /* The value that is compared over seeds. */
 typedef enum lks__compare_metric {
-    LKS__COMPARE_VAL_LOSS, /* the last one, or the last training loss of a run without evaluations
-                            */
+    LKS__COMPARE_VAL_LOSS, /* the last one, or if a run has no evaluation, the last training loss
+                              of all runs */
     LKS__COMPARE_VAL_BPB,
     LKS__COMPARE_ARTIFACT_LOSS, /* of golf's artifact at the end */
     LKS__COMPARE_ARTIFACT_BPB,
