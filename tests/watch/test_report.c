@@ -382,6 +382,20 @@ static void test_margin(void **state)
     assert_contains(r.err, "no run has bits per byte");
 }
 
+/* Of equal runs the longest one with a result counts, not the first, which may have been killed. */
+static void test_longest(void **state)
+{
+    const char *killed = fake_run("killed", 1, 5, 3.0, "\"n_layer\":2");
+    const char *lost = fake_run("lost", 1, 30, 2.0, "\"n_layer\":2");
+    const char *const runs[] = {killed, fake_run("whole", 1, 20, 1.5, "\"n_layer\":2"), lost,
+                                fake_run("other", 2, 20, 1.6, "\"n_layer\":2"), NULL};
+    fake_append(lost, "{'kind':'final','iter':30,'val_loss':null}\n");
+    json_t *o = report(runs);
+    assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 2);
+    assert_near(lks_test_number(o, "seeds.0.mean"), 1.55, 1e-9);
+    json_decref(o);
+}
+
 /* If one run has no evaluation, training losses are compared, of all runs. */
 static void test_no_evaluation(void **state)
 {
@@ -644,6 +658,7 @@ int main(void)
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
         cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
         cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_no_evaluation),
+        cmocka_unit_test(test_longest),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -69,6 +69,11 @@ static json_t *segments(const lks__series *s)
     return json_null();
 }
 
+static uint64_t steps_of(const lks__series *s)
+{
+    return s->n_points > 0 ? s->points[s->n_points - 1].iter + 1 : 0;
+}
+
 static json_t *describe(const lks__series *s)
 {
     const lks__eval_point *best = lks__series_best(s), *last = lks__series_last_eval(s);
@@ -79,10 +84,10 @@ static json_t *describe(const lks__series *s)
     return json_pack(
         "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
         "s:o, s:o, s:i, s:o, s:i, s:i, s:i, s:s, s:b}",
-        "run", s->name, "folder", folder, "steps", (json_int_t)(end != NULL ? end->iter + 1 : 0),
-        "tokens", lks__json_real(end != NULL ? end->tokens : 0.0), "seconds",
-        lks__json_real(s->elapsed), "last_loss", lks__json_real(lks__series_last_loss(s)),
-        "best_val_loss", lks__json_real(best != NULL ? best->val_loss : (double)NAN), "best_iter",
+        "run", s->name, "folder", folder, "steps", (json_int_t)steps_of(s), "tokens",
+        lks__json_real(end != NULL ? end->tokens : 0.0), "seconds", lks__json_real(s->elapsed),
+        "last_loss", lks__json_real(lks__series_last_loss(s)), "best_val_loss",
+        lks__json_real(best != NULL ? best->val_loss : (double)NAN), "best_iter",
         best != NULL ? json_integer((json_int_t)best->iter) : json_null(), "last_val_loss",
         lks__json_real(last != NULL ? last->val_loss : (double)NAN), "last_val_bpb",
         lks__json_real(last != NULL ? last->val_bpb : (double)NAN), "tok_per_s",
@@ -295,18 +300,6 @@ static bool same_but_seed(const lks__series *a, const lks__series *b)
     return others == 0;
 }
 
-/* True if an earlier run has the same settings and seed, so that this one isn't another sample. */
-static bool repeated(const lks__series *runs, size_t i)
-{
-    char mine[256], theirs[256];
-    lks__series_setting(&runs[i], "seed", mine);
-    for (size_t k = 0; k < i; k++)
-        if (strcmp(mine, lks__series_setting(&runs[k], "seed", theirs)) == 0 &&
-            same_but_seed(&runs[k], &runs[i]))
-            return true;
-    return false;
-}
-
 /* With `evals` all runs have evaluations. Otherwise training losses are compared. */
 static double result_of(const lks__series *s, lks__compare_metric metric, bool evals)
 {
@@ -322,6 +315,23 @@ static double result_of(const lks__series *s, lks__compare_metric metric, bool e
         break;
     }
     return evals ? last->val_loss : lks__series_last_loss(s);
+}
+
+/* True if another run with a result has the same settings and seed, and more steps, or as many and
+ * is earlier: then this one isn't another sample. */
+static bool repeated(const lks__series *runs, size_t n, size_t i, lks__compare_metric metric,
+                     bool evals)
+{
+    char mine[256], theirs[256];
+    const uint64_t steps = steps_of(&runs[i]);
+    lks__series_setting(&runs[i], "seed", mine);
+    for (size_t k = 0; k < n; k++)
+        if (steps_of(&runs[k]) >= steps + (k >= i) &&
+            isfinite(result_of(&runs[k], metric, evals)) &&
+            strcmp(mine, lks__series_setting(&runs[k], "seed", theirs)) == 0 &&
+            same_but_seed(&runs[k], &runs[i]))
+            return true;
+    return false;
 }
 
 static void finish_group(struct group *g)
@@ -342,7 +352,7 @@ static size_t make_groups(const lks__series *runs, size_t n, lks__compare_metric
     for (size_t i = 0; i < n; i++) {
         const double result = result_of(&runs[i], metric, evals);
         size_t g = 0;
-        if (!isfinite(result) || repeated(runs, i))
+        if (!isfinite(result) || repeated(runs, n, i, metric, evals))
             continue;
         while (g < n_groups && !same_but_seed(groups[g].first, &runs[i]))
             g++;
