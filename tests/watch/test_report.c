@@ -382,6 +382,19 @@ static void test_margin(void **state)
     assert_contains(r.err, "no run has bits per byte");
 }
 
+/* Settings that differ only after more bytes than a table shows. */
+static void test_long_setting(void **state)
+{
+    const char *runs[5] = {NULL};
+    for (int i = 0; i < 4; i++)
+        runs[i] = fake_run(lks_test_text("r%d", i), i % 2, 20, 1.5 + 0.1 * i,
+                           lks_test_text("\"control_tensor_name_patterns\":\"%0300d\"", i / 2));
+    json_t *o = report(runs);
+    assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
+    assert_int_equal(json_array_size(lks_test_member(o, "settings")), 2); /* and the seed */
+    json_decref(o);
+}
+
 /* Of equal runs the longest one with a result counts, not the first, which may have been killed. */
 static void test_longest(void **state)
 {
@@ -658,7 +671,7 @@ int main(void)
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
         cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
         cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_no_evaluation),
-        cmocka_unit_test(test_longest),
+        cmocka_unit_test(test_longest),       cmocka_unit_test(test_long_setting),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -103,25 +103,28 @@ static json_t *describe(const lks__series *s)
 
 /* --- settings that differ --------------------------------------------------------------------- */
 
+/* True if both runs have the same value, or none. */
+static bool same_value(const lks__series *a, const lks__series *b, const char *key)
+{
+    const json_t *x = json_object_get(a->config, key), *y = json_object_get(b->config, key);
+    const bool x_none = x == NULL || json_is_null(x), y_none = y == NULL || json_is_null(y);
+    return x_none || y_none ? x_none == y_none : lks__json_same(x, y);
+}
+
 static bool differs(const lks__series *runs, size_t n, const char *key)
 {
-    char first[256], other[256];
-    lks__series_setting(&runs[0], key, first);
     for (size_t i = 1; i < n; i++)
-        if (strcmp(first, lks__series_setting(&runs[i], key, other)) != 0)
+        if (!same_value(&runs[0], &runs[i], key))
             return true;
     return false;
 }
 
-static bool listed(const json_t *rows, const char *key)
+/* True if one of the first `n` runs has the setting. */
+static bool any_has(const lks__series *runs, size_t n, const char *key)
 {
-    size_t i;
-    const json_t *row;
-    json_array_foreach(rows, i, row)
-    {
-        if (strcmp(json_string_value(json_object_get(row, "setting")), key) == 0)
+    for (size_t i = 0; i < n; i++)
+        if (json_object_get(runs[i].config, key) != NULL)
             return true;
-    }
     return false;
 }
 
@@ -133,7 +136,7 @@ json_t *lks__compare_settings(const lks__series *runs, size_t n)
     for (size_t i = 0; i < n; i++)
         json_object_foreach(runs[i].config, key, value)
         {
-            if (strcmp(key, "kind") == 0 || !differs(runs, n, key) || listed(rows, key))
+            if (strcmp(key, "kind") == 0 || any_has(runs, i, key) || !differs(runs, n, key))
                 continue;
             json_t *values = json_array();
             for (size_t k = 0; k < n; k++)
@@ -285,19 +288,22 @@ struct group {
     double mean, spread;
 };
 
+/* True if each setting of `a` but the seed has the same value in `b`. */
+static bool has_all(const lks__series *a, const lks__series *b)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(a->config, key, value)
+    {
+        if (strcmp(key, "seed") != 0 && strcmp(key, "version") != 0 && !same_value(a, b, key))
+            return false;
+    }
+    return true;
+}
+
 static bool same_but_seed(const lks__series *a, const lks__series *b)
 {
-    const lks__series both[2] = {*a, *b};
-    json_t *rows = lks__compare_settings(both, 2);
-    size_t i, others = 0;
-    const json_t *row;
-    json_array_foreach(rows, i, row)
-    {
-        const char *key = json_string_value(json_object_get(row, "setting"));
-        others += strcmp(key, "seed") != 0 && strcmp(key, "version") != 0;
-    }
-    json_decref(rows);
-    return others == 0;
+    return has_all(a, b) && has_all(b, a);
 }
 
 /* With `evals` all runs have evaluations. Otherwise training losses are compared. */
@@ -322,14 +328,11 @@ static double result_of(const lks__series *s, lks__compare_metric metric, bool e
 static bool repeated(const lks__series *runs, size_t n, size_t i, lks__compare_metric metric,
                      bool evals)
 {
-    char mine[256], theirs[256];
     const uint64_t steps = steps_of(&runs[i]);
-    lks__series_setting(&runs[i], "seed", mine);
     for (size_t k = 0; k < n; k++)
         if (steps_of(&runs[k]) >= steps + (k >= i) &&
             isfinite(result_of(&runs[k], metric, evals)) &&
-            strcmp(mine, lks__series_setting(&runs[k], "seed", theirs)) == 0 &&
-            same_but_seed(&runs[k], &runs[i]))
+            same_value(&runs[k], &runs[i], "seed") && same_but_seed(&runs[k], &runs[i]))
             return true;
     return false;
 }
