@@ -470,6 +470,26 @@ static void test_long(void **state)
         json_decref(o);
     }
     assert_int_equal(rows, 5000);
+    /* After its end also the last one, to a page that was open before, and to a new one. */
+    s.end = json_object();
+    for (int i = 0; i < 2; i++) {
+        int last = -1;
+        lks__feed *later = i == 0 ? feed : lks__feed_open(&s, 1);
+        for (char *text; (text = lks__feed_next(later)) != NULL; free(text)) {
+            json_t *o = json_loads(text, 0, NULL);
+            const json_t *all = json_object_get(o, "rows");
+            const json_t *newest = json_array_get(all, json_array_size(all) - 1);
+            if (newest != NULL)
+                last = (int)json_integer_value(json_array_get(newest, 0));
+            json_decref(o);
+        }
+        assert_int_equal(last, 39999);
+        if (i == 1)
+            lks__feed_close(later);
+    }
+    json_decref(s.end);
+    s.end = NULL;
+    free(lks__feed_next(feed)); /* about the run */
     /* The same for what ranks do, with the newest row. */
     s.ranks = json_array();
     for (int i = 0; i < 20000; i++)

@@ -109,6 +109,12 @@ static size_t stride_of(const lks__series *s)
     return stride;
 }
 
+/* True if point i is sent: each one of the stride and, after the run's end, the last one. */
+static bool is_sent(const lks__series *s, const struct progress *p, size_t i)
+{
+    return i % p->stride == 0 || (s->end != NULL && i + 1 == s->n_points);
+}
+
 /* The next message about run i; NULL if there is none yet. */
 static json_t *next_of(lks__feed *f, size_t i)
 {
@@ -122,12 +128,15 @@ static json_t *next_of(lks__feed *f, size_t i)
     if (p->host != s->host || p->end != s->end) {
         p->host = s->host;
         p->end = s->end;
+        if (s->end != NULL && p->points > 0 && p->points == s->n_points &&
+            (p->points - 1) % p->stride != 0)
+            p->points--; /* it wasn't known to be the last one */
         return about(f, i);
     }
     if (p->points < s->n_points) {
         rows = json_array();
         for (; p->points < s->n_points && json_array_size(rows) < ROWS; p->points++)
-            if (p->points % p->stride == 0)
+            if (is_sent(s, p, p->points))
                 json_array_append_new(rows, point_row(&s->points[p->points]));
         return rows_message("points", i, rows);
     }
