@@ -106,7 +106,8 @@ def run(name, steps, rate, ended):
         train(folder, i, 4 * 0.99 ** i + 1 + rate * (i * 7919 % 13 - 6))
     with open(folder + "/ranks.jsonl", "w", encoding="utf-8") as out:
         for i in range(0, steps, 50):
-            out.write(json.dumps({"iter": i, "steps": 50, "compute_ms": [90, 75], "wait_ms": [10, 25], "memory_bytes": [50000000 + i * 1000, 70000000]}) + "\n")
+            compute = {} if i == 50 else {"compute_ms": [90, 75]} # a line that lacks it has no share
+            out.write(json.dumps({"iter": i, "steps": 50} | compute | {"wait_ms": [10, 25], "memory_bytes": [50000000 + i * 1000, 70000000]}) + "\n")
     if ended:
         append(folder, {"kind": "final", "iter": steps, "train_loss": 1.5, "val_loss": 1.61234567})
         append(folder, {"kind": "host", "micro_batches": [4, 4], "memory_bytes": 123456})

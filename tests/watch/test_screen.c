@@ -34,6 +34,11 @@ static void test_facts(void **state)
                     "one  ended  iter 63  loss 1.5000  val 1.5000  best 1.5000 at iteration 64  "
                     "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  123.5 kB");
     assert_contains(wide, "\nrank 0: wait 10.0% 5.0 MB  rank 1: wait 25.0% 7.0 MB\n");
+    /* without the time of computation there is no share */
+    bool changed;
+    fake_ranks(one, "{'iter':64,'wait_ms':[10,25],'memory_bytes':[5000000,7000000]}\n");
+    assert_ok(lks__series_read(&s[0], &changed));
+    assert_contains(screen_of(s, 2, 24, 200, false), "\nrank 0: 5.0 MB  rank 1: 7.0 MB\n");
     /* The loss falls in a line, by an eighth of a character at each of 64 steps. The scale has the
      * highest and the lowest loss, and the first and the last iteration. */
     assert_contains(wide, "\n    2.484 |#*+=-,._ ");

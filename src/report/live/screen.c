@@ -136,9 +136,10 @@ static void put_ranks(struct page *p, const lks__series *s)
         return;
     for (size_t i = 0; i < json_array_size(memory); i++) {
         const double wait = json_number_value(json_array_get(waits, i));
-        const double step = wait + json_number_value(json_array_get(compute, i));
+        const json_t *computed = json_array_get(compute, i);
+        const double step = wait + json_number_value(computed);
         char share[32] = "", bytes[LKS__UNITS_TEXT];
-        if (step > 0.0)
+        if (computed != NULL && step > 0.0)
             snprintf(share, sizeof share, " wait %.1f%%", 100.0 * wait / step);
         put(p, "rank %zu:%s %s", i, share,
             lks__units_bytes(json_number_value(json_array_get(memory, i)), bytes));

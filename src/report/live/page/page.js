@@ -33,7 +33,7 @@ const CHARTS = [
   { id: "lr", name: "Learning rate", column: LR, text: small, exact: true },
   { id: "ms", name: "Time per step", column: MS, text: milliseconds },
   { id: "wait", name: "Wait of rank 0 per step", column: WAIT, text: milliseconds },
-  { id: "ranks", name: "Wait of each rank, share of a step", text: percent, ranks: row => row[4] && row[4].map((w, k) => 100 * w / (w + row[3][k])) },
+  { id: "ranks", name: "Wait of each rank, share of a step", text: percent, ranks: row => row[3] && row[4] && row[4].map((w, k) => 100 * w / (w + row[3][k])) },
   { id: "memory", name: "Memory of each rank", text: size, ranks: row => row[5] },
 ];
 const runs = [];
