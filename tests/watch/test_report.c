@@ -432,6 +432,18 @@ static void test_no_evaluation(void **state)
     json_decref(o);
 }
 
+/* A resume after skipped steps, with another batch: its iteration isn't that after the last loss.
+ */
+static void test_resumed(void **state)
+{
+    const char *dir = fake_run("run", 1, 5, 1.5, "\"batch_size\":2");
+    fake_append(dir, "{'kind':'skip','iter':5}\n"
+                     "{'kind':'host','resumed_iter':10,'changed':{'batch_size':4}}\n");
+    json_t *o = report((const char *const[]){dir, NULL});
+    assert_int_equal(lks_test_number(o, "runs.0.segments.0.iter"), 10);
+    json_decref(o);
+}
+
 /* Seeds of equal settings, though versions differ; one run diverged, and nothing else spreads. */
 static void test_no_spread(void **state)
 {
@@ -672,6 +684,7 @@ int main(void)
         cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
         cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_no_evaluation),
         cmocka_unit_test(test_longest),       cmocka_unit_test(test_long_setting),
+        cmocka_unit_test(test_resumed),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

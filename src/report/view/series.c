@@ -145,7 +145,10 @@ static void name_wrong(const json_t *line, char text[LKS__MARK_TEXT])
 
 static lks_status read_host(lks__series *s, json_t *o)
 {
+    const json_t *resumed = json_object_get(o, "resumed_iter");
     uint64_t iter = s->n_points > 0 ? s->points[s->n_points - 1].iter + 1 : 0;
+    if (json_is_integer(resumed) && json_integer_value(resumed) >= 0) /* after skipped steps, too */
+        iter = (uint64_t)json_integer_value(resumed);
     if (json_object_get(o, "micro_batches") != NULL) {
         json_decref(s->end);
         s->end = json_incref(o);
