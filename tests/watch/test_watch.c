@@ -416,10 +416,15 @@ static void test_taken(void **state)
     lks_test_result r = lks_test_tool("watch", lks_test_text("--port=%d", s.port), dir);
     assert_int_equal(r.exit_code, 1);
     assert_contains(
-        r.err, lks_test_text("can't serve on 127.0.0.1, port %d: Address already in use", s.port));
+        r.err,
+        lks_test_text("can't serve on 127.0.0.1, port %d: Address already in use; give another "
+                      "--port, or 0 for a free one\n",
+                      s.port));
     r = lks_test_tool("watch", "--address=example.org", dir);
     assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "the address must be written in numbers");
+    assert_contains(r.err, "the address must be written in numbers\n");
+    r = lks_test_tool("watch", "--address=192.0.2.7", dir);
+    assert_contains(r.err, "; give an --address of this host\n");
     stop(&s);
 }
 

@@ -177,7 +177,10 @@ static void *start(const char *address, int port, const lks__http_app *app, char
         MHD_OPTION_END);
     if (server->daemon == NULL) {
         const int error = server->error != 0 ? server->error : errno;
-        snprintf(why, why_bytes, "%s", error != 0 ? strerror(error) : "libmicrohttpd can't");
+        snprintf(why, why_bytes, "%s%s", error != 0 ? strerror(error) : "libmicrohttpd can't",
+                 error == EADDRINUSE || error == EACCES
+                     ? "; give another --port, or 0 for a free one"
+                     : "; give an --address of this host");
         pthread_mutex_destroy(&server->lock);
         free(server);
         return NULL;

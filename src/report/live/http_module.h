@@ -29,7 +29,7 @@ typedef struct lks__http_app {
 
 typedef struct lks__http_module {
     int version;
-    /* Serve on an IPv4 or IPv6 address; NULL on failure, with the reason. */
+    /* Serve on an IPv4 or IPv6 address; NULL on failure, with reason and advice. */
     void *(*start)(const char *address, int port, const lks__http_app *app, char *why,
                    size_t why_bytes);
     int (*port)(void *server);

@@ -195,9 +195,7 @@ lks_status lks__serve(lks__series *runs, size_t n, const char *address, int port
     void *server = module->start(address, port, &app, why, sizeof why);
     if (server == NULL) {
         pthread_mutex_destroy(&site.lock);
-        return lks__fail(LKS_ERR_IO,
-                         "can't serve on %s, port %d: %s; give another --port, or 0 for a free one",
-                         address, port, why);
+        return lks__fail(LKS_ERR_IO, "can't serve on %s, port %d: %s", address, port, why);
     }
     snprintf(url, sizeof url,
              strchr(address, ':') != NULL ? "http://[%.60s]:%d/" : "http://%.60s:%d/", address,
