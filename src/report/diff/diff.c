@@ -258,11 +258,46 @@ bool lks__diff_same_steps(const json_t *report)
     return json_is_object(json_object_get(report, "evaluation")) && !others_differ(report);
 }
 
+static bool contains(const json_t *rows, const json_t *row)
+{
+    size_t i;
+    const json_t *other;
+    json_array_foreach(rows, i, other)
+    {
+        if (json_equal(other, row))
+            return true;
+    }
+    return false;
+}
+
+json_t *lks__diff_outcomes(const json_t *report)
+{
+    json_t *outcomes = json_array(), *row;
+    size_t i;
+    json_array_foreach(json_object_get(report, "state"), i, row)
+    {
+        if (!contains(json_object_get(report, "can_change_bits"), row))
+            json_array_append(outcomes, row);
+    }
+    return outcomes;
+}
+
+/* True if two checkpoints differ only in what evaluations have found. */
+static bool same_but_outcomes(const json_t *report)
+{
+    json_t *outcomes = lks__diff_outcomes(report);
+    const size_t n = json_array_size(outcomes);
+    json_decref(outcomes);
+    return n > 0 && n == json_array_size(json_object_get(report, "state")) &&
+           json_array_size(json_object_get(report, "weights")) == 0;
+}
+
 json_t *lks__diff_causes(const json_t *report)
 {
     const json_t *evaluations = json_object_get(report, "changes_evaluations"), *row;
     const json_t *place = json_object_get(json_object_get(report, "execution"), "place");
-    const bool use = lks__diff_same_steps(report) && json_array_size(evaluations) > 0;
+    const bool use = (lks__diff_same_steps(report) || same_but_outcomes(report)) &&
+                     json_array_size(evaluations) > 0;
     json_t *causes = json_array();
     size_t i;
     json_array_foreach(use ? evaluations : json_object_get(report, "can_change_bits"), i, row)

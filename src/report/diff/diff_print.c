@@ -233,6 +233,9 @@ static void print_first(FILE *out, const json_t *report)
     else if (json_object_get(report, "state") != NULL &&
              json_array_size(json_object_get(report, "weights")) == 0)
         fputs("The same tensors, but a resume from them can differ.\n", out);
+    json_t *outcomes = lks__diff_outcomes(report);
+    lks__diff_print_rows(out, "outcome", outcomes);
+    json_decref(outcomes);
     print_figures(out, first);
     print_gradients(out, report);
     if (json_object_get(report, "checkpoint") != NULL)
