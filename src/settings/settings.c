@@ -205,6 +205,14 @@ static lks_status no_effect(const lks__settings *s, const char *name, const char
                      lks__family_of(s)->name, use[0] == '\0' ? "leave it out" : "use --", use);
 }
 
+static lks_status no_effect_with(int setting, const char *other, const char *value, const char *use)
+{
+    return lks__fail(LKS_ERR_CONFIG,
+                     "--%s has no effect with%s %s%s%s: leave it out, or give --%s=%s",
+                     lks__setting_name(setting), value[0] == '\0' ? "out" : "", other,
+                     value[0] == '\0' ? "" : "=", value, other, use);
+}
+
 /* The setting of another family with the same effect as `name`, or "". */
 static const char *counterpart(const char *name)
 {
@@ -215,28 +223,64 @@ static const char *counterpart(const char *name)
     return "";
 }
 
-/* Check that the command line contains no setting without effect in the family, or with the
- * sampler. */
+/* Fail if the command line has a setting that another setting's value leaves without effect. */
+static lks_status check_together(const lks__settings *s)
+{
+    const char *optimizer = lks__optimizer_name(s);
+    const bool sgd = strcmp(optimizer, "sgd") == 0;
+    const struct {
+        int setting, other; /* the other one has this value */
+        bool unused;
+        const char *use;
+    } rows[] = {
+        {LKS__SETTING_drop_last, LKS__SETTING_sampler,
+         s->drop_last && s->sampler != LKS__sampler_epoch, "epoch"},
+        {LKS__SETTING_beta2, LKS__SETTING_optimizer, sgd, "adamw"},
+        {LKS__SETTING_adam_eps, LKS__SETTING_optimizer, sgd, "adamw"},
+        {LKS__SETTING_on_nan_limit, LKS__SETTING_on_nan, s->on_nan == LKS__on_nan_stop, "skip"},
+        {LKS__SETTING_keep_every, LKS__SETTING_keep, s->keep == 0, "N"},
+        {LKS__SETTING_exec_timeout, LKS__SETTING_exec_on, s->exec_on[0] == '\0', "EVENT:COMMAND"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char value[LKS__SETTING_STR];
+        const int other = rows[i].other;
+        const lks__setting *d = &lks__setting_table[other];
+        if (s->from[rows[i].setting] != LKS__FROM_ARG || !rows[i].unused)
+            continue;
+        return no_effect_with(rows[i].setting, d->name,
+                              other == LKS__SETTING_optimizer ? optimizer
+                              : d->zero != NULL               ? d->zero
+                                                              : lks__settings_text(s, other, value),
+                              rows[i].use);
+    }
+    return LKS_OK;
+}
+
+/* Check that the command line contains no setting without effect. */
 static lks_status check_given(const lks__settings *s)
 {
+    const char *optimizer = lks__optimizer_name(s);
+    const bool muon = strcmp(optimizer, "muon") == 0;
     for (const lks__setting_alias *a = lks__family_of(s)->unused; a && a->theirs; a++) {
         const int setting = lks__setting_find(a->theirs);
         const bool fits = setting == LKS__SETTING_batch_size && s->auto_batch != 0;
         if (setting >= 0 && s->from[setting] == LKS__FROM_ARG && !fits)
             return no_effect(s, a->theirs, a->ours);
     }
-    for (int i = 0; i < LKS__N_SETTINGS; i++)
-        if (s->from[i] == LKS__FROM_ARG && lks__setting_table[i].flags & LKS__SETTING_CONFIG &&
-            !lks__setting_is_used(s, &lks__setting_table[i]))
-            return no_effect(s, lks__setting_table[i].name,
-                             counterpart(lks__setting_table[i].name));
-    if (s->from[LKS__SETTING_drop_last] == LKS__FROM_ARG && s->drop_last &&
-        s->sampler != LKS__sampler_epoch)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "--drop_last has no effect with sampler=%s: give --sampler=epoch, or "
-                         "leave it out",
-                         lks__setting_word(s, LKS__SETTING_sampler));
-    return LKS_OK;
+    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        const lks__setting *d = &lks__setting_table[i];
+        const bool used = lks__setting_is_used(s, d);
+        const bool of_muon = d->flags & LKS__SETTING_MUON;
+        const bool own =
+            d->flags & LKS__SETTING_CONFIG || i == LKS__SETTING_run_id || i == LKS__SETTING_code;
+        if (s->from[i] != LKS__FROM_ARG)
+            continue;
+        if (of_muon && !muon && (!used || i != LKS__SETTING_matrix_lr))
+            return no_effect_with(i, "optimizer", optimizer, "muon");
+        if (own && !used)
+            return no_effect(s, d->name, counterpart(d->name));
+    }
+    return check_together(s);
 }
 
 lks_status lks__family_check_heads(const lks__settings *s)

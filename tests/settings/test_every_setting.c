@@ -101,7 +101,7 @@ static const char *const train_golf =
     "train --family=golf --sampler=stream --dataset=@golf --vocab_size=64 --n_layer=2 --n_head=2 "
     "--num_kv_heads=1 --n_embd=16 --block_size=16 --train_batch_tokens=128 "
     "--gradient_accumulation_steps=4 --virtual_ranks=2 --val_batch_size=64 --iterations=8 "
-    "--warmdown_iters=4 --muon_momentum_warmup_steps=4 --max_wallclock_seconds=0 "
+    "--warmdown_iters=4 --max_wallclock_seconds=0 "
     "--eval_interval=3 --log_interval=1 --checkpoint_interval=3 --keep=0 --threads=1 --timeout=20";
 static const char *const sample_gpt2 = "sample --out_dir=@run --start=ab --num_samples=2 "
                                        "--max_new_tokens=200 --top_k=20 --threads=1";
@@ -615,15 +615,16 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "exec_on", "later:true", REFUSED,
         .says = "checkpoint:, best:, end: or failure: and a command, in one line"),
     ROW(TRAIN, "exec_on", "end:", REFUSED, .says = "and a command"),
-    ROW(TRAIN, "exec_timeout", "7", 0), /* what it ends: watch_commands */
+    ROW(TRAIN, "exec_timeout", "7", 0,
+        .with = "--exec_on=end:true"), /* what it ends: watch_commands */
     ROW(TRAIN, "tensorboard", "false", FILES),
     ROW(TRAIN, "sample_tokens", "7", 0), /* texts: watch_events */
     ROW(TRAIN, "sample_tokens", "1001", REFUSED, .says = "sample_tokens"),
     ROW(TRAIN, "dry_run", "true", ALL & ~(RESULT | SKIPS), .says = "total on 1 rank"),
     ROW(TRAIN, "skip_fit_check", "true", 0),  /* test_tool: a run that doesn't fit */
     ROW(TRAIN, "tokenizer_path", "/none", 0), /* only for golf */
-    ROW(TRAIN, "code", "/none", 0),           /* only for golf */
-    ROW(TRAIN, "run_id", "/none", 0),         /* only for golf */
+    ROW(TRAIN, "code", "/none", REFUSED, .says = "no effect in a run with family=gpt2"),
+    ROW(TRAIN, "run_id", "none", REFUSED, .says = "no effect in a run with family=gpt2"),
 
     ROW(TRAIN, "nproc_per_node", "2", HOST | LOG | WORK),
     ROW(TRAIN, "max_restarts", "1", RESULT, .may = ALL & ~(START | TEXT), .with = DIES,

@@ -59,7 +59,37 @@ static void test_no_effect(void **state)
     expect(in(dir, SMALL, "train --family=golf --gelu=tanh"), 2, "",
            "--gelu has no effect in a run with family=golf: leave it out");
     expect(in(dir, SMALL, "train --family=golf --drop_last"), 2, "",
-           "--drop_last has no effect with sampler=stream: give --sampler=epoch, or leave it out");
+           "--drop_last has no effect with sampler=stream: leave it out, or give --sampler=epoch");
+    static const char *const unused[][2] = {
+        {"--optimizer=adamw --muon_momentum=0.9", "--muon_momentum has no effect with "
+                                                  "optimizer=adamw: leave it out, or give "
+                                                  "--optimizer=muon"},
+        {"--optimizer=sgd --adam_eps=1e-7", "--adam_eps has no effect with optimizer=sgd: leave it "
+                                            "out, or give --optimizer=adamw"},
+        {"--optimizer=sgd --beta2=0.9", "--beta2 has no effect with optimizer=sgd"},
+        {"--on_nan_limit=3", "--on_nan_limit has no effect with on_nan=stop: leave it out, or give "
+                             "--on_nan=skip"},
+        {"--keep=all --keep_every=3", "--keep_every has no effect with keep=all: leave it out, or "
+                                      "give --keep=N"},
+        {"--exec_timeout=3", "--exec_timeout has no effect without exec_on: leave it out, or give "
+                             "--exec_on=EVENT:COMMAND"},
+    };
+    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
+        expect(in(dir, SMALL, lks_test_text("train --family=golf %s", unused[i][0])), 2, "",
+               unused[i][1]);
+    expect(in(dir, SMALL, "train --family=golf --dry_run --optimizer=adamw --matrix_lr=0.1"), 0, "",
+           "");
+    static const char *const gpt2[][2] = {
+        {"--run_id=a", "--run_id has no effect in a run with family=gpt2: leave it out"},
+        {"--code=a", "--code has no effect in a run with family=gpt2: leave it out"},
+        {"--matrix_lr=0.1", "--matrix_lr has no effect with optimizer=adamw: leave it out, or give "
+                            "--optimizer=muon"},
+    };
+    for (size_t i = 0; i < sizeof gpt2 / sizeof gpt2[0]; i++)
+        expect(in(dir, "A=", lks_test_text("train --dataset=data %s", gpt2[i][0])), 2, "",
+               gpt2[i][1]);
+    expect(in(dir, "A=", "resume run --on_nan_limit=3"), 2, "",
+           "--on_nan_limit has no effect with on_nan=stop");
     expect(in(dir, "A=", "train --dataset=data --family=gpt2 --iterations=5"), 2, "",
            "--iterations has no effect in a run with family=gpt2: use --max_iters");
     expect(in(dir, "A=", "resume run --iterations=5"), 0, "step:5/5 ", "");
@@ -129,6 +159,10 @@ static void test_run(void **state)
                         "c_q,oops,");
     assert_string_equal(
         json_string_value(lks_test_member(config, "int8_keep_float_fp32_name_patterns")), "");
+    /* A value without effect in a file is no mistake, nor is it one in an audit of that run. */
+    lks_test_write(lks_test_text("%s/limit.conf", dir), "on_nan_limit = 3\n", 17);
+    expect(in(dir, "A=", "resume parts limit.conf --iterations=5"), 0, "\nstep:5/5 ", "");
+    expect(in(dir, "A=", "audit parts --step=4"), 0, "", "");
     expect(in(dir, SMALL "RUN_ID=a/b", "train --family=golf --out_dir=other"), 2, "",
            "run_id=a/b names the file");
 }

@@ -18,6 +18,15 @@ static lks_status set(lks__settings *s, const char *key, const char *value)
     return lks__settings_set(s, LKS__CMD_TRAIN, key, value, LKS__FROM_ARG, where);
 }
 
+/* Adopt a value of the record. As it is no argument of this command, it may be without effect. */
+static lks_status adopt(lks__settings *s, const char *key, const char *value)
+{
+    const int i = lks__setting_find_for(LKS__CMD_TRAIN, key);
+    const bool segment = i >= 0 && lks__setting_table[i].flags & LKS__SETTING_SEGMENT;
+    return lks__settings_set(s, LKS__CMD_TRAIN, key, value,
+                             segment ? LKS__FROM_ARG : LKS__FROM_FILE, where);
+}
+
 /* Settings of other kinds size memory or name files, so they must not change within an audit. */
 static bool may_change(const char *key)
 {
@@ -45,7 +54,7 @@ lks_status lks__audit_change(lks__settings *s, const json_t *changed)
         if (lks__facts_follow(changed, key))
             continue;
         LKS__TRY(check_change(key));
-        LKS__TRY(set(s, key, lks__json_text(value, text)));
+        LKS__TRY(adopt(s, key, lks__json_text(value, text)));
     }
     return LKS_OK;
 }
@@ -68,7 +77,7 @@ static lks_status resume_settings(const lks__claims *c, const json_t *host, uint
         {
             const json_t *now = json_object_get(config, key);
             if (now != NULL && may_change(key) && !lks__facts_follow(config, key))
-                LKS__TRY(set(s, key, lks__json_text(now, text)));
+                LKS__TRY(adopt(s, key, lks__json_text(now, text)));
         }
     }
     return LKS_OK;
