@@ -277,7 +277,7 @@ static void test_bench_step(void **state)
     check_bench_step("--family=golf", 4); /* num_kv_heads is 4 */
     expect(lks_test_tool("bench", "steps"), 2, "", "name a measurement");
     expect(lks_test_tool("bench", "peak", "--nproc_per_node=2"), 2, "",
-           "bench peak measures one process");
+           "bench peak measures one process: --nproc_per_node is for step, comm and machine\n");
     const char *file = lks_test_text("%s/my.conf", lks_test_folder());
     lks_test_write(file, "n_layer = 1\n", 12);
     expect(lks_test_tool("bench", file), 2, "",

@@ -398,8 +398,8 @@ int tool_bench(int argc, char **argv)
                                             what, s.device));
     if (!on_host && !trains && tool_launches(&s))
         return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
-                                            "bench %s measures one process: --nproc_per_node and "
-                                            "--max_restarts are for step, comm and machine",
+                                            "bench %s measures one process: --nproc_per_node is "
+                                            "for step, comm and machine",
                                             what));
     if (tool_launches(&s))
         return trains ? tool_launch("bench", &s, argc, argv) : bench_comm_launch(&s, argc, argv);
