@@ -141,6 +141,17 @@ static void test_advice(void **state)
     s.gradient_accumulation_steps = steps;
     assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &less));
     assert_true(less.host_bytes < room.bytes);
+    /* the cost that memory.md names */
+    s.recompute = LKS__recompute_rows;
+    assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &all));
+    s.recompute = LKS__recompute_block;
+    assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &less));
+    s.recompute = LKS__recompute_rows;
+    const lks__room tight = {&device, (all.host_bytes + less.host_bytes) / 2, 0};
+    lks__advice_find(&tight, &s, 65, &here, &process, text);
+    const char *way = strstr(text, "--recompute=block: ");
+    assert_non_null(way);
+    assert_contains(way, ", the same run, about a fifth slower");
 }
 
 /* golf computes its batch from the tokens of a step, and refuses --batch_size. */

@@ -94,7 +94,7 @@ static void try_recompute(struct advice *a, const lks__place *place)
         const char *what, *cost;
     } ways[] = {
         {LKS__recompute_rows, "--recompute=rows", "the same run, a little slower"},
-        {LKS__recompute_block, "--recompute=block", "the same run, a third slower"},
+        {LKS__recompute_block, "--recompute=block", "the same run, about a fifth slower"},
     };
     double bytes;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
