@@ -461,6 +461,12 @@ static void test_command_figures(void **state)
     assert_near(strtod(interval + 22, NULL), every, 0.1 * every);
     /* The one host that can't run ZeRO-1 is no knee. */
     assert_null(strstr(r.out, "nee: 1 host"));
+    /* Nor do eight hosts, which this run can't use, hide what is known of four. */
+    r = lks_test_tool(SLOW, "--nnodes=8", "--virtual_ranks=4");
+    assert_contains(r.out, " impossible: ");
+    assert_contains(r.out, "knee");
+    assert_contains(r.out, " steps on 4 hosts: ");
+    assert_contains(r.out, "\ncheckpoint: ");
     r = lks_test_tool(SLOW, "--max_iters=200000000");
     assert_contains(r.out,
                     lks_test_text(" on 4 hosts: %.0f years (", 200000001 * steps[2] / 31557600));

@@ -150,6 +150,15 @@ static const struct point *first_timed(const struct plan *p)
     return NULL;
 }
 
+/* The last point that is possible, or has a time. NULL: none. */
+static const struct point *last_of(const struct plan *p, bool timed)
+{
+    for (int i = p->n - 1; i >= 0; i--)
+        if (timed ? p->points[i].timed : p->points[i].possible)
+            return &p->points[i];
+    return NULL;
+}
+
 /* Speed relative to the first timed point's speed for each host. */
 static double efficiency(const struct plan *p, const lks__forecast *f, int nodes)
 {
@@ -247,9 +256,9 @@ static void print_points(const struct plan *p)
 
 static void print_run(const struct plan *p)
 {
-    const struct point *last = &p->points[p->n - 1];
+    const struct point *last = last_of(p, true);
     const double steps = (double)lks__procedure_of(&p->s)->n_steps(&p->s);
-    if (!last->timed)
+    if (last == NULL)
         return;
     bool found;
     const int nodes = knee(p, &found);
@@ -317,12 +326,12 @@ static lks_status print_advice(const struct plan *p)
 
 static void print_all(const struct plan *p)
 {
-    const struct point *last = &p->points[p->n - 1];
+    const struct point *last = last_of(p, false);
     const double steps = (double)lks__procedure_of(&p->s)->n_steps(&p->s);
     char text[LKS__UNITS_TEXT];
-    if (last->possible)
+    if (last != NULL)
         lks__needs_print(&last->needs);
-    if (last->leaves > 0)
+    if (last != NULL && last->leaves > 0)
         printf("leaves.bin:        %s on the disk after %.0f steps\n",
                lks__units_bytes(steps * last->leaves, text), steps);
     print_points(p);
