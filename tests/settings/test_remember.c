@@ -98,7 +98,7 @@ static void test_folder(void **state)
     const char *copy = lks_test_text("cp -r '%s/run' '%s/copy'", dir, dir);
     assert_int_equal(
         lks_test_run((const char *const[]){"sh", "-c", copy, NULL}, NULL, 10).exit_code, 0);
-    expect(in(dir, ".", "resume run --max_iters=6 --nproc_per_node=2"), 0, "Resuming training",
+    expect(in(dir, ".", "resume --max_iters=6 --nproc_per_node=2 run"), 0, "Resuming training",
            lks_test_text("lockstep resume: the same as %s train --out_dir=run --init_from=resume "
                          "--max_iters=6 --nproc_per_node=2\n",
                          lks_test_program()));

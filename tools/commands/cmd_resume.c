@@ -6,6 +6,7 @@
 #include "../longer.h"
 #include "../runs.h"
 #include "../tool.h"
+#include "base/system/sys.h"
 #include "files/checkpoint/ckpt.h"
 #include "train/setup/continue.h"
 #include "weights/forms/saved.h"
@@ -53,6 +54,16 @@ static lks_status check(const lks__settings *s)
     return lks__continue_can(s->out_dir) ? LKS_OK : tool_run_check("resume", s->out_dir);
 }
 
+/* The word that is the run's folder: the first one, or a folder after --key=value. 0: none. */
+static int find_folder(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (argv[i][0] != '-' &&
+            (i == 1 || (strchr(argv[i - 1], '=') != NULL && lks__sys_is_folder(argv[i]))))
+            return i;
+    return 0;
+}
+
 int tool_resume(int argc, char **argv)
 {
     static longer l;
@@ -60,25 +71,26 @@ int tool_resume(int argc, char **argv)
     lks__args args;
     int code;
     char example[600], train[] = "train", init[] = "--init_from=resume";
-    const bool named = argc > 1 && argv[1][0] != '-';
+    const int named = find_folder(argc, argv);
     if (asks_for_help(argc, argv)) {
         tool_settings("resume", LKS__CMD_TRAIN, usage, argc, argv, 0, &s, &args, &code);
         return code;
     }
     longer_begin(&l, train);
-    if (named)
-        longer_add_text(&l, "--out_dir=%s", argv[1]);
+    if (named > 0)
+        longer_add_text(&l, "--out_dir=%s", argv[named]);
     longer_add(&l, init);
-    for (int i = 1 + named; i < argc; i++)
-        longer_add(&l, argv[i]);
+    for (int i = 1; i < argc; i++)
+        if (i != named)
+            longer_add(&l, argv[i]);
     if (!tool_settings("resume", LKS__CMD_TRAIN, usage, l.n, l.words, 0, &s, &args, &code))
         return code;
     lks_status st = longer_check(&l);
-    if (st == LKS_OK && !named && s.from[LKS__SETTING_out_dir] != LKS__FROM_ARG)
+    if (st == LKS_OK && named == 0 && s.from[LKS__SETTING_out_dir] != LKS__FROM_ARG)
         st = lks__fail(LKS_ERR_CONFIG,
                        "give the folder of the run to continue: `lockstep resume %s`",
                        tool_run_example(example));
-    if (st == LKS_OK && named && strcmp(s.out_dir, argv[1]) != 0)
+    if (st == LKS_OK && named > 0 && strcmp(s.out_dir, argv[named]) != 0)
         st = lks__fail(LKS_ERR_CONFIG, "the run's folder was given twice: leave --out_dir out");
     if (st == LKS_OK)
         st = check(&s);
