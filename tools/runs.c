@@ -167,9 +167,9 @@ const char *tool_run_example(char out[600])
     return lks__shell_word(out, 600, f.n > 0 ? f.paths[0] : "out/my");
 }
 
-lks_status tool_run_check(const char *command, const char *folder)
+static lks_status check_folder(const char *command, const char *folder)
 {
-    char shown[512], runs[3000], other[600], word[600];
+    char shown[512], other[600], word[600];
     struct stat info;
     lks__escape(shown, sizeof shown, folder, strlen(folder));
     if (stat(folder, &info) != 0) {
@@ -184,6 +184,14 @@ lks_status tool_run_check(const char *command, const char *folder)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is a file: give the folder of a run, as in `lockstep %s %s`", shown,
                          command, tool_run_example(word));
+    return LKS_OK;
+}
+
+lks_status tool_run_check(const char *command, const char *folder)
+{
+    char shown[512], runs[3000], other[600], word[600];
+    lks__escape(shown, sizeof shown, folder, strlen(folder));
+    LKS__TRY(check_folder(command, folder));
     LKS__TRY(lks__outdir_check(folder));
     if (has_checkpoint(folder))
         return LKS_OK;
@@ -217,6 +225,7 @@ static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
     snprintf(name, sizeof name, "%.*s", (int)(dir > what ? dir - what - 1 : 0), what);
     if (is_run(dir))
         return add(what, runs);
+    LKS__TRY(check_folder(tool, dir));
     LKS__TRY(add_inside(dir, name, 2, add_found, runs));
     if (runs->n == before)
         return add(what, runs);

@@ -659,6 +659,11 @@ static void test_refused(void **state)
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err,
                     "is not a run's folder or a folder of runs: it contains no metrics.jsonl");
+    r = tool("report", NULL, (const char *const[]){lks_test_text("%s/none", none), NULL});
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, lks_test_text("there is no folder %s/none: give the folder of a run, as "
+                                         "in `lockstep report ",
+                                         none));
     r = tool("report", "--json", (const char *const[]){"--csv", dir, NULL});
     assert_int_equal(r.exit_code, 2);
     r = tool("plot", "--out=x.gif", (const char *const[]){dir, NULL});
