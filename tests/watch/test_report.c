@@ -666,6 +666,16 @@ static void test_refused(void **state)
                                          none));
     r = tool("report", "--json", (const char *const[]){"--csv", dir, NULL});
     assert_int_equal(r.exit_code, 2);
+    r = tool("report", "--csv", (const char *const[]){"--alpha=0.01", dir, NULL});
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--csv prints no comparison over seeds: leave --margin and --alpha out");
+    static const char *const serving[] = {"--port=0", "--address=0.0.0.0", "--tty"};
+    for (int i = 0; i < 3; i++) {
+        r = tool("watch", lks_test_text("--html=%s/x.html", none),
+                 (const char *const[]){serving[i], dir, NULL});
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(r.err, "--html writes a file and serves nothing");
+    }
     r = tool("plot", "--out=x.gif", (const char *const[]){dir, NULL});
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "must end in .svg or .png");

@@ -61,6 +61,11 @@ static lks_status write_page(const tool_runs *runs, const char *path)
 static lks_status watch(const lks__settings *s, const tool_runs *runs)
 {
     const struct sigaction act = {.sa_handler = on_signal};
+    if (s->html[0] != '\0' && (s->tty || s->from[LKS__SETTING_port] == LKS__FROM_ARG ||
+                               s->from[LKS__SETTING_address] == LKS__FROM_ARG))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--html writes a file and serves nothing: leave --port, --address and "
+                         "--tty out");
     if (s->html[0] != '\0')
         return write_page(runs, s->html);
     sigaction(SIGINT, &act, NULL);
