@@ -260,6 +260,10 @@ static void test_without_zip(void **state)
     const char *const bench[] = {"lockstep",  "bench",           "step",           GOLF,
                                  "--iters=1", "--vocab_size=65", "--batch_size=2", NULL};
     expect(lks_test_run(bench, env, 60), 0, "step: median", "");
+    /* another family's variables are named */
+    const char *const noted[] = {"lockstep", "bench", "peak", "--threads=1", NULL};
+    expect(lks_test_run(noted, (const char *const[]){"NUM_LAYERS=9", NULL}, 60), 0, "",
+           "lockstep bench: not used here: environment, for --family=golf: NUM_LAYERS\n");
     const char *const evaluate[] = {"lockstep", "train", RUN, "--eval_only", NULL};
     expect(lks_test_run(evaluate, env, 60), 0, "val_loss", "");
     /* It is refused before it changes the folder. */
@@ -278,6 +282,10 @@ static void test_bench_step(void **state)
     expect(lks_test_tool("bench", "steps"), 2, "", "name a measurement");
     expect(lks_test_tool("bench", "peak", "--nproc_per_node=2"), 2, "",
            "bench peak measures one process: --nproc_per_node is for step, comm and machine\n");
+    static const char *const untraced[] = {"peak", "comm", "kernels", "machine"};
+    for (int i = 0; i < 4; i++)
+        expect(lks_test_tool("bench", untraced[i], "--trace=x.json"), 2, "",
+               lks_test_text("bench %s writes no trace: --trace is for step\n", untraced[i]));
     const char *file = lks_test_text("%s/my.conf", lks_test_folder());
     lks_test_write(file, "n_layer = 1\n", 12);
     expect(lks_test_tool("bench", file), 2, "",

@@ -396,11 +396,18 @@ int tool_bench(int argc, char **argv)
                                             "bench %s measures the host: --device=%s is for peak, "
                                             "kernels and step",
                                             what, s.device));
+    if (s.trace[0] != '\0' && measurements[which].run != bench_step)
+        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
+                                            "bench %s writes no trace: --trace is "
+                                            "for step",
+                                            what));
     if (!on_host && !trains && tool_launches(&s))
         return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
                                             "bench %s measures one process: --nproc_per_node is "
                                             "for step, comm and machine",
                                             what));
+    if (!tool_is_rank())
+        tool_print_notes("bench", &args);
     if (tool_launches(&s))
         return trains ? tool_launch("bench", &s, argc, argv) : bench_comm_launch(&s, argc, argv);
     has_config_file = args.n_files > 0;
