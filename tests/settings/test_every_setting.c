@@ -724,8 +724,7 @@ static const struct row other_rows[] = {
     ROW(SAMPLE, "checkpoint", "3", TEXT),
     ROW(SAMPLE, "init_from", "@run2", REFUSED, .says = "leave one of them out"),
     ROW(SAMPLE, "n_head", "4", REFUSED, .says = "the model has n_head=2"),
-    ROW(SAMPLE, "gelu", "tanh", 0,
-        .may = TEXT), /* small values: the forms are equal; weights_use differs */
+    ROW(SAMPLE, "gelu", "tanh", REFUSED, .says = "the run has gelu=exact"),
     ROW(SAMPLE, "rope_base", "100", REFUSED, .says = "models of family=gpt2 don't use it"),
     ROW(SAMPLE, "logit_softcap", "5", REFUSED, .says = "models of family=gpt2 don't use it"),
     ROW(SAMPLE, "seed", "5", TEXT),
@@ -747,7 +746,7 @@ static const struct row other_rows[] = {
     ROW(EVAL, "checkpoint", "3", TEXT, .says = "ckpt-00000003"),
     ROW(EVAL, "init_from", "@run2", REFUSED, .says = "leave one of them out"),
     ROW(EVAL, "n_head", "4", REFUSED, .says = "the model has n_head=2"),
-    ROW(EVAL, "gelu", "tanh", 0, .may = TEXT),
+    ROW(EVAL, "gelu", "tanh", REFUSED, .says = "the run has gelu=exact"),
     ROW(EVAL, "rope_base", "100", REFUSED, .says = "models of family=gpt2 don't use it"),
     ROW(EVAL, "logit_softcap", "5", REFUSED, .says = "models of family=gpt2 don't use it"),
     ROW(EVAL, "split", "train", TEXT, .says = "train loss"),

@@ -181,6 +181,12 @@ static void test_stride(void **state)
     assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4").err,
                     "too few tokens");
     assert_contains(EVAL(gpt2, data, "--stride=17").err, "is more than a window");
+    /* a run's form of GELU is known, so another one would be another model */
+    assert_contains(EVAL(gpt2, data, "--gelu=tanh").err,
+                    "gelu=tanh was given, but the run has gelu=exact: leave the setting out");
+    tool_ok(EVAL(gpt2, data, "--gelu=exact"));
+    assert_contains(lks_test_tool("eval", "--artifact=x.ptz", "--checkpoint=best").err,
+                    "--artifact and --checkpoint each name a model: leave one of them out");
 }
 
 /* nanoGPT's model.py over the same windows: tests/parity/stride_figure.py. */

@@ -379,6 +379,10 @@ int tool_eval(int argc, char **argv)
     if (tool_is_rank())
         return run_rank(&s);
     tool_print_notes("eval", &args);
+    if (s.artifact[0] != '\0' && s.from[LKS__SETTING_checkpoint] == LKS__FROM_ARG)
+        return tool_fail("eval", lks__fail(LKS_ERR_CONFIG,
+                                           "--artifact and --checkpoint each name a model: leave "
+                                           "one of them out"));
     const bool uses_run = !lks__settings_uses_weights(&s) && s.artifact[0] == '\0';
     const lks_status there = uses_run ? tool_run_check("eval", s.out_dir) : LKS_OK;
     if (there != LKS_OK)

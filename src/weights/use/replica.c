@@ -19,7 +19,13 @@ static lks_status open_model(const lks__settings *s, lks__session *session, lks_
     if (s->from[LKS__SETTING_dtype] >= LKS__FROM_FILE && s->dtype != LKS__dtype_auto)
         r->run.dtype = s->dtype;
     lks__state_choose_dtype(&r->run, session->device);
-    if (s->from[LKS__SETTING_gelu] == LKS__FROM_ARG && s->gelu != LKS__gelu_auto)
+    const bool gelu = s->from[LKS__SETTING_gelu] == LKS__FROM_ARG && s->gelu != LKS__gelu_auto;
+    const bool trained = !lks__settings_uses_weights(s) && s->artifact[0] == '\0';
+    if (gelu && trained && r->run.gelu != LKS__gelu_auto && r->run.gelu != s->gelu)
+        return lks__fail(
+            LKS_ERR_CONFIG, "gelu=%s was given, but the run has gelu=%s: leave the setting out",
+            lks__setting_word(s, LKS__SETTING_gelu), lks__setting_word(&r->run, LKS__SETTING_gelu));
+    if (gelu)
         r->run.gelu = s->gelu;
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     LKS__TRY(lks__model_table(&r->config, &r->table));
