@@ -72,21 +72,41 @@ static json_t *last_start(const lks__claims *c)
     return json_array_get(c->starts, json_array_size(c->starts) - 1);
 }
 
+json_t *lks__claims_settings(const lks__claims *c)
+{
+    json_t *settings = c->config != NULL ? json_copy(c->config) : json_object(), *start;
+    size_t i;
+    bool good = settings != NULL;
+    json_array_foreach(c->starts, i, start)
+    {
+        json_t *changed = json_object_get(start, "changed");
+        good = good && (!json_is_object(changed) || json_object_update(settings, changed) == 0);
+    }
+    if (good)
+        return settings;
+    json_decref(settings);
+    return NULL;
+}
+
 /* The settings of `config` that differ from those before; NULL if out of memory. A setting that the
  * record lacks is one of a newer version: the line's `changed` has it. */
 static json_t *changes_of(const lks__claims *c, const json_t *line, const json_t *config)
 {
-    json_t *value, *changes = json_object();
+    json_t *value, *changes = json_object(), *settings = lks__claims_settings(c);
     const char *key;
-    bool good = changes != NULL;
+    bool good = changes != NULL && settings != NULL;
     json_object_foreach((json_t *)config, key, value)
     {
-        const json_t *before = lks__claims_setting(c, key, UINT64_MAX);
+        const json_t *before = json_object_get(settings, key);
         const json_t *own = json_object_get(json_object_get(line, "changed"), key);
         if (before != NULL ? !lks__json_same(before, value) : own != NULL)
             good = good && json_object_set(changes, key, value) == 0;
     }
-    return good ? changes : NULL;
+    json_decref(settings);
+    if (good)
+        return changes;
+    json_decref(changes);
+    return NULL;
 }
 
 lks_status lks__claims_add_start(lks__claims *c, const json_t *line)

@@ -68,6 +68,8 @@ const lks__claimed_eval *lks__claims_eval(const lks__claims *c, uint64_t iter); 
 /* The record describes steps [*first_p, *end_p), though lines of steps may be missing. */
 void lks__claims_range(const lks__claims *c, uint64_t *first_p, uint64_t *end_p);
 
+/* A new object with the config line's members after all starts; NULL if out of memory. */
+json_t *lks__claims_settings(const lks__claims *c);
 /* The record's value of a setting after the resumes before iteration `end`; NULL: none. */
 const json_t *lks__claims_setting(const lks__claims *c, const char *key, uint64_t end);
 

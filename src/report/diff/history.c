@@ -50,26 +50,17 @@ void lks__history_close(lks__history *h)
 static lks_status apply_starts(lks__history *h)
 {
     size_t i;
-    json_t *start, *value;
+    json_t *start, *value, *settings = lks__claims_settings(&h->claims);
     const char *key;
-    bool good = true;
-    json_object_foreach(h->changed, key, value)
-    { /* starts that were replaced can have changed them */
-        json_t *now = json_object_get(h->claims.config, key);
-        if (now == NULL)
-            json_object_del(h->settings, key);
-        else
-            good &= json_object_set(h->settings, key, now) == 0;
-    }
+    bool good = settings != NULL;
+    json_decref(h->settings);
+    h->settings = settings;
     json_object_clear(h->changed);
     json_array_foreach(h->claims.starts, i, start)
     {
-        const json_t *at = json_object_get(start, "resumed_iter");
-        json_object_foreach(json_object_get(start, "changed"), key, value)
-        {
-            good &= json_object_set(h->settings, key, value) == 0;
-            good &= !json_is_integer(at) || json_object_set(h->changed, key, (json_t *)at) == 0;
-        }
+        json_t *at = json_object_get(start, "resumed_iter");
+        json_object_foreach(json_object_get(start, "changed"), key, value) good &=
+            !json_is_integer(at) || json_object_set(h->changed, key, at) == 0;
     }
     return good ? LKS_OK : out_of_memory();
 }
