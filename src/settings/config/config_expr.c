@@ -231,30 +231,38 @@ static lks_status number(parser *p, lks__config_value *v)
     return LKS_OK;
 }
 
-static lks_status string(parser *p, lks__config_value *v)
+const char *lks__config_string(const char *text, char *out, size_t bytes, const char **why_p)
 {
     static const char escapes[] = "n\nt\t\\\\''\"\"";
-    const char *from = p->at, quote = *p->at++;
+    const char quote = *text++;
     size_t n = 0;
-    for (; *p->at != quote; p->at++) {
-        char c = *p->at;
+    for (; *text != quote; text++) {
+        char c = *text;
         if (c == '\\') {
             const char *e = escapes;
-            c = *++p->at;
+            c = *++text;
             while (*e != '\0' && *e != c)
                 e += 2;
+            *why_p = "this string has an unknown escape";
             if (*e == '\0')
-                return fail_at(p, from, "this string has an unknown escape");
+                return NULL;
             c = e[1];
         }
-        if (c == '\0')
-            return fail_at(p, from, "this string has no end");
-        if (n + 1 >= sizeof v->text)
-            return fail_at(p, from, "this text is too long");
-        v->text[n++] = c;
+        *why_p = c == '\0' ? "this string has no end" : "this text is too long";
+        if (c == '\0' || n + 1 >= bytes)
+            return NULL;
+        out[n++] = c;
     }
-    p->at++;
-    v->text[n] = '\0';
+    out[n] = '\0';
+    return text + 1;
+}
+
+static lks_status string(parser *p, lks__config_value *v)
+{
+    const char *why, *from = p->at;
+    p->at = lks__config_string(from, v->text, sizeof v->text, &why);
+    if (p->at == NULL)
+        return fail_at(p, from, why);
     v->kind = LKS__CONFIG_TEXT;
     return LKS_OK;
 }

@@ -34,6 +34,10 @@ typedef struct lks__config_scope {
  * finite and divisions by zero are errors. */
 lks_status lks__config_eval(const char *text, const lks__config_scope *scope, lks__config_value *v);
 
+/* Write the value of the string literal at `text` to `out`. Returns the end of the literal, or NULL
+ * with the reason. */
+const char *lks__config_string(const char *text, char *out, size_t bytes, const char **why_p);
+
 /* The value as text for lks__settings_set(); not for NONE and FOREIGN. A float always has a point
  * or an exponent. Returns `out`, or the value's own text. */
 const char *lks__config_text(const lks__config_value *v, char out[40]);

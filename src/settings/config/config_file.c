@@ -79,25 +79,11 @@ typedef enum literal { NOT_A_STRING, STRING, BROKEN } literal;
 /* If `text` is a single string literal, write its value to `out` (of the same size). */
 static literal read_string(const char *text, char *out)
 {
-    char quote = *text;
-    if (quote != '\'' && quote != '"')
+    const char *why;
+    if (*text != '\'' && *text != '"')
         return NOT_A_STRING;
-    for (text++; *text && *text != quote; text++) {
-        if (*text != '\\') {
-            *out++ = *text;
-            continue;
-        }
-        static const char escapes[] = "n\nt\t\\\\'\'\"\"";
-        const char *e = escapes;
-        text++;
-        while (*e && *e != *text)
-            e += 2;
-        if (!*e)
-            return BROKEN;
-        *out++ = e[1];
-    }
-    *out = '\0';
-    return *text == quote && !text[1] ? STRING : BROKEN;
+    const char *end = lks__config_string(text, out, strlen(text), &why);
+    return end != NULL && *end == '\0' ? STRING : BROKEN;
 }
 
 /* --- names ------------------------------------------------------------------------------------ */
