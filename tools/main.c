@@ -11,6 +11,7 @@
 
 #include "base/system/early.h"
 #include "base/text/nearest.h"
+#include "settings/settings_table.h"
 #include "settings/synonyms.h"
 #include "table.h"
 #include "tool.h"
@@ -120,11 +121,15 @@ static int help(const char *word)
     for (; word[n] != '\0' && n < sizeof lower - 1 && !islower((unsigned char)word[n]); n++)
         lower[n] = (char)tolower((unsigned char)word[n]);
     lower[n] = '\0';
-    int setting = lks__setting_find(word[n] == '\0' ? lower : word);
-    if (setting >= 0) {
-        lks__setting_help(stdout, setting);
+    const char *key = word[n] == '\0' ? lower : word;
+    int n_found = 0;
+    for (int i = 0; i < LKS__N_SETTINGS; i++) /* "from" is one of two commands */
+        if (lks__setting_find_for(lks__setting_table[i].commands, key) == i) {
+            fputs(n_found++ > 0 ? "\n" : "", stdout);
+            lks__setting_help(stdout, i);
+        }
+    if (n_found > 0)
         return TOOL_OK;
-    }
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         names[N_COMMANDS + i] = lks__setting_name(i);
     lks__escape(shown, sizeof shown, word, strlen(word));

@@ -112,10 +112,11 @@ static void print_setting(FILE *out, const lks__setting *d, unsigned command, en
 void lks__setting_help(FILE *out, int setting)
 {
     const lks__setting *d = &lks__setting_table[setting];
+    const unsigned commands = d->commands | (d->commands & LKS__CMD_TRAIN ? LKS__CMD_PLAN : 0);
     int n = 0;
     fprintf(out, "%s, a setting of", d->name);
-    for (unsigned command = 1; command != 0 && command <= d->commands; command *= 2)
-        if (d->commands & command)
+    for (unsigned command = 1; command != 0 && command <= commands; command *= 2)
+        if (commands & command)
             fprintf(out, "%s `lockstep %s`", n++ > 0 ? "," : "", lks__command_name(command));
     fprintf(out, "\n\n");
     print_setting(out, d, ~0u, RANGE);

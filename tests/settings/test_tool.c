@@ -42,6 +42,10 @@ static void test_dispatch(void **state)
     expect(lks_test_tool("help", "--n-layer"), 0, "transformer blocks (a whole", "");
     expect(lks_test_tool("help", "NUM_LAYERS"), 0, "n_layer, a setting of `lockstep train`", "");
     expect(lks_test_tool("help", "ITERATIONS"), 0, "iterations, a setting of", "");
+    expect(lks_test_tool("help", "n_layer"), 0,
+           "n_layer, a setting of `lockstep train`, `lockstep bench`, `lockstep plan`\n", "");
+    expect(lks_test_tool("help", "from"), 0, "mirror, a setting of `lockstep fetch`\n", "");
+    expect(lks_test_tool("help", "from"), 0, "\nfrom_step, a setting of `lockstep audit`\n", "");
     expect(lks_test_tool("help", "n_layer"), 0, "A resume keeps the run's value and refuses", "");
     expect(lks_test_tool("help", "keep"), 0, "A resume keeps the run's value unless", "");
     expect(lks_test_tool("help", "n_layr"), 2, "", "did you mean n_layer?");
