@@ -107,11 +107,13 @@ static void test_torn_checkpoint(void **state)
 
 /* The first start resumes from an older checkpoint, the second one from the newest of this job.
  * (shared/studies/resume-and-rollback/c4.) */
-static void test_older_checkpoint(void **state)
+static void from_older_checkpoint(const char *name)
 {
     const char *out = law_output("random", LAW_REFERENCE), *unused;
+    assert_int_equal(unlink(lks_test_text("%s/best", out)), 0);
+    assert_int_equal(symlink("ckpt-00000003", lks_test_text("%s/best", out)), 0);
     const char *from =
-        lks_test_text("set -- \"$@\" --init_from=resume --out_dir='%s/ckpt-00000003';", out);
+        lks_test_text("set -- \"$@\" --init_from=resume --out_dir='%s/%s';", out, name);
     lks_test_result r = disturbed(2, 1, lks_test_text(DIES(0, 0, "rename:14:die") "%s :", from),
                                   "--threads=1", &unused);
     if (r.exit_code != 0)
@@ -121,6 +123,12 @@ static void test_older_checkpoint(void **state)
     law_assert_same(out, whole);
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
     assert_false(lks_test_exists(lks_test_text("%s/earlier-2", out)));
+}
+
+static void test_older_checkpoint(void **state)
+{
+    from_older_checkpoint("ckpt-00000003");
+    from_older_checkpoint("best");
 }
 
 /* Too many deaths: the exit code is the last one's, and any number of ranks can go on from its

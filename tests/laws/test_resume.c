@@ -125,6 +125,39 @@ static void test_older_checkpoint(void **state)
     law_assert_same_checkpoint(moved, whole[0], lks_test_text("ckpt-%08d", LAW_STEPS));
 }
 
+/* A copied or renamed checkpoint belongs to no run, so a resume from it must not touch the files
+ * around it. In a checkpoint's own folder `.` names it. */
+static void test_outside(void **state)
+{
+    static const char *const names[] = {"good", "a_name_of_more_than_32_characters"};
+    const char *out = law_output("random", LAW_REFERENCE), *lines = law_lines(out);
+    for (int i = 0; i < 4; i++) {
+        const char *copy = lks_test_text("%s/%s", out, names[i % 2]), *unused;
+        const char *const cp[] = {"cp", "-r", lks_test_text("%s/ckpt-00000006", out), copy, NULL};
+        if (i < 2)
+            assert_int_equal(lks_test_run(cp, NULL, 10).exit_code, 0);
+        law_args args = law_train("random", &unused);
+        law_add(&args, "--out_dir=%s", copy);
+        law_add(&args, "--init_from=resume");
+        law_add(&args, "--max_iters=20");
+        if (i < 2)
+            law_add(&args, "--nproc_per_node=2");
+        lks_test_result r = lks_test_run(args.argv, NULL, 60);
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(
+            r.err, lks_test_text("%s is a checkpoint outside a run: `--init_from=%s`", copy, copy));
+        law_assert_same_lines(law_lines(out), lines);
+        assert_false(lks_test_exists(lks_test_text("%s/earlier-1", out)));
+    }
+    const char *command = lks_test_text("cd '%s/ckpt-00000006' && '%s' resume . --max_iters=%d",
+                                        out, lks_test_program(), LAW_LAST_ITER);
+    lks_test_result r = lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
+    law_assert_same_checkpoints(out, whole[0]);
+}
+
 /* Without a step to train nothing is moved or written: from an older checkpoint, beyond its limit,
  * and from the newest one with a lower limit. Settings that no step uses are named. */
 static void test_nothing_to_train(void **state)
@@ -180,7 +213,7 @@ int main(void)
         cmocka_unit_test(test_killed_rank),      cmocka_unit_test(test_killed_twice),
         cmocka_unit_test(test_killed_in_save),   cmocka_unit_test(test_killed_launcher),
         cmocka_unit_test(test_killed_alone),     cmocka_unit_test(test_older_checkpoint),
-        cmocka_unit_test(test_nothing_to_train),
+        cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_outside),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }

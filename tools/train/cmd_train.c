@@ -214,10 +214,11 @@ static lks_status check_resume(lks__settings *s)
     if (lks__ckpt_open(s->out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
         return LKS_OK;
     lks__settings *run = malloc(sizeof *run);
-    lks_status st = run == NULL ? lks__no_memory("for a run's settings") : LKS_OK;
+    lks_status st = run == NULL ? lks__no_memory("for a run's settings")
+                                : lks__outdir_continues(s->out_dir, &ckpt);
     if (run != NULL)
         lks__settings_defaults(run);
-    if (run != NULL && lks__state_settings(&ckpt, run) == LKS_OK) {
+    if (st == LKS_OK && lks__state_settings(&ckpt, run) == LKS_OK) {
         lks__choose_optimizer(run);
         st = lks__settings_resume(s, run, ckpt.path);
         if (st == LKS_OK)

@@ -4,31 +4,52 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "base/text/shell.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
 
+/* True if `path` is a checkpoint in the folder of its run: ckpt-N, `latest` or `best`. */
+static bool is_of_run(const char *path, const char *run)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    lks__entry e = lks__entry_parse(name), latest;
+    if (strcmp(name, LKS__NAME_LATEST) == 0 || strcmp(name, LKS__NAME_BEST) == 0)
+        lks__name_read(run, name, &e);
+    return (e.kind == LKS__ENTRY_CKPT || e.kind == LKS__ENTRY_OLD) &&
+           lks__name_read(path, LKS__NAME_LATEST, &latest) == LKS_OK &&
+           latest.kind == LKS__ENTRY_OTHER;
+}
+
 void lks__outdir_of(const char *path, char *run, size_t bytes)
 {
-    lks__entry latest;
-    snprintf(run, bytes, "%s", path);
-    size_t n = strlen(run);
-    while (n > 1 && run[n - 1] == '/')
-        run[--n] = '\0';
-    char *name = strrchr(run, '/');
-    name = name == NULL ? run : name + 1;
-    const lks__entry e = lks__entry_parse(name);
-    if ((e.kind != LKS__ENTRY_CKPT && e.kind != LKS__ENTRY_OLD) ||
-        lks__name_read(path, LKS__NAME_LATEST, &latest) != LKS_OK ||
-        latest.kind != LKS__ENTRY_OTHER)
-        snprintf(run, bytes, "%s", path);
-    else if (name == run)
-        snprintf(run, bytes, ".");
-    else
-        name[name == run + 1 ? 0 : -1] = '\0';
+    char whole[LKS__CKPT_PATH], parent[LKS__CKPT_PATH];
+    snprintf(whole, sizeof whole, "%s", path);
+    for (size_t n = strlen(whole); n > 1 && whole[n - 1] == '/'; n--)
+        whole[n - 1] = '\0';
+    const char *slash = strrchr(whole, '/'), *name = slash != NULL ? slash + 1 : whole;
+    if ((strcmp(name, ".") == 0 || strcmp(name, "..") == 0) && realpath(path, whole) == NULL)
+        strcpy(whole, name);
+    lks__ckpt_parent(whole, parent);
+    const bool inside = strlen(parent) < bytes && is_of_run(whole, parent);
+    snprintf(run, bytes, "%s", inside ? parent : path);
+}
+
+lks_status lks__outdir_continues(const char *path, const lks__ckpt *ckpt)
+{
+    char run[LKS__CKPT_PATH], shown[512], word[600];
+    lks__outdir_of(path, run, sizeof run);
+    if (!ckpt->itself || strcmp(run, path) != 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s is a checkpoint outside a run: `--init_from=%s` starts a new run with "
+                     "its weights",
+                     lks__escape(shown, sizeof shown, path, strlen(path)),
+                     lks__shell_word(word, sizeof word, path));
 }
 
 /* Name the holder of the lock by the text that it wrote, such as "pid 12 on somewhere". */

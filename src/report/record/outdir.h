@@ -7,9 +7,15 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "files/checkpoint/ckpt.h"
 
-/* The run's folder: RUN, if `path` is RUN/ckpt-… and not a run itself; else `path`. */
+/* The run's folder: RUN, if `path` is RUN/ckpt-…, RUN/latest or RUN/best and not a run itself; else
+ * `path`. */
 void lks__outdir_of(const char *path, char *run, size_t bytes);
+
+/* ERR_CONFIG if a resume can't continue from `ckpt`, opened at `path`, because it is outside a run:
+ * a copied or renamed checkpoint. The resume would move the files of an unrelated run. */
+lks_status lks__outdir_continues(const char *path, const lks__ckpt *ckpt);
 
 /* ERR_CONFIG, with what to do, if a process died in lks__outdir_start() while it moved an earlier
  * run. The next such call completes the move; lks__outdir_back() refuses the folder. */

@@ -37,23 +37,6 @@ static lks_status open_buffers(lks__trainer *t)
     return lks__mirror_open(t->ses.device, (size_t)t->run.N * sizeof(float), &t->work.losses);
 }
 
-/* `--out_dir=RUN/ckpt-…` names the checkpoint to continue from, for example an earlier one if the
- * newest is damaged. The run is then RUN. */
-static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
-{
-    size_t n = strlen(s->out_dir);
-    while (n > 1 && s->out_dir[n - 1] == '/')
-        s->out_dir[--n] = '\0';
-    char *name = strrchr(s->out_dir, '/');
-    name = name == NULL ? s->out_dir : name + 1;
-    if (strcmp(name, resume->name) != 0)
-        return;
-    if (name == s->out_dir)
-        snprintf(s->out_dir, sizeof s->out_dir, ".");
-    else
-        name[name == s->out_dir + 1 ? 0 : -1] = '\0';
-}
-
 /* zero=1 must divide all of the state: a run must not silently need more memory. */
 static lks_status check_zero(const lks__run *run, const lks_world *w)
 {
@@ -363,9 +346,10 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
     lks_status st = lks__ckpt_open(from, LKS__CKPT_ALL, ckpt);
     if (restarted && st == LKS_ERR_FORMAT)
         st = lks__ckpt_open_newest(from, LKS__CKPT_ALL, ckpt);
-    if (st == LKS_OK)
+    if (st == LKS_OK) {
         *resume_p = ckpt;
-    else if (restarted && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
+        st = lks__outdir_continues(from, ckpt);
+    } else if (restarted && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
         st = LKS_OK;
     else if (resumes && st == LKS_ERR_IO && lks__continue_can(s->out_dir))
         st = LKS_OK;
@@ -378,10 +362,7 @@ static lks_status restore_settings(lks__settings *s, lks__session *ses, const ch
 {
     if (resume == NULL)
         return LKS_OK;
-    if (resume->itself)
-        leave_checkpoint_folder(s, resume);
-    else
-        snprintf(s->out_dir, sizeof s->out_dir, "%s", run);
+    snprintf(s->out_dir, sizeof s->out_dir, "%s", run);
     const json_t *family = json_object_get(json_object_get(resume->state, "settings"), "family");
     LKS__TRY(lks__remember_data(ses, s->out_dir, json_string_value(family), s));
     return lks__remember_settings(ses, s->out_dir, s);
