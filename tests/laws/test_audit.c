@@ -10,6 +10,7 @@
 
 #include "files/checkpoint/ckpt.h"
 #include "poison.h"
+#include "train/audit/audit.h"
 
 static void expect(const char *const argv[], int code, const char *const texts[])
 {
@@ -86,6 +87,41 @@ static void test_whole(void **state)
     law_add(&golf, "--nproc_per_node=2");
     law_run(&golf);
     whole(strchr(golf.argv[3], '=') + 1, 6, 8);
+}
+
+/* The linker's --wrap redirects calls of this function to here: the first one deletes `pruned`, as
+ * a run in progress may do. */
+static const char *pruned;
+lks_status __real_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts, lks__ckpt *ckpt);
+lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts, lks__ckpt *ckpt);
+lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts, lks__ckpt *ckpt)
+{
+    if (pruned != NULL)
+        remove_folder(pruned);
+    pruned = NULL;
+    return __real_lks__ckpt_open_iter(run, iter, parts, ckpt);
+}
+
+/* A checkpoint that is deleted while the audit opens it is compared by its hash, as one that was
+ * deleted before. */
+static void test_pruned(void **state)
+{
+    const char *out = copy_of(reference());
+    enum lks__verdict verdict;
+    lks__settings s;
+    char *text;
+    size_t bytes;
+    FILE *to = open_memstream(&text, &bytes);
+    assert_non_null(to);
+    lks__settings_defaults(&s);
+    pruned = lks_test_text("%s/ckpt-00000003", out);
+    assert_ok(lks__audit(out, &s, to, &verdict));
+    assert_int_equal(fclose(to), 0);
+    assert_false(lks_test_exists(lks_test_text("%s/ckpt-00000003", out)));
+    assert_null(strstr(text, "FALSE"));
+    assert_contains(text, " checkpoints, 1 by its hash only, ");
+    assert_int_equal(verdict, LKS__VERDICT_EQUAL);
+    free(text);
 }
 
 /* Parts of a run, from the nearest checkpoint. */
@@ -782,27 +818,17 @@ static void test_impossible(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_resumed_twice),
-        cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_false_hashes),
-        cmocka_unit_test(test_false_figures),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_added),
-        cmocka_unit_test(test_other_claims),
-        cmocka_unit_test(test_doubled),
-        cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_moved_data),
-        cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_impossible),
-        cmocka_unit_test(test_trails),
-        cmocka_unit_test(test_trail_places),
-        cmocka_unit_test(test_false_state),
-        cmocka_unit_test(test_no_start),
-        cmocka_unit_test(test_evaluated_again),
+        cmocka_unit_test(test_whole),         cmocka_unit_test(test_pruned),
+        cmocka_unit_test(test_parts),         cmocka_unit_test(test_resumed_twice),
+        cmocka_unit_test(test_resumed),       cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
+        cmocka_unit_test(test_false_figures), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_added),         cmocka_unit_test(test_other_claims),
+        cmocka_unit_test(test_doubled),       cmocka_unit_test(test_false_checkpoint),
+        cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
+        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
+        cmocka_unit_test(test_trail_places),  cmocka_unit_test(test_false_state),
+        cmocka_unit_test(test_no_start),      cmocka_unit_test(test_evaluated_again),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
