@@ -242,6 +242,53 @@ static void best_stays(void **state)
     assert_non_null(strstr(lks_last_error(), "best names"));
 }
 
+/* The linker's --wrap redirects calls of these functions to here. The first one of the chosen
+ * function saves checkpoint 20 into `grows` and deletes 10, as a run in progress may do. */
+static const char *grows;
+static bool in_state;
+static void save_meanwhile(bool at_state)
+{
+    const char *out = grows;
+    if (out == NULL || at_state != in_state)
+        return;
+    grows = NULL;
+    assert_int_equal(save_best(out, 20, 0, 1), LKS_OK);
+    assert_false(lks_test_exists(inside(out, "ckpt-00000010")));
+}
+
+lks_status __real_lks__name_read(const char *out, const char *name, lks__entry *e);
+lks_status __wrap_lks__name_read(const char *out, const char *name, lks__entry *e);
+lks_status __wrap_lks__name_read(const char *out, const char *name, lks__entry *e)
+{
+    lks_status st = __real_lks__name_read(out, name, e);
+    save_meanwhile(false);
+    return st;
+}
+
+lks_status __real_lks__sys_read_file(const char *path, size_t limit, char **data, size_t *bytes);
+lks_status __wrap_lks__sys_read_file(const char *path, size_t limit, char **data, size_t *bytes);
+lks_status __wrap_lks__sys_read_file(const char *path, size_t limit, char **data, size_t *bytes)
+{
+    save_meanwhile(true);
+    return __real_lks__sys_read_file(path, limit, data, bytes);
+}
+
+/* The checkpoint of a name is deleted after the name was read, and while it is opened. */
+static void deleted_meanwhile(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        const char *out = fresh();
+        assert_int_equal(save_best(out, 10, 0, 1), LKS_OK);
+        grows = out;
+        in_state = i % 2 == 1;
+        if (i < 2)
+            opens_best(out, 20);
+        else
+            assert_true(opens_as(out, 20, 0));
+        assert_null(grows);
+    }
+}
+
 static void save_asked(const char *out, uint64_t iter, lks__asked asked, int keep)
 {
     const char *word = lks__asked_word(asked);
@@ -742,7 +789,7 @@ int main(void)
         cmocka_unit_test(flipped_bits),    cmocka_unit_test(swapped_files),
         cmocka_unit_test(huge_header),     cmocka_unit_test(offers),
         cmocka_unit_test(forged_states),   cmocka_unit_test(unwritable),
-        cmocka_unit_test(asked_for),
+        cmocka_unit_test(asked_for),       cmocka_unit_test(deleted_meanwhile),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

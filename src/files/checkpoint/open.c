@@ -263,10 +263,28 @@ static bool find_folder(const char *out, lks__entry *e, char path[LKS__CKPT_PATH
     return false;
 }
 
-static lks_status open_found(const char *out, const lks__entry *e, const char *path, int parts,
-                             lks__ckpt *ckpt)
+/* Read OUT/`name` and find its checkpoint. *found_p: false if either is missing. A run in progress
+ * can delete a checkpoint as soon as the name has moved to another one, so read it twice. */
+static lks_status find_named(const char *out, const char *name, lks__entry *e,
+                             char path[LKS__CKPT_PATH], bool *found_p)
 {
+    *found_p = false;
+    for (int i = 0; i < 2 && !*found_p; i++) {
+        LKS__TRY(lks__name_read(out, name, e));
+        *found_p = e->kind == LKS__ENTRY_CKPT && find_folder(out, e, path);
+    }
+    return LKS_OK;
+}
+
+/* `name`: latest or best, which has led to `path`; NULL: neither. */
+static lks_status open_found(const char *out, const char *name, lks__entry *e,
+                             char path[LKS__CKPT_PATH], int parts, lks__ckpt *ckpt)
+{
+    bool found = false;
     lks_status st = open_folder(path, parts, ckpt);
+    if (st != LKS_OK && name != NULL && !is_folder(path) &&
+        find_named(out, name, e, path, &found) == LKS_OK && found)
+        st = open_folder(path, parts, ckpt);
     return st == LKS_OK ? st : offer(st, out, e->name, parts);
 }
 
@@ -334,16 +352,17 @@ lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt)
 {
     char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
     lks__entry e;
+    bool found;
     LKS__TRY(clean_path(out_dir, out));
-    lks_status st = lks__name_read(out, LKS__NAME_LATEST, &e);
+    lks_status st = find_named(out, LKS__NAME_LATEST, &e, path, &found);
     if (st == LKS_ERR_FORMAT)
         return offer(st, out, NULL, parts);
     LKS__TRY(st);
     if (e.kind == LKS__ENTRY_OTHER && is_checkpoint(out))
         return open_itself(out, parts, ckpt);
-    if (e.kind != LKS__ENTRY_CKPT || !find_folder(out, &e, path))
+    if (!found)
         LKS__TRY(find_newest(out, &e, path));
-    return open_found(out, &e, path, parts, ckpt);
+    return open_found(out, LKS__NAME_LATEST, &e, path, parts, ckpt);
 }
 
 lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt)
@@ -351,14 +370,15 @@ lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt)
     char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
     shown_path shown;
     lks__entry e;
+    bool found;
     LKS__TRY(clean_path(out_dir, out));
-    LKS__TRY(lks__name_read(out, LKS__NAME_BEST, &e));
-    if (e.kind != LKS__ENTRY_CKPT || !find_folder(out, &e, path))
+    LKS__TRY(find_named(out, LKS__NAME_BEST, &e, path, &found));
+    if (!found)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s has no best checkpoint: none has been evaluated, or it was deleted; "
                          "a resume finds it again",
                          show(shown, out));
-    return open_found(out, &e, path, parts, ckpt);
+    return open_found(out, LKS__NAME_BEST, &e, path, parts, ckpt);
 }
 
 lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt)
@@ -370,7 +390,7 @@ lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lk
     lks__entry_name(name, LKS__ENTRY_CKPT, iter);
     if (!find_folder(out, &e, path))
         return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint %s in %s", name, show(shown, out));
-    return open_found(out, &e, path, parts, ckpt);
+    return open_found(out, NULL, &e, path, parts, ckpt);
 }
 
 lks_status lks__entry_asked(const char *out, const lks__entry *e, lks__asked *asked_p)
