@@ -225,6 +225,19 @@ static void test_queue(void **state)
     assert_int_equal(bytes, 32 * strlen("once\n"));
 }
 
+/* An evaluation alone ends, too. */
+static void test_eval_only(void **state)
+{
+    const char *out = law_output("random", "--max_iters=3"), *unused;
+    law_args args = law_train("random", &unused);
+    law_add(&args, "--out_dir=%s", out);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--eval_only");
+    law_add(&args, "--exec_on=end:echo \"$LOCKSTEP_EVENT $LOCKSTEP_ITER ${LOCKSTEP_SIGNAL-no}\"");
+    law_run(&args);
+    assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "end 4 no\n");
+}
+
 /* --- a run that fails, or is stopped ---------------------------------------------------------- */
 
 static law_args long_train(const char **out_p)
@@ -437,7 +450,7 @@ int main(void)
         cmocka_unit_test(test_queue),      cmocka_unit_test(test_failure),
         cmocka_unit_test(test_stop),       cmocka_unit_test(test_stop_while_waiting),
         cmocka_unit_test(test_sources),    cmocka_unit_test(test_systemd),
-        cmocka_unit_test(test_no_systemd),
+        cmocka_unit_test(test_no_systemd), cmocka_unit_test(test_eval_only),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

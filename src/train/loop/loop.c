@@ -172,6 +172,8 @@ static lks_status evaluate_only(struct run_loop *r)
 {
     LKS__TRY(stop_if(r, compute(r, &r->eval),
                      "the unfinished evaluation is discarded, and nothing was written"));
+    r->report.ended = true; /* for the commands of exec_on=end */
+    r->report.stop_signal = r->stopped;
     return r->stopped != 0 ? LKS_OK
                            : lks__report_eval_only(&r->report, &r->t->run, &r->t->state,
                                                    &r->t->checks, &r->eval);
