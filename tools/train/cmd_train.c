@@ -315,7 +315,7 @@ int tool_train(int argc, char **argv)
     }
     code = launches ? tool_launch("train", &s, argc, argv) : run_rank(&s);
     if (failed(&s, code)) {
-        if (launches)
+        if (launches && code != TOOL_USAGE) /* the same command would be refused again */
             print_how_to_continue(&s, &before);
         lks__commands_failed(&s, "lockstep train", code);
     }
