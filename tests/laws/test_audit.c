@@ -317,6 +317,23 @@ static void test_not_finite(void **state)
     }
 }
 
+/* A step that no run could have made: with the recorded rate its loss isn't finite, and the run
+ * would have gone back. */
+static void test_would_go_back(void **state)
+{
+    const char *out = law_output("random", "--on_nan=rollback", "--threads=1");
+    const char *path = lks_test_text("%s/metrics.jsonl", out), *text = lks_test_read(path, NULL);
+    static const char rate[] = "\"learning_rate\":";
+    const char *at = strstr(text, rate);
+    assert_non_null(at);
+    text = lks_test_text("%.*s%s1e6%s", (int)(at - text), text, rate, at + strcspn(at, ","));
+    lks_test_write(path, text, strlen(text));
+    const lks_test_result r = lks_test_tool("audit", out);
+    assert_int_equal(r.exit_code, 3);
+    assert_contains(r.out, "the record says that it was made; it was not finite when computed\n");
+    assert_null(strstr(r.out, "nan computed"));
+}
+
 /* --- lies ------------------------------------------------------------------------------------- */
 
 /* Change a byte of a file, counted from its beginning. */
@@ -818,17 +835,29 @@ static void test_impossible(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),         cmocka_unit_test(test_pruned),
-        cmocka_unit_test(test_parts),         cmocka_unit_test(test_resumed_twice),
-        cmocka_unit_test(test_resumed),       cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
-        cmocka_unit_test(test_false_figures), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_added),         cmocka_unit_test(test_other_claims),
-        cmocka_unit_test(test_doubled),       cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
-        cmocka_unit_test(test_trail_places),  cmocka_unit_test(test_false_state),
-        cmocka_unit_test(test_no_start),      cmocka_unit_test(test_evaluated_again),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_pruned),
+        cmocka_unit_test(test_would_go_back),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_resumed_twice),
+        cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_false_hashes),
+        cmocka_unit_test(test_false_figures),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_added),
+        cmocka_unit_test(test_other_claims),
+        cmocka_unit_test(test_doubled),
+        cmocka_unit_test(test_false_checkpoint),
+        cmocka_unit_test(test_moved_data),
+        cmocka_unit_test(test_seal),
+        cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_trails),
+        cmocka_unit_test(test_trail_places),
+        cmocka_unit_test(test_false_state),
+        cmocka_unit_test(test_no_start),
+        cmocka_unit_test(test_evaluated_again),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

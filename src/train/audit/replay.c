@@ -360,12 +360,12 @@ static lks_status replay_one(lks__replay *r, lks__trainer *t, bool trail, bool *
 {
     const lks__claim *claim = lks__claims_step(r->claims, t->state.iter);
     const uint64_t iter = t->state.iter;
-    lks__step_result step;
+    lks__step_result step = {0};
     if (trail)
         LKS__TRY(trail_gradients(r, t));
     const lks_status st = lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step);
     *again_p = false;
-    if (st == LKS_ERR_NAN) {
+    if (st == LKS_ERR_NAN || (st == LKS_OK && step.outcome == LKS__STEP_BACK)) {
         lks__replay_false(r,
                           "step %" PRIu64
                           ": the record says that it was made; it was not finite when computed",
