@@ -313,7 +313,7 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
     /* Older versions wrote neither; both are then 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
     json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));
-    if (shift < 0 || nonfinite < 0 || nonfinite > INT_MAX)
+    if (shift < 0 || nonfinite < 0 || nonfinite >= INT_MAX)
         return lks__fail(LKS_ERR_FORMAT, "%s/state.json: data_shift or nonfinite is no count",
                          c->path);
     if (!run->shared || ses->world.local_rank == 0)

@@ -2,6 +2,7 @@
  * bytes on any number of ranks. poison.h describes their cause. */
 #include "poison.h"
 
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -90,6 +91,21 @@ static void test_stop(void **state)
         assert_true(lks_test_exists(lks_test_text("%s/ckpt-00000004", out)));
         assert_int_equal(law_count_checkpoints(out), 2);
     }
+}
+
+/* A count that would overflow with the next one. */
+static void test_full_count(void **state)
+{
+    const char *out = lks_test_folder();
+    law_args args = poison_train(out, 1);
+    law_add(&args, "--iterations=2");
+    law_run(&args);
+    poison_state(out, "nonfinite", json_integer(INT_MAX));
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--iterations=4");
+    lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "data_shift or nonfinite is no count");
 }
 
 static void test_skip(void **state)
@@ -626,6 +642,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_full_count),
         cmocka_unit_test(test_skip),
         cmocka_unit_test(test_skip_over_a_restart),
         cmocka_unit_test(test_skip_not_in_a_row),
