@@ -140,6 +140,27 @@ static void test_extended(void **state)
     lks__series_close(&s);
 }
 
+/* A run without evaluations is complete after its last step. */
+static void test_unevaluated(void **state)
+{
+    const char *dir = fake_run("run", 1, 0, 1.5, "'max_iters':1,'eval_interval':0");
+    const char *const argv[] = {"lockstep", "info", dir, NULL};
+    const char *path = lks_test_text("%s/metrics.jsonl", dir);
+    assert_int_equal(mkdir(lks_test_text("%s/ckpt-00000002", dir), 0777), 0);
+    assert_int_equal(unlink(path), 0);
+    fake_append(dir, "{'kind':'config','max_iters':1,'eval_interval':0}\n{'kind':'host'}\n"
+                     "{'kind':'train','iter':0,'loss':7,'ms':100}\n"
+                     "{'kind':'host','micro_batches':[1]}\n");
+    assert_contains(lks_test_run(argv, NULL, 10).out, "stopped: `lockstep resume");
+    fake_append(dir, "{'kind':'host'}\n{'kind':'train','iter':1,'loss':7,'ms':100}\n");
+    assert_contains(lks_test_run(argv, NULL, 10).out, "stopped: `lockstep resume");
+    fake_append(dir, "{'kind':'host','micro_batches':[1]}\n");
+    assert_contains(lks_test_run(argv, NULL, 10).out, "complete: `lockstep sample");
+    fake_append(dir, "{'kind':'host','changed':{'max_iters':2}}\n"
+                     "{'kind':'host','micro_batches':[1]}\n");
+    assert_contains(lks_test_run(argv, NULL, 10).out, "stopped: `lockstep resume");
+}
+
 /* What ranks do is read beside it; a run that is resumed replaces what it makes again. */
 static void test_ranks(void **state)
 {
@@ -700,6 +721,7 @@ int main(void)
         cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_no_evaluation),
         cmocka_unit_test(test_longest),       cmocka_unit_test(test_long_setting),
         cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_unevaluated),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -446,11 +446,21 @@ double lks__series_last_loss(const lks__series *s)
     return s->n_points > 0 ? s->points[s->n_points - 1].loss : (double)NAN;
 }
 
+/* True if the newest step is the last one of a run without evaluations. */
+static bool made_all(const lks__series *s)
+{
+    const json_t *last = json_object_get(s->config, "max_iters");
+    return s->n_points > 0 && json_is_integer(last) &&
+           json_integer_value(json_object_get(s->config, "eval_interval")) == 0 &&
+           s->points[s->n_points - 1].iter == (uint64_t)json_integer_value(last);
+}
+
 bool lks__series_complete(const lks__series *s)
 {
     const lks__eval_point *last = lks__series_last_eval(s);
-    return s->end != NULL && last != NULL && last->final &&
-           (s->n_points == 0 || s->points[s->n_points - 1].iter < last->iter);
+    const bool evaluated = last != NULL && last->final &&
+                           (s->n_points == 0 || s->points[s->n_points - 1].iter < last->iter);
+    return s->end != NULL && (evaluated || made_all(s));
 }
 
 const lks__eval_point *lks__series_best(const lks__series *s)

@@ -75,7 +75,8 @@ double lks__series_last_loss(const lks__series *s);
 const lks__eval_point *lks__series_best(const lks__series *s);
 /* The newest evaluation, including the final checkpoint's; NULL if there is none. */
 const lks__eval_point *lks__series_last_eval(const lks__series *s);
-/* True if the run has ended, its final checkpoint was evaluated, and no step follows. */
+/* True if the run has ended, no step follows, and its final checkpoint was evaluated, unless the
+ * run makes no evaluations. */
 bool lks__series_complete(const lks__series *s);
 
 /* The mark of the next segment, which a resume with another batch has begun; `after` is NULL for
