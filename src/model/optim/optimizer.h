@@ -23,8 +23,9 @@ typedef struct lks__rates {
     double momentum;          /* of Muon */
     double orthogonal_decay;  /* decoupled weight decay of Muon's matrices */
     int ns_steps;             /* Newton-Schulz iterations of Muon */
-    uint64_t t;               /* number of this update: 1, 2, … */
-    double clip;              /* factor that is first applied to all gradients */
+    uint64_t t; /* 1, 2, …: the iteration + 1. Skipped updates count, unlike in torch, whose `step`
+                   counts only the updates that were made */
+    double clip; /* factor that is first applied to all gradients */
 } lks__rates;
 
 enum { LKS__OPTIM_STATES = 2 };
