@@ -37,6 +37,8 @@ static int child(int argc, char **argv)
     const char *what = argv[1], *path = argv[2], *text = argv[3];
     if (strcmp(what, "write") == 0)
         return report(lks__sys_write_file(path, text, strlen(text)));
+    if (strcmp(what, "folder") == 0)
+        return report(lks__sys_make_dirs(path));
     if (strcmp(what, "write-twice") == 0) {
         if (lks__sys_write_file(path, "first", 5) != LKS_OK)
             return 2;
@@ -325,6 +327,19 @@ static void test_failed_replacement(void **state)
     }
 }
 
+/* The folder around each new one is synced; an existing folder needs no sync. */
+static void test_new_folders(void **state)
+{
+    const char *path = lks_test_text("%s/a/b", lks_test_folder());
+    for (int made = 1; made <= 2; made++) {
+        lks_test_result r = run_self("folder", path, "", "fsync:1:EIO", NULL);
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.out, "cannot sync the folder");
+    }
+    assert_int_equal(run_self("folder", path, "", "fsync:1:EIO", NULL).exit_code, 0);
+    assert_true(lks_test_exists(path));
+}
+
 static void test_counting(void **state)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
@@ -395,15 +410,25 @@ int main(int argc, char **argv)
     if (argc == 4)
         return child(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_stale_temporary),
-        cmocka_unit_test(test_planted_link),  cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_unreadable),    cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_read_at),       cmocka_unit_test(test_make_dirs),
-        cmocka_unit_test(test_process_state), cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_clock),         cmocka_unit_test(test_failed_replacement),
-        cmocka_unit_test(test_counting),      cmocka_unit_test(test_death),
-        cmocka_unit_test(test_one_rank_only), cmocka_unit_test(test_other_calls),
-        cmocka_unit_test(test_bad_rules),     cmocka_unit_test(test_proc_bytes),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_stale_temporary),
+        cmocka_unit_test(test_planted_link),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_read_at),
+        cmocka_unit_test(test_make_dirs),
+        cmocka_unit_test(test_new_folders),
+        cmocka_unit_test(test_process_state),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_failed_replacement),
+        cmocka_unit_test(test_counting),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_one_rank_only),
+        cmocka_unit_test(test_other_calls),
+        cmocka_unit_test(test_bad_rules),
+        cmocka_unit_test(test_proc_bytes),
         cmocka_unit_test(test_stop),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

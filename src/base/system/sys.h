@@ -117,7 +117,7 @@ lks_status lks__sys_target(const char *path, char target[PATH_MAX]);
  * fsync, rename. ERR_IO names path and cause. */
 lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes);
 
-/* mkdir -p. ERR_IO names the part that failed. */
+/* mkdir -p, durably. ERR_IO names the part that failed. */
 lks_status lks__sys_make_dirs(const char *path);
 
 /* Make one folder, or use an existing one. ERR_IO also for a link, which may lead anywhere. */

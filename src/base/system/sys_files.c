@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -197,6 +198,15 @@ lks_status lks__sys_append(const char *path, int *fd_p)
                      lks__escape(shown, sizeof shown, path, strlen(path)));
 }
 
+/* Sync the folder around a new one, so that the new one survives a power failure. A folder that
+ * this user may not read can't be synced. */
+static lks_status sync_above(const char *path)
+{
+    char copy[PATH_MAX];
+    const char *above = dirname(strcpy(copy, path));
+    return access(above, R_OK) == 0 ? lks__sys_sync_dir(above) : LKS_OK;
+}
+
 lks_status lks__sys_make_dirs(const char *path)
 {
     char part[PATH_MAX];
@@ -211,7 +221,9 @@ lks_status lks__sys_make_dirs(const char *path)
             continue;
         struct stat info;
         part[i] = '\0';
-        if (lks__sys_mkdir(part, 0777) < 0) {
+        if (lks__sys_mkdir(part, 0777) == 0) {
+            LKS__TRY(sync_above(part));
+        } else {
             int err = errno;
             /* Any error is fine if the folder already exists. */
             bool there = stat(part, &info) == 0;
