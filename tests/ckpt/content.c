@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/sys.h"
 #include "ckpt/scratch.h"
 
 enum { N_MODEL = 3, N_OPTIMIZER = 6, MAX_FLOATS = 64 };
@@ -58,7 +59,9 @@ static lks_status save(const char *out, uint64_t iter, int variant, int keep, bo
     assert_non_null(state);
     lks__ckpt_content content = {
         iter, m.model, N_MODEL, m.optimizer, N_OPTIMIZER, "00112233445566ff", state, .best = best};
-    lks_status st = lks__ckpt_save(out, &content, keep, name, hash);
+    lks_status st = lks__sys_make_dirs(out);
+    if (st == LKS_OK)
+        st = lks__ckpt_save(out, &content, keep, name, hash);
     assert_int_equal(json_object_size(state), 4); /* borrowed: unchanged */
     json_decref(state);
     if (st == LKS_OK) {

@@ -63,7 +63,13 @@ static void refused(const char *out, lks_status st, const char *a, const char *b
 static void save_and_open(void **state)
 {
     const char *out = fresh();
+    const lks__ckpt_content nothing = {.iter = 1};
+    char name[32], hash[17];
     lks__ckpt ckpt;
+    /* A folder that has been moved away isn't made again. */
+    assert_fails(LKS_ERR_IO, lks__ckpt_save(out, &nothing, 0, name, hash),
+                 "checkpoint ckpt-00000001 is not saved", out, "No such file or directory");
+    assert_false(lks_test_exists(out));
     assert_int_equal(save_content(inside(out, "made/too"), 0, 0, 0), LKS_OK);
     assert_true(opens_as(inside(out, "made/too"), 0, 0));
 
@@ -147,6 +153,7 @@ static void numbers(void **state)
 {
     static const double values[] = {0.1, 1.0 / 3, 1e300 / 7, -5e-324, 3};
     const char *out = fresh();
+    assert_ok(lks__sys_make_dirs(out));
     for (size_t i = 0; i < COUNT(values); i++) {
         json_t *s = json_pack("{s:f}", "best_val_loss", values[i]);
         const lks__ckpt_content content = {.iter = i, .state = s};
@@ -295,6 +302,7 @@ static void save_asked(const char *out, uint64_t iter, lks__asked asked, int kee
     char name[32], hash[17];
     json_t *s = word != NULL ? json_pack("{s:s}", "asked", word) : json_object();
     const lks__ckpt_content content = {.iter = iter, .state = s};
+    assert_ok(lks__sys_make_dirs(out));
     assert_int_equal(lks__ckpt_save(out, &content, keep, name, hash), LKS_OK);
     json_decref(s);
 }
@@ -319,6 +327,7 @@ static void keeps_multiples(void **state)
     const char *out = fresh();
     char name[32], hash[17];
     json_t *s = json_object();
+    assert_ok(lks__sys_make_dirs(out));
     for (uint64_t i = 10; i <= 70; i += 10) {
         const lks__ckpt_content content = {.iter = i, .state = s, .keep_every = 20};
         assert_int_equal(lks__ckpt_save(out, &content, 1, name, hash), LKS_OK);

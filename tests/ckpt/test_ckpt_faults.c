@@ -40,6 +40,7 @@ static void save(const char *out, int iter, int variant)
 
 static void prepare_none(const char *out)
 {
+    assert_int_equal(mkdir(out, 0777), 0);
 }
 
 static void prepare_two(const char *out)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/system/sys.h"
 #include "comm/backend.h"
 #include "files/checkpoint/folder.h"
 #include "files/safetensors/dtype.h"
@@ -64,6 +65,7 @@ static void save(const char *family)
                                        .n_optimizer = 1,
                                        .state = state};
     FUZZ_HOLDS(state != NULL);
+    FUZZ_HOLDS(lks__sys_make_dirs(fuzz_path("out")) == LKS_OK);
     FUZZ_HOLDS(lks__ckpt_save(fuzz_path("out"), &content, 0, name, hash) == LKS_OK);
     json_decref(state);
     fuzz_seed_file(fuzz_path("out/ckpt-00000010/state.json"));

@@ -11,6 +11,7 @@
 #include "base/number/checked.h"
 #include "base/number/cpu.h"
 #include "base/status.h"
+#include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "comm/backend.h"
 #include "comm/samelist.h"
@@ -248,7 +249,12 @@ static lks_status write_files(const char *dir, const struct call *c, const lks__
         memcpy(list[i].shape, t->shape, sizeof t->shape);
     }
     lks__ckpt_content content = {.iter = c->step, .model = list, .n_model = all->n, .state = state};
-    lks_status st = lks__ckpt_save(dir, &content, c->keep, name, hash);
+    lks_status st = lks__sys_make_dirs(dir);
+    lks__entry_name(name, LKS__ENTRY_CKPT, c->step);
+    if (st != LKS_OK)
+        lks__fail_in(st, "checkpoint %s is not saved", name);
+    else
+        st = lks__ckpt_save(dir, &content, c->keep, name, hash);
     json_decref(state);
     free(list);
     return st;

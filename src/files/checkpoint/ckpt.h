@@ -64,7 +64,8 @@ void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
  *
  * An existing ckpt-%08d of the same iter is first renamed to ckpt-%08d.old, which lks__ckpt_open()
  * can open, so a good checkpoint exists at every moment. Only one process may save into OUT at a
- * time. name_p[32]: the folder's name. */
+ * time. OUT must exist: a run whose folder was moved away must not begin a second one there.
+ * name_p[32]: the folder's name. */
 lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content, int keep,
                           char name[32], char params_hash[17]);
 

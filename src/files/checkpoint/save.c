@@ -326,8 +326,6 @@ lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content,
         return lks__fail(LKS_ERR_ARG, "a checkpoint's number is out of range");
     lks_status st = find_places(out_dir, content->iter, &p);
     if (st == LKS_OK)
-        st = lks__sys_make_dirs(out_dir);
-    if (st == LKS_OK)
         st = lock_folder(out_dir, &lock);
     if (st != LKS_OK)
         return lks__fail_in(st, "checkpoint %s is not saved", p.name);
