@@ -112,8 +112,10 @@ static json_t *state_json(const lks__run *run, const lks__session *ses, const lk
         return NULL;
     }
     /* only these runs depend on time */
+    const json_int_t from = (json_int_t)state->elapsed_from;
     if (lks__state_by_the_clock(run) &&
-        json_object_set_new(json, "elapsed_s", json_real(state->elapsed_s)) < 0) {
+        (json_object_set_new(json, "elapsed_s", json_real(state->elapsed_s)) < 0 ||
+         (from > 0 && json_object_set_new(json, "elapsed_from", json_integer(from)) < 0))) {
         json_decref(json);
         return NULL;
     }
@@ -310,11 +312,14 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
             "give the same --dataset",
             run->shown_data_dir, c->path, have,
             lks__escape(shown, sizeof shown, digest, strlen(digest)));
-    /* Older versions wrote neither; both are then 0. */
+    /* Older versions wrote none of them; all are then 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
     json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));
-    if (shift < 0 || nonfinite < 0 || nonfinite >= INT_MAX)
-        return lks__fail(LKS_ERR_FORMAT, "%s/state.json: data_shift or nonfinite is no count",
+    json_int_t from = json_integer_value(json_object_get(c->state, "elapsed_from"));
+    if (shift < 0 || nonfinite < 0 || nonfinite >= INT_MAX || from < 0 ||
+        (uint64_t)from > c->iter + (uint64_t)shift)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s/state.json: data_shift, nonfinite or elapsed_from is no count",
                          c->path);
     if (!run->shared || ses->world.local_rank == 0)
         LKS__TRY(load_arenas(run, state, work, c));
@@ -326,10 +331,10 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
     state->best_val_loss = json_number_value(best);
     checks->loaded_val_loss = lks__json_number(c->state, "val_loss");
     double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
-    checks->elapsed_from = state->iter + state->data_shift;
+    state->elapsed_from = state->iter + state->data_shift;
     if (lks__state_by_the_clock(run) && elapsed > 0.0) {
         state->elapsed_s = elapsed;
-        checks->elapsed_from = 0;
+        state->elapsed_from = (uint64_t)from;
         checks->out_of_time = elapsed >= run->s.max_wallclock_seconds;
     }
     return LKS_OK;

@@ -33,6 +33,7 @@ typedef struct lks__state {
     double best_val_loss;
     /* seconds of training by rank 0's clock, undone steps included */
     double elapsed_s;
+    uint64_t elapsed_from; /* iter + data_shift at which elapsed_s was 0 */
 } lks__state;
 
 #endif

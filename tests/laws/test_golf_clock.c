@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/procedure/procedure.h"
+
 static const char *const variables[] = {
     "NUM_LAYERS=2",
     "MODEL_DIM=32",
@@ -123,6 +125,21 @@ static void test_clock(void **state)
                      strtol(strchr(model, ':') + 1, NULL, 10) + 9);
 }
 
+/* A limit that a resume gives: only the steps since then were timed. Here each takes 6 s, so the 10
+ * of the warmdown begin 60 s before the end. */
+static void test_timed_steps(void **state)
+{
+    lks__run *run = calloc(1, sizeof *run);
+    lks__state at = {.iter = 105, .data_shift = 5, .elapsed_from = 100, .elapsed_s = 60.0};
+    lks__rates rates;
+    assert_non_null(run);
+    run->s.max_wallclock_seconds = 100.0;
+    run->s.warmdown_iters = 10;
+    run->s.matrix_lr = 3.0;
+    assert_near(lks__procedure_golf.rates(run, &at, &rates), 2.0, 1e-9);
+    free(run);
+}
+
 /* As the script with ITERATIONS=0: the initial weights are evaluated and written. */
 static void test_no_step(void **state)
 {
@@ -139,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_no_step),
+        cmocka_unit_test(test_timed_steps),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -105,7 +105,7 @@ static void test_full_count(void **state)
     law_add(&args, "--iterations=4");
     lks_test_result r = lks_test_run(args.argv, NULL, 60);
     assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "data_shift or nonfinite is no count");
+    assert_contains(r.err, "data_shift, nonfinite or elapsed_from is no count");
 }
 
 static void test_skip(void **state)
@@ -420,6 +420,8 @@ static void test_rollback_time(void **state)
             ms += lks_test_number(line, "ms");
     }
     assert_true(elapsed(out) * 1e3 > ms);
+    const char *text = lks_test_text("%s/latest/state.json", out);
+    assert_contains(lks_test_read(text, NULL), lks_test_text("\"elapsed_from\": %d,", FIRST));
 }
 
 /* The time runs out in a step that is rolled back. The checkpoint to which the run goes back is

@@ -13,11 +13,10 @@ typedef struct lks__divergence {
 
 typedef struct lks__checks {
     lks__divergence divergence;
-    double saved_at;       /* lks__sys_now() of the last save, or of the start */
-    bool asked;            /* this rank's signal was part of the last agreed save ... */
-    double agreed_at;      /* ... at this time; 0: never ... */
-    uint64_t agreed_iter;  /* ... and its iteration */
-    uint64_t elapsed_from; /* state->elapsed_s counts from this iteration on */
+    double saved_at;      /* lks__sys_now() of the last save, or of the start */
+    bool asked;           /* this rank's signal was part of the last agreed save ... */
+    double agreed_at;     /* ... at this time; 0: never ... */
+    uint64_t agreed_iter; /* ... and its iteration */
     bool out_of_time;
     double loaded_val_loss;       /* of the newest loaded checkpoint; NAN: none */
     struct lks__recheck *recheck; /* recheck.h; NULL: off */

@@ -134,10 +134,10 @@ void lks__golf_head_lines(const lks__run *run, const lks__session *ses, lks__log
 }
 
 /* "train_time:…ms step_avg:…ms"; the average covers the steps of the measured time. */
-static const char *time_text(const lks__state *state, const lks__checks *checks, char out[80])
+static const char *time_text(const lks__state *state, char out[80])
 {
     const uint64_t made = state->iter + state->data_shift;
-    const uint64_t steps = made > checks->elapsed_from ? made - checks->elapsed_from : 1;
+    const uint64_t steps = made > state->elapsed_from ? made - state->elapsed_from : 1;
     snprintf(out, 80, "train_time:%.0fms step_avg:%.2fms", state->elapsed_s * 1e3,
              state->elapsed_s * 1e3 / (double)steps);
     return out;
@@ -151,7 +151,7 @@ void lks__golf_train_line(const lks__run *run, const lks__state *state, const lk
     out[0] = '\0';
     if (every > 0 && (state->iter <= 10 || state->iter % (uint64_t)every == 0))
         snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " train_loss:%.4f %s", state->iter,
-                 run->s.iterations, r->loss, time_text(state, checks, time));
+                 run->s.iterations, r->loss, time_text(state, time));
 }
 
 void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
@@ -161,7 +161,7 @@ void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks
     if (eval->has_bpb)
         snprintf(bpb, sizeof bpb, " val_bpb:%.4f", eval->val_bpb);
     snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " val_loss:%.4f%s %s", state->iter,
-             run->s.iterations, eval->val_loss, bpb, time_text(state, checks, time));
+             run->s.iterations, eval->val_loss, bpb, time_text(state, time));
 }
 
 /* The script prints the memory of rank 0's device. Here it is the memory of rank 0's process, with

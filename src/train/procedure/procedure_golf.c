@@ -113,9 +113,10 @@ static void find_span(const lks__run *run, const lks__state *state, const lks__s
 static double decay(const lks__run *run, const lks__state *state)
 {
     const lks__settings *s = &run->s;
+    const uint64_t made = state->iter + state->data_shift;
     if (s->max_wallclock_seconds > 0.0)
         return lks__golf_lr_scale_clock(s->max_wallclock_seconds * 1e3, s->warmdown_iters,
-                                        (int64_t)(state->iter + state->data_shift),
+                                        (int64_t)(made - state->elapsed_from),
                                         state->elapsed_s * 1e3);
     return lks__golf_lr_scale(s->iterations, s->warmdown_iters, (int64_t)state->iter);
 }

@@ -40,7 +40,7 @@ lks_status lks__trainer_go_back(lks__trainer *t)
     t->run.procedure->start_data(&t->run, &t->state);
     t->state.nonfinite = before.nonfinite;
     t->state.elapsed_s = before.elapsed_s;
-    t->checks.elapsed_from = checks.elapsed_from;
+    t->state.elapsed_from = before.elapsed_from;
     t->checks.out_of_time = checks.out_of_time;
     return lks__trainer_agree(t, true);
 }
