@@ -601,7 +601,7 @@ static law_args golf(const char *out, int iterations)
     return args;
 }
 
-/* Golf: its last evaluation is of the final checkpoint, and is also the `final` line. */
+/* Golf: the evaluation of an end that isn't on the schedule is only the `final` line. */
 static void test_golf(void **state)
 {
     const char *out = lks_test_folder();
@@ -612,8 +612,7 @@ static void test_golf(void **state)
     final = json_array_get(final, 0);
     const json_t *last = json_array_get(evals, json_array_size(evals) - 1);
     assert_int_equal(lks_test_number(final, "iter"), 7);
-    assert_int_equal(lks_test_number(last, "iter"), 7);
-    assert_true(lks_test_number(final, "val_loss") == lks_test_number(last, "val_loss"));
+    assert_int_equal(lks_test_number(last, "iter"), 6);
     assert_null(json_object_get(final, "train_loss"));
     assert_int_equal(named(out, "best"), lowest(out));
     assert_int_equal(named(out, "latest"), 7);

@@ -153,19 +153,26 @@ static const char *digits(const char *line, const char *field)
     return lks_test_text("%.*s", (int)strcspn(at, ",}"), at);
 }
 
-/* Lines train and eval of metrics.jsonl, with the fields that a run determines. */
+/* Lines train and eval of metrics.jsonl, with the fields that a run determines; and golf's `final`
+ * line, without train_loss, if the end has no eval line. */
 static void add_lines(FILE *to, const char *out)
 {
     static const char *const fields[] = {"iter",       "loss",     "lr",     "grad_norm",
                                          "train_loss", "val_loss", "val_bpb"};
     const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
+    const char *evaluated = "";
     int n = 0;
     while (*text != '\0') {
         const char *line = lks_test_text("%.*s", (int)strcspn(text, "\n"), text);
         text += strlen(line) + 1;
-        if (strstr(line, "{\"kind\":\"train\"") != line &&
-            strstr(line, "{\"kind\":\"eval\"") != line)
+        const bool eval = strstr(line, "{\"kind\":\"eval\"") == line;
+        const bool final = strstr(line, "{\"kind\":\"final\"") == line &&
+                           *digits(line, "train_loss") == '\0' &&
+                           strcmp(digits(line, "iter"), evaluated) != 0;
+        if (strstr(line, "{\"kind\":\"train\"") != line && !eval && !final)
             continue;
+        if (eval)
+            evaluated = digits(line, "iter");
         for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++)
             fprintf(to, "%s ", digits(line, fields[f]));
         fputc('\n', to);

@@ -125,6 +125,27 @@ static void test_older_checkpoint(void **state)
     law_assert_same_checkpoint(moved, whole[0], lks_test_text("ckpt-%08d", LAW_STEPS));
 }
 
+/* The evaluation of an end that isn't on golf's schedule leaves no trace in the run that continues
+ * from there. */
+static void test_extended_golf(void **state)
+{
+    const char *outs[] = {lks_test_folder(), lks_test_folder()};
+    for (int i = 0; i < 2; i++) {
+        law_args args = law_family(true, outs[i]);
+        law_add(&args, "--always_save_checkpoint=true");
+        law_add(&args, "--checkpoint_interval=1");
+        if (i == 1) {
+            law_args first = args;
+            law_add(&first, "--iterations=4");
+            law_run(&first);
+            law_add(&args, "--init_from=resume");
+        }
+        law_run(&args);
+    }
+    law_assert_same_checkpoint(outs[1], outs[0], "ckpt-00000005");
+    law_assert_same_checkpoint(outs[1], outs[0], "ckpt-00000006");
+}
+
 /* A copied or renamed checkpoint belongs to no run, so a resume from it must not touch the files
  * around it. In a checkpoint's own folder `.` names it. */
 static void test_outside(void **state)
@@ -214,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_killed_in_save),   cmocka_unit_test(test_killed_launcher),
         cmocka_unit_test(test_killed_alone),     cmocka_unit_test(test_older_checkpoint),
         cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_outside),
+        cmocka_unit_test(test_extended_golf),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }

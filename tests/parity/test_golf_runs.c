@@ -88,9 +88,14 @@ static void check_steps(const char *name, const json_t *figure, const char *metr
 /* Those of the figure's first steps. */
 static void check_evals(const char *name, const json_t *figure, const char *metrics, size_t n_steps)
 {
-    const json_t *lines = lks_test_metrics(metrics, "eval");
+    json_t *lines = json_copy((json_t *)lks_test_metrics(metrics, "eval"));
+    json_t *final = json_array_get(lks_test_metrics(metrics, "final"), 0);
     const json_t *vals = lks_test_member(figure, "vals");
     size_t n = 0;
+    /* An end that isn't on the schedule has no other line. */
+    const json_t *last = json_array_get(lines, json_array_size(lines) - 1);
+    if (last == NULL || lks_test_number(last, "iter") < lks_test_number(final, "iter"))
+        json_array_append(lines, final);
     while (n < json_array_size(vals) &&
            lks_test_number(json_array_get(vals, n), "step") <= (double)n_steps)
         n++;

@@ -203,8 +203,9 @@ static lks_status evaluate_final(struct run_loop *r)
 {
     if (!evaluated(r))
         LKS__TRY(stop_if(r, compute_aside(r, &r->eval), after_final_save));
-    return r->stopped != 0 ? LKS_OK
-                           : lks__report_final(&r->report, &r->t->run, &r->t->state, &r->eval);
+    return r->stopped != 0
+               ? LKS_OK
+               : lks__report_final(&r->report, &r->t->run, &r->t->state, &r->t->checks, &r->eval);
 }
 
 static bool checkpoint_due(const struct run_loop *r)
@@ -337,7 +338,8 @@ static lks_status loop(struct run_loop *r)
         LKS__TRY(save_stopped(r, first_iter));
     else if (unsaved(r))
         LKS__TRY(save(r, LKS__ASKED_END));
-    const bool final = r->stopped == 0 && t->run.s.eval_interval > 0;
+    const bool always = t->run.procedure->finish != NULL; /* golf's script evaluates every end */
+    const bool final = r->stopped == 0 && (always || t->run.s.eval_interval > 0);
     if (final)
         LKS__TRY(evaluate_final(r));
     if (r->stopped == 0 && t->run.procedure->finish != NULL)

@@ -142,11 +142,8 @@ static uint64_t n_steps(const lks__settings *s)
 
 static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__checks *checks)
 {
-    if (state->eval_done)
-        return false;
-    if (state->iter >= n_steps(&run->s) || checks->out_of_time)
-        return true;
-    return run->s.eval_interval > 0 && state->iter % (uint64_t)run->s.eval_interval == 0;
+    return !state->eval_done && run->s.eval_interval > 0 &&
+           state->iter % (uint64_t)run->s.eval_interval == 0;
 }
 
 /* Sequences per batch: depends on settings only, not on W. */

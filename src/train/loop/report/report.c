@@ -334,11 +334,15 @@ lks_status lks__report_eval_only(lks__report *r, const lks__run *run, const lks_
 }
 
 lks_status lks__report_final(lks__report *r, const lks__run *run, const lks__state *state,
-                             const lks__eval_result *eval)
+                             const lks__checks *checks, const lks__eval_result *eval)
 {
     if (!r->on)
         return LKS_OK;
     bool best;
+    char line[200];
+    run->procedure->eval_line(run, state, checks, eval, line);
+    if (run->procedure->finish != NULL && !state->eval_done) /* golf's script prints it */
+        lks__log_line(&r->log, "%s", line);
     r->newest.val_loss = eval->val_loss;
     LKS__TRY(evaluation_line(r, state, "final", eval, NULL));
     LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss OUT/best must have its line */

@@ -77,7 +77,7 @@ lks_status lks__report_eval_only(lks__report *r, const lks__run *run, const lks_
                                  const lks__checks *checks, const lks__eval_result *eval);
 /* Report the evaluation of the final checkpoint, which counts for OUT/best. */
 lks_status lks__report_final(lks__report *r, const lks__run *run, const lks__state *state,
-                             const lks__eval_result *eval);
+                             const lks__checks *checks, const lks__eval_result *eval);
 lks_status lks__report_checkpoint(lks__report *r, const lks__state *state, lks__asked asked,
                                   const char *name, const char *params_hash);
 lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__state *state,
