@@ -179,7 +179,7 @@ static lks_status find_step(struct side *x, const lks__differ *d, int side, stru
             return lks__fail(LKS_ERR_SUPPORT, "metrics.jsonl has no line of step %" PRIu64,
                              state->iter);
         LKS__TRY(change_settings(x));
-        LKS__TRY(lks__replay_data(&x->run, state, &x->checks, claim));
+        LKS__TRY(lks__replay_data(&x->run, state, claim));
         x->run.procedure->begin_step(state, &x->work);
         LKS__TRY(step_reads(x, d, side, hit));
         state->eval_done = false;

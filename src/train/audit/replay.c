@@ -308,8 +308,7 @@ static lks_status apply_resume(const lks__replay *r, lks__trainer *t)
     return lks__settings_check(&t->run.s, 1);
 }
 
-lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__checks *checks,
-                            const lks__claim *claim)
+lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__claim *claim)
 {
     const bool draws = lks__state_sampler_bytes(state) > 0;
     if (draws && claim != NULL && claim->data_shift != state->data_shift)
@@ -319,7 +318,7 @@ lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__c
                          claim->iter);
     if (claim != NULL)
         state->data_shift = claim->data_shift;
-    if (!run->procedure->evaluation_due(run, state, checks))
+    if (!run->procedure->evaluation_due(run, state))
         return LKS_OK;
     state->eval_done = true;
     if (draws &&
@@ -403,9 +402,9 @@ static lks_status replay(lks__replay *r, lks__trainer *t, uint64_t end)
         if (is_beyond(r, t))
             return LKS_OK;
         if (t->state.iter > start || start == 0) /* else the steps before it lead to it */
-            LKS__TRY(compare_evaluation(
-                r, t, t->run.procedure->evaluation_due(&t->run, &t->state, &t->checks)));
-        LKS__TRY(lks__replay_data(&t->run, &t->state, &t->checks, claim));
+            LKS__TRY(
+                compare_evaluation(r, t, t->run.procedure->evaluation_due(&t->run, &t->state)));
+        LKS__TRY(lks__replay_data(&t->run, &t->state, claim));
         if (last && r->trail != NULL)
             LKS__TRY(lks__trail_begin(r->trail, t, r->leaf));
         if (r->leaf >= 0 && last) {

@@ -52,8 +52,7 @@ void lks__replay_false(lks__replay *r, const char *format, ...)
 /* Move the data to the beginning of this iteration: after a rollback the run reads other data, and
  * an evaluation that is due only draws from the generators. `claim`: of the step; NULL: unknown.
  * ERR_SUPPORT if generators have drawn data that aren't in the record. */
-lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__checks *checks,
-                            const lks__claim *claim);
+lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__claim *claim);
 
 /* Execute the run from checkpoint `start` (0: from the seed) to iteration `end`, and compare all
  * steps from there on, and all checkpoints in the folder. The run may be in progress. ERR_SUPPORT:

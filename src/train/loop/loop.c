@@ -215,9 +215,9 @@ static bool checkpoint_due(const struct run_loop *r)
            (on_schedule(&t->run, &t->state) || r->improved || r->wanted != LKS__ASKED_NOT);
 }
 
-bool lks__train_saves_again(const lks__run *run, const lks__state *state, const lks__checks *checks)
+bool lks__train_saves_again(const lks__run *run, const lks__state *state)
 {
-    return run->resumed && state->iter > 0 && run->procedure->evaluation_due(run, state, checks) &&
+    return run->resumed && state->iter > 0 && run->procedure->evaluation_due(run, state) &&
            !run->s.eval_only;
 }
 
@@ -306,7 +306,7 @@ static lks_status loop(struct run_loop *r)
         r->improved = false;
         if (t->run.s.eval_only)
             return evaluate_only(r);
-        if (t->run.procedure->evaluation_due(&t->run, &t->state, &t->checks))
+        if (t->run.procedure->evaluation_due(&t->run, &t->state))
             LKS__TRY(evaluate(r));
         if (r->stopped != 0)
             break;
@@ -407,7 +407,7 @@ static lks_status nothing_to_train(const lks__run *run, lks__session *ses, const
 
 lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
 {
-    bool nothing, saves_again = lks__train_saves_again(&t->run, &t->state, &t->checks);
+    bool nothing, saves_again = lks__train_saves_again(&t->run, &t->state);
     struct run_loop r = {
         .t = t,
         .saved_iter = t->run.resumed && !saves_again ? t->state.iter : UINT64_MAX,

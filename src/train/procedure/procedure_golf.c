@@ -140,7 +140,7 @@ static uint64_t n_steps(const lks__settings *s)
     return (uint64_t)s->iterations;
 }
 
-static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__checks *checks)
+static bool evaluation_due(const lks__run *run, const lks__state *state)
 {
     return !state->eval_done && run->s.eval_interval > 0 &&
            state->iter % (uint64_t)run->s.eval_interval == 0;

@@ -249,7 +249,7 @@ static lks_status load_state(lks__trainer *t, lks__ckpt *resume)
     const bool done = t->state.eval_done;
     if (t->run.begins_segment && t->run.procedure->draws)
         t->state.eval_done = false;
-    if (!t->run.procedure->evaluation_due(&t->run, &t->state, &t->checks))
+    if (!t->run.procedure->evaluation_due(&t->run, &t->state))
         t->state.eval_done = done;
     return LKS_OK;
 }

@@ -348,7 +348,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->state.iter, t->state.eval_done,
-                                  !lks__train_saves_again(&t->run, &t->state, &t->checks)};
+                                  !lks__train_saves_again(&t->run, &t->state)};
     bool goes_on = lks__job_restarted(t->run.s.out_dir); /* read it before locking */
     LKS__TRY(lks__outdir_lock(t->run.s.out_dir, t->run.s.lock == LKS__lock_on, &r->out_lock));
     if (t->run.resumed) {
