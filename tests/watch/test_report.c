@@ -720,8 +720,7 @@ int main(void)
         cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
         cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_no_evaluation),
         cmocka_unit_test(test_longest),       cmocka_unit_test(test_long_setting),
-        cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_unevaluated),
+        cmocka_unit_test(test_resumed),       cmocka_unit_test(test_unevaluated),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
