@@ -1,6 +1,8 @@
 #include "ddp/verify.h"
 
-#include <stdint.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,19 +25,31 @@ static void compare(struct verdict *v, const float *mine, const float *rank0, si
     *v = (struct verdict){1, tensor, start + i, mine[i], rank0[i]};
 }
 
+/* "0.5", or "nan with bits 7fc00001" if the other value is a NaN, too, with other bits. */
+static void show(float x, float other, char text[48])
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (isnan(x) && isnan(other))
+        snprintf(text, 48, "%.9g with bits %08" PRIx32, (double)x, bits);
+    else
+        snprintf(text, 48, "%.9g", (double)x);
+}
+
 static lks_status report(const lks__named_floats *values, const struct verdict *all, int W)
 {
     for (int r = 0; r < W; r++) {
         if (!all[r].differs)
             continue;
         const char *name = values[all[r].tensor].name;
-        char shown[128];
+        char shown[128], mine[48], rank0[48];
+        show(all[r].mine, all[r].rank0, mine);
+        show(all[r].rank0, all[r].mine, rank0);
         return lks__fail(LKS_ERR_DIVERGED,
-                         "model parameters are not the same across all ranks: rank %d has %.9g in "
-                         "tensor %s at index %llu, but rank 0 has %.9g",
-                         r, (double)all[r].mine,
-                         lks__escape(shown, sizeof shown, name, strlen(name)),
-                         (unsigned long long)all[r].index, (double)all[r].rank0);
+                         "model parameters are not the same across all ranks: rank %d has %s in "
+                         "tensor %s at index %llu, but rank 0 has %s",
+                         r, mine, lks__escape(shown, sizeof shown, name, strlen(name)),
+                         (unsigned long long)all[r].index, rank0);
     }
     return LKS_OK;
 }

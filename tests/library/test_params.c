@@ -131,6 +131,7 @@ struct rank {
     float *grads[N_PARAMS]; /* the model's, or with own_gradients the library's */
     const struct expected *expected;
     int odd; /* this rank is given something else */
+    bool nan;
     lks_status status;
     char said[1024];
 };
@@ -386,6 +387,10 @@ static lks_status run_values(struct rank *r)
         st = lks__fail(LKS_ERR_DIVERGED, "value %g", (double)r->model->value[3][3]);
     if (rank == r->odd)
         r->model->value[FROZEN][59] = -1;
+    if (r->nan) {
+        const uint32_t bits = 0x7fc00000 + (rank == r->odd);
+        memcpy(&r->model->value[FROZEN][59], &bits, sizeof bits);
+    }
     if (st == LKS_OK)
         st = lks_ddp_verify(ddp);
     lks_ddp_close(ddp);
@@ -395,12 +400,17 @@ static lks_status run_values(struct rank *r)
 static void test_values(void **state)
 {
     struct rank ranks[3];
-    for (int i = 0; i < 3; i++)
-        ranks[i] = (struct rank){.run = run_values, .odd = 2};
-    run_ranks(ranks, 3);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(ranks[i].status, LKS_ERR_DIVERGED);
-        assert_contains(ranks[i].said, "rank 2 has -1 in tensor scale at index 59");
+    for (int nan = 0; nan < 2; nan++) {
+        for (int i = 0; i < 3; i++)
+            ranks[i] = (struct rank){.run = run_values, .odd = 2, .nan = nan};
+        run_ranks(ranks, 3);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(ranks[i].status, LKS_ERR_DIVERGED);
+            assert_contains(ranks[i].said,
+                            nan ? "rank 2 has nan with bits 7fc00001 in tensor scale at index 59, "
+                                  "but rank 0 has nan with bits 7fc00000"
+                                : "rank 2 has -1 in tensor scale at index 59, but rank 0 has ");
+        }
     }
 }
 
