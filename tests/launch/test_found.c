@@ -162,7 +162,8 @@ static void test_absent(void **state)
     }
 }
 
-/* A rank that is started twice doesn't stand for another. */
+/* A rank that is started twice doesn't stand for another. The one that waits with rank 0 doesn't
+ * blame rank 0. */
 static void test_twice(void **state)
 {
     const struct environment of = {{"RANK=%d", "WORLD_SIZE=3", "LOCAL_RANK=%d",
@@ -181,6 +182,9 @@ static void test_twice(void **state)
     assert_int_equal(results[0].exit_code, 1);
     assert_contains(results[0].err, "local rank 2 of 3 on this host has not attached");
     assert_true(results[1].exit_code != 0 && results[2].exit_code != 0);
+    const int waited = strstr(results[1].err, "another process has joined") == NULL ? 1 : 2;
+    assert_contains(results[waited].err, "local rank 2 of 3 on this host has not attached");
+    assert_contains(results[3 - waited].err, "another process has joined as local rank 1");
 }
 
 /* A rank that counts another number of ranks on this host isn't taken for one of ours. */

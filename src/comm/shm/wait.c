@@ -303,7 +303,9 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
 {
     double now = lks__sys_now();
     const bool devices = w->what == LKS__WAIT_DEVICES;
-    const double limit = g->comm->timeout_s + (devices ? LKS__OWN_WORD_S : 0);
+    /* A first rank that hasn't joined itself names the ranks that it waits for (share.c). */
+    const bool offers = atomic_load(&lks__segment_line(g->segment, 0)->state) == LKS__RANK_ABSENT;
+    const double limit = g->comm->timeout_s + (devices || offers ? LKS__OWN_WORD_S : 0);
     int late = -1, late_waiting = -1;
     for (int r = 0; r < g->world_size; r++) {
         if (r == g->rank || !missing(g, w, r))

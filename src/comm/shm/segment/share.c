@@ -17,6 +17,7 @@
 
 #include "base/system/sys.h"
 #include "comm/shm/segment/segment.h"
+#include "comm/shm/segment/status.h"
 
 enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500, TAKEN = -2 };
 static const double SAY_S = 5.0;   /* time after which a rank prints that it waits, and for whom */
@@ -208,10 +209,13 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
         lks__sys_close(peer);
     }
     free(served);
-    if (st == LKS_OK)
+    if (st == LKS_OK) {
         *segment_p = segment;
-    else
-        lks__segment_close(segment);
+        return LKS_OK;
+    }
+    /* Ranks that have attached wait for this one. */
+    lks__segment_abort(segment, st, -1, lks_last_error());
+    lks__segment_close(segment);
     return st;
 }
 
