@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 #include "compute/cpu/exec.h"
@@ -179,6 +180,12 @@ void lks__comm_part_of(lks_comm *part, lks_comm *whole);
 /* Activity in a group is a heartbeat in those that it was split from: their ranks must not report
  * one that works in a part. Any thread. */
 void lks__comm_beat_whole(const lks_comm *comm);
+/* The number of this host's process `pid` in the first group that `comm` is a part of, as far as
+ * that is open; -1: none. */
+int lks__comm_number_in_whole(const lks_comm *comm, pid_t pid);
+/* A part has lost a rank of this host (`st`, `text`). Fail the first group too, whose launcher can
+ * then name the rank, unless the rank still makes progress there. */
+void lks__comm_lost_in_whole(const lks_comm *comm, lks_status st, pid_t pid, const char *text);
 /* A forked child inherits the handle, but not the rank: there every call fails, and
  * lks_comm_close() frees the child's copies without telling the group. ERR_ARG if `comm` was
  * inherited, else OK. */

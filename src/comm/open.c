@@ -283,6 +283,35 @@ void lks__comm_beat_whole(const lks_comm *comm)
     pthread_mutex_unlock(&handles);
 }
 
+/* The group of this host's ranks in the first group that `comm` is a part of, or NULL. Call it with
+ * the lock. */
+static lks_comm *outermost(const lks_comm *comm)
+{
+    lks_comm *host = NULL;
+    for (const lks_comm *c = comm->whole; c != NULL; c = c->whole)
+        host = c->host != NULL ? c->host : host;
+    return host;
+}
+
+int lks__comm_number_in_whole(const lks_comm *comm, pid_t pid)
+{
+    pthread_mutex_lock(&handles);
+    const lks_comm *host = outermost(comm);
+    const int rank = host != NULL ? lks__shm_rank_of(host, pid) : -1;
+    const int number = rank >= 0 ? host->first_rank + rank : -1;
+    pthread_mutex_unlock(&handles);
+    return number;
+}
+
+void lks__comm_lost_in_whole(const lks_comm *comm, lks_status st, pid_t pid, const char *text)
+{
+    pthread_mutex_lock(&handles);
+    lks_comm *host = outermost(comm);
+    if (host != NULL)
+        lks__shm_lost(host, st, pid, text);
+    pthread_mutex_unlock(&handles);
+}
+
 bool lks__comm_is_closed(const lks_comm *comm)
 {
     return comm->closed || lks__comm_is_inherited(comm);

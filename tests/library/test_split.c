@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/system/sys.h"
 #include "comm/hosts.h"
+#include "comm/shm/host.h"
 #include "lockstep/lockstep.h"
 
 enum { MOST = 8, COUNT = 70001 };
@@ -397,7 +398,10 @@ static lks_status killed(void)
         kill(getpid(), SIGKILL);
     if (part != NULL) {
         EXPECT(lks_comm_barrier(part) == LKS_ERR_PEER);
-        snprintf(said, sizeof said, "rank %d", last - 1); /* its number in the part */
+        if (strcmp(engine, "shm") == 0)
+            snprintf(said, sizeof said, "rank %d (rank %d of its part, pid ", last, last - 1);
+        else /* another host may know only its number in the part */
+            snprintf(said, sizeof said, "rank %d", last - 1);
         if (strstr(lks_last_error(), said) == NULL ||
             strstr(lks_last_error(), "; this is a part of a group: ") == NULL)
             return lks__fail(LKS_ERR_DIVERGED, "the part said: %s", lks_last_error());
@@ -407,6 +411,36 @@ static lks_status killed(void)
     if (strstr(lks_last_error(), said) == NULL)
         return lks__fail(LKS_ERR_DIVERGED, "the group said: %s", lks_last_error());
     lks_comm_close(part);
+    return LKS_OK;
+}
+
+/* A rank of the part makes no progress, also in the whole group: that fails, too, so that the
+ * launcher can name the rank. Both numbers are in the text. */
+static lks_status hung(void)
+{
+    lks_comm *group, *part;
+    char said[64];
+    const int last = world.world_size - 1;
+    const lks_comm_options o = {hosts_backend(engine), 1.5 * lks_test_patience()};
+    if (strcmp(engine, "shm") != 0 || last < 2)
+        return LKS_OK;
+    snprintf(said, sizeof said, " from rank %d (rank %d of its part, pid ", last, last - 1);
+    LKS__TRY(lks_comm_open(&world, &o, &group));
+    LKS__TRY(lks_comm_split(group, world.rank == 0 ? -1 : 0, 0, &part));
+    if (part != NULL && world.rank != last) {
+        EXPECT(lks_comm_barrier(part) == LKS_ERR_TIMEOUT);
+        EXPECT(strstr(lks_last_error(), said) != NULL);
+    }
+    for (int i = 0; i < lks_test_tries(30000); i++) /* nobody waits in the whole group */
+        if (lks__segment_aborted(lks__shm_segment(group->host)))
+            break;
+        else
+            usleep(1000);
+    EXPECT(lks__segment_aborted(lks__shm_segment(group->host)));
+    EXPECT(lks_comm_barrier(group) == LKS_ERR_TIMEOUT);
+    EXPECT(strstr(lks_last_error(), said) != NULL);
+    lks_comm_close(part);
+    lks_comm_close(group);
     return LKS_OK;
 }
 
@@ -474,6 +508,7 @@ static const struct row {
     {"wrong arguments", wrong_arguments, 0, false, false},
     {"another call", another_call, 0, true, false},
     {"refused", refused, 0, false, false},
+    {"hung", hung, 0, true, false},
     {"killed", killed, 128 + SIGKILL, true, false},
     {"killed as last", killed_as_last, 128 + SIGKILL, true, true},
     {"killed as first", killed_as_first, 128 + SIGKILL, true, true},

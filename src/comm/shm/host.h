@@ -43,6 +43,11 @@ lks_status lks__shm_fail(lks_comm *local, lks_status st, int rank, int late_else
 lks_status lks__shm_failure(const lks_comm *local);
 /* A rank of this host whose process has ended before the rank has left; -1: none. Any thread. */
 int lks__shm_ended(const lks_comm *local);
+/* The rank of this host with that process; -1: none. Any thread. */
+int lks__shm_rank_of(const lks_comm *local, pid_t pid);
+/* A part of this group has lost the rank with that process: lks__shm_fail(), unless the rank has
+ * left, or with ERR_TIMEOUT makes progress or waits in this group. Any thread. */
+void lks__shm_lost(lks_comm *local, lks_status st, pid_t pid, const char *text);
 /* Record that this rank waits for other hosts in its current call, or no longer does. */
 void lks__shm_wait_for_hosts(lks_comm *local, bool waits);
 

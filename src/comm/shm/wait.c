@@ -247,21 +247,54 @@ int lks__shm_ended(const lks_comm *comm)
     return -1;
 }
 
+int lks__shm_rank_of(const lks_comm *comm, pid_t pid)
+{
+    const struct lks__shm *g = comm->state;
+    int r = g->world_size - 1;
+    while (r >= 0 && (pid_t)atomic_load(&lks__segment_line(g->segment, r)->pid) != pid)
+        r--;
+    return r;
+}
+
+void lks__shm_lost(lks_comm *comm, lks_status st, pid_t pid, const char *text)
+{
+    const struct lks__shm *g = comm->state;
+    const int rank = lks__shm_rank_of(comm, pid);
+    lks__rank_status s;
+    if (rank < 0)
+        return;
+    lks__segment_status(g->segment, rank, &s);
+    const bool active = s.waiting || s.beat_age_s < comm->timeout_s / 2;
+    if (s.state == LKS__RANK_JOINED && !(st == LKS_ERR_TIMEOUT && active))
+        (void)lks__shm_fail(comm, st, rank, -1, text);
+}
+
+/* "rank 2 (", or in a part "rank 1 (rank 2 of its part, " */
+static void name_number(const struct lks__shm *g, int rank, pid_t pid, char text[64])
+{
+    const int first = lks__comm_number_in_whole(g->comm, pid), own = g->comm->first_rank + rank;
+    if (first >= 0)
+        snprintf(text, 64, "rank %d (rank %d of its part, ", first, own);
+    else
+        snprintf(text, 64, "rank %d (", own);
+}
+
 /* "rank 1 (pid 12, GPU 1 (…), stopped by a signal, at step 3, phase backward, last heartbeat 2.1 s
  * ago)" */
 static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t bytes)
 {
     lks__rank_status s;
     lks__segment_status(g->segment, rank, &s);
-    char where[80] = "";
-    int n, shown = g->comm->first_rank + rank;
+    char where[80] = "", number[64];
+    int n;
+    name_number(g, rank, s.pid, number);
     if (s.phase[0] != '\0')
         snprintf(where, sizeof where, ", at step %llu, phase %s", (unsigned long long)s.step,
                  s.phase);
     if (s.state == LKS__RANK_ABSENT)
-        n = snprintf(text, bytes, "rank %d (never joined)", shown);
+        n = snprintf(text, bytes, "%snever joined)", number);
     else
-        n = snprintf(text, bytes, "rank %d (pid %d%s%s%s%s, last heartbeat %.1f s ago%s)", shown,
+        n = snprintf(text, bytes, "%spid %d%s%s%s%s, last heartbeat %.1f s ago%s)", number,
                      (int)s.pid, s.device[0] != '\0' ? ", " : "", s.device,
                      lks__shm_is_stopped(s.pid) ? ", stopped by a signal" : "", where, s.beat_age_s,
                      s.waiting ? ", waiting itself" : "");
@@ -290,6 +323,8 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
     }
     if (g->comm->whole != NULL)
         snprintf(text + used, sizeof text - used, "; perhaps it waits in another group");
+    const pid_t pid = (pid_t)atomic_load(&lks__segment_line(g->segment, culprit)->pid);
+    lks__comm_lost_in_whole(g->comm, LKS_ERR_TIMEOUT, pid, text);
     char report[LKS__SHM_REPORT];
     lks__shm_table(g, report, sizeof report);
     if (lks__segment_abort_report(g->segment, LKS_ERR_TIMEOUT, culprit, text, report))
@@ -319,15 +354,18 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
             /* The rank may have arrived, or left, and ended only then. */
             if (!missing(g, w, r) || (devices && atomic_load(&line->state) == LKS__RANK_LEFT))
                 continue;
-            char who[NAME_BYTES], in[96], text[512];
+            char who[NAME_BYTES], number[64], in[96], text[512];
+            name_number(g, r, pid, number);
             name_rank(g, r, who, sizeof who);
             name_wait(g, w, in, sizeof in);
             if (atomic_load(&line->posted) == 0)
-                snprintf(text, sizeof text, "rank %d (pid %d) ended without joining the group",
-                         g->comm->first_rank + r, (int)pid);
+                snprintf(text, sizeof text, "%spid %d) ended without joining the group", number,
+                         (int)pid);
             else
                 snprintf(text, sizeof text, "%s %s before %s was complete", who,
                          state == LKS__RANK_LEFT ? "left the group" : "ended", in);
+            if (process_ended(pid, &g->pidfds[r]))
+                lks__comm_lost_in_whole(g->comm, LKS_ERR_PEER, pid, text);
             return lks__shm_abort(g, LKS_ERR_PEER, r, text);
         }
         const bool waiting = atomic_load(&line->waiting); /* its heartbeat precedes its end */
