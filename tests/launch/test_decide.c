@@ -353,6 +353,8 @@ static void test_own_end(void **state)
 #define FAILED(text, more) "\"ok\":false,\"code\":3,\"text\":\"" text "\"" more
 #define BY_SIGNAL          ",\"by_signal\":true"
 #define FOLLOWS            ",\"follows\":true"
+#define STILL              ",\"still\":true"
+#define LEFT               ",\"left\":2" /* 1 + the rank */
 
 /* A node's end, and when it began. */
 struct end {
@@ -377,6 +379,12 @@ static void test_first_failure(void **state)
         /* A rank that only noticed another host's end is named if there is nothing else. */
         {{{FAILED("A", FOLLOWS), 100}, {FAILED("B", ""), 107}}, "B", 3},
         {{{FAILED("A", FOLLOWS), 100}, {FAILED("", ""), 100}}, "A", 3},
+        /* The cause may be a rank that exited with code 0; without it ranks may follow, too. */
+        {{{FAILED("A", FOLLOWS), 100}, {FAILED("", LEFT), 100}},
+         "rank 1 (host host-b) exited with code 0 while other ranks still waited for it: A. All",
+         3},
+        {{{FAILED("A", FOLLOWS), 100}, {FAILED("B", LEFT), 107}}, "B", 3},
+        {{{FAILED("A", FOLLOWS STILL), 100}, {FAILED("", LEFT), 100}}, "A", 3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct job j;
@@ -396,6 +404,8 @@ static void test_first_failure(void **state)
         json_t *end = posted(&j, 1);
         assert_string_equal(text_of(end, "is"), "end");
         assert_contains(text_of(end, "text"), cases[i].named);
+        if (strlen(cases[i].named) == 1)
+            assert_string_equal(text_of(end, "text"), cases[i].named);
         assert_int_equal(number_of(end, "code"), cases[i].code);
         json_decref(end);
         close_job(&j);
@@ -403,7 +413,6 @@ static void test_first_failure(void **state)
 }
 
 #define TABLE(row, more) FAILED("x", ",\"table\":\"head\\n row " row "\\n\"" more)
-#define STILL            ",\"still\":true"
 
 /* Ranks of three hosts stood still: one table with one head, in the order of groups. */
 static void test_tables(void **state)
@@ -471,6 +480,22 @@ static void test_silent_host(void **state)
         assert_true(v.elsewhere);
         lks__verdict_report(&sup, &v, &report);
         assert_true(report.follows && report.still);
+        lks__segment_close(a.segment);
+    }
+}
+
+/* The rank that exited with code 0 first, unless it did so when all were being ended. */
+static void test_first_left(void **state)
+{
+    for (int late = 0; late < 2; late++) {
+        struct lks__rank_process ranks[] = {{.order = 1}, {.order = 0, .late = late}, {.code = 1}};
+        struct lks__attempt a = {.n_started = 3, .ranks = ranks, .first_global = 4};
+        struct lks__supervisor sup = {.attempt = &a};
+        struct lks__verdict v = {.culprit = -1};
+        struct lks__nodes_report report;
+        assert_ok(lks__segment_create(3, &a.segment));
+        lks__verdict_report(&sup, &v, &report);
+        assert_int_equal(report.left, 1 + (late ? 4 : 5));
         lks__segment_close(a.segment);
     }
 }
@@ -820,6 +845,7 @@ int main(void)
         cmocka_unit_test(test_first_failure),
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_table_of_all),
+        cmocka_unit_test(test_first_left),
         cmocka_unit_test(test_silent_host),
         cmocka_unit_test(test_due_while_stopping),
         cmocka_unit_test(test_limit),

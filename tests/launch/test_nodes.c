@@ -414,6 +414,33 @@ static void test_node_lost(void **state)
     assert_contains(r.err, ", rank 1) is gone");
 }
 
+/* A rank that exits with code 0 too early is the cause, although only the other host's rank fails:
+ * a shell whose child, which trains, is killed. */
+static void test_left_early(void **state)
+{
+    const char *out, *folder = lks_test_folder();
+    const int port = lks_test_free_port();
+    law_args args = law_train("random", &out);
+    law_add(&args, "--max_iters=1000000");
+    const char *line = law_words(&args),
+               *script = lks_test_text("[ $RANK = 1 ] || exec %s; %s & while [ ! -e \"%s/end\" ]; "
+                                       "do sleep 0.05; done; kill -9 $!",
+                                       line, line, folder);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    for (int k = 0; k < lks_test_tries(2000) && law_count_checkpoints(out) == 0; k++)
+        usleep(10000);
+    lks_test_write(lks_test_text("%s/end", folder), "", 0);
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int n = 0; n < 2; n++) {
+        assert_int_equal(r[n].exit_code, 1);
+        assert_contains(r[n].err, "lockstep run: rank 1 (host ");
+        assert_contains(r[n].err, ") exited with code 0 while other ranks still waited for it: "
+                                  "rank 1 (the first of host ");
+        assert_contains(r[n].err, ". All ranks must make the same calls: find out why rank 1 ");
+    }
+}
+
 /* All processes of a node are stopped, and a rank of another one fails: the job continues without
  * that node. When it runs again, it ends with a reason, and its ranks end. */
 static void test_frozen(void **state)
@@ -1194,6 +1221,7 @@ int main(void)
         cmocka_unit_test(test_stop_then_lost),
         cmocka_unit_test(test_signal_alone),
         cmocka_unit_test(test_node_lost),
+        cmocka_unit_test(test_left_early),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_launcher_stopped),
         cmocka_unit_test(test_launcher_suspended),

@@ -304,6 +304,23 @@ static const struct lks__job_node *find_stop(const struct lks__nodes *n)
     return found;
 }
 
+/* Ranks have failed only because they lost another host's first rank, and a rank had exited with
+ * code 0 by then: that rank is the cause. */
+static void describe_leaver(const struct lks__nodes *n, const char *failure,
+                            char text[LKS__LAUNCH_MESSAGE])
+{
+    for (int i = 0; i < n->n_nodes; i++) {
+        const struct lks__job_node *m = &n->nodes[i];
+        if (!m->in_round || m->left == 0)
+            continue;
+        snprintf(text, LKS__LAUNCH_MESSAGE,
+                 "rank %d (host %s) exited with code 0 while other ranks still waited for it: "
+                 "%.900s. All ranks must make the same calls: find out why rank %d ended so early",
+                 m->left - 1, m->host, failure, m->left - 1);
+        return;
+    }
+}
+
 /* Describe the end in a sentence: the first failure, and any node without which the job continues;
  * during a stop, the nodes that have not stopped. */
 static void describe(const struct lks__nodes *n, const struct lks__job_node *first, bool stop,
@@ -313,6 +330,8 @@ static void describe(const struct lks__nodes *n, const struct lks__job_node *fir
         return;
     snprintf(text, LKS__LAUNCH_MESSAGE, "%s",
              first != NULL && first->text != NULL ? first->text : "");
+    if (!stop && first != NULL && first->text != NULL && first->follows && !first->still)
+        describe_leaver(n, first->text, text);
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__job_node *m = &n->nodes[i];
         size_t used = strlen(text);

@@ -263,7 +263,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         m->in_round = m->settled = m->ok = m->by_signal = m->lost = m->follows = false;
         m->dropped = m->silent = m->still = m->no_room = m->killed = false;
         m->alive_at = 0;
-        m->code = m->user_signal = 0;
+        m->code = m->user_signal = m->left = 0;
         m->down_at = 0;
     }
     json_array_foreach(members, i, member)
@@ -295,6 +295,7 @@ static void on_verdict(struct lks__nodes *n, struct lks__job_node *m, const json
     m->killed = json_is_true(json_object_get(message, "killed"));
     m->follows = json_is_true(json_object_get(message, "follows"));
     m->still = json_is_true(json_object_get(message, "still"));
+    m->left = int_of(message, "left", MAX_COUNT, 0);
     m->code = int_of(message, "code", UINT8_MAX, 1);
     m->user_signal = int_of(message, "user_signal", SIGRTMAX, 0);
     lks__job_node_forget(m);

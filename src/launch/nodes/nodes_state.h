@@ -39,12 +39,12 @@ struct lks__job_node {
     double alive_at; /* ... and the time at which it changed */
     bool refused;    /* coordinator: refused at its hello; `text` is the reason */
     bool ok, by_signal, lost;
-    bool no_room; /* its disk is full, so a restart would fail, too */
-    bool killed;  /* they were killed because they didn't stop */
-    bool follows; /* its ranks ended because of another host's ranks */
-    bool still;   /* its ranks found that a rank made no progress */
-    int code, user_signal;
-    char *text, *tail, *table; /* table: status table of its ranks */
+    bool no_room;                /* its disk is full, so a restart would fail, too */
+    bool killed;                 /* they were killed because they didn't stop */
+    bool follows;                /* its ranks ended because of another host's ranks */
+    bool still;                  /* its ranks found that a rank made no progress */
+    int code, user_signal, left; /* left: of struct lks__nodes_report */
+    char *text, *tail, *table;   /* table: status table of its ranks */
 };
 
 struct lks__nodes {

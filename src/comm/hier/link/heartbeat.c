@@ -45,6 +45,17 @@ static void name_host(const struct lks__hier *h, int host, char *text, size_t by
         snprintf(text, bytes, "host %s (ranks %d to %d)", name, first, last);
 }
 
+/* "rank 2 (the first of host b)", whose process has the connections to other hosts */
+static void name_leader(const struct lks__hier *h, int host, char *text, size_t bytes)
+{
+    char number[16];
+    const char *name = name_of(h, host, number);
+    if (h->first[h->n_hosts] == 0) /* not known yet */
+        snprintf(text, bytes, "the first rank of host %s", name);
+    else
+        snprintf(text, bytes, "rank %d (the first of host %s)", h->first[host], name);
+}
+
 /* "host a (rank 0) has had no heartbeat from host b (rank 1) for more than 5 s, …": if a network
  * fails in part, either side may be the cause. */
 static void describe_silence(const struct lks__hier *h, int host, double limit, const char *in,
@@ -181,8 +192,8 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
         if (!other->gone || other->last.left)
             continue;
         char who[LKS__HIER_WHO], text[512];
-        name_host(h, i, who, sizeof who);
-        snprintf(text, sizeof text, "%s is gone: %s", who, why);
+        name_leader(h, i, who, sizeof who);
+        snprintf(text, sizeof text, "%s ended, or its host is lost: %s", who, why);
         return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
     }
     lks__segment_saves_elsewhere(lks__shm_segment(h->local), saving);
@@ -215,9 +226,9 @@ static lks_status look_for_silence(struct lks__hier *h, double now, bool operati
         double silent = now - other->last_s;
         if (i == h->host)
             continue;
-        name_host(h, i, who, sizeof who);
         /* A host's last heartbeat may arrive before its last data. */
         bool left = operation && other->last.left && silent > FRESH_S;
+        (left ? name_leader : name_host)(h, i, who, sizeof who);
         if (left)
             snprintf(text, sizeof text, "%s left the group before %s was complete", who, in);
         else if (other->last.left)
