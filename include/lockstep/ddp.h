@@ -149,7 +149,9 @@ typedef struct lks_ddp_result {
 } lks_ddp_result;
 
 /* End the step: the caller's gradients become the mean over all samples of all ranks, with the
- * same bits on every rank. Collective. `result` may be NULL. ERR_PEER, ERR_TIMEOUT as in comm.h. */
+ * same bits on every rank. Collective. `result` may be NULL. ERR_PEER, ERR_TIMEOUT as in comm.h.
+ * With LOCKSTEP_CHECK=1 in the environment, ERR_DIVERGED if ranks have different values of a
+ * trained parameter, or have noted different steps by lks_comm_note(). */
 lks_status lks_ddp_step(lks_ddp *ddp, lks_ddp_result *result);
 
 /* Clip the mean gradient to a norm of `max_norm`, more than 0, like

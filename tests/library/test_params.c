@@ -542,6 +542,54 @@ static void test_late_change(void **state)
     free(m);
 }
 
+/* What differs on rank 1. */
+enum { NOTHING, FROZEN_VALUE, NOTES, VALUE, STEP, N_DIFFERENCES };
+
+static lks_status run_checked(struct rank *r)
+{
+    lks_ddp *ddp;
+    const bool odd = lks_comm_rank(r->comm) == 1;
+    LKS__TRY(lks_ddp_open(r->comm, r->model->params, N_PARAMS, &r->options, &ddp));
+    lks_status st = find_gradients(r, ddp);
+    if (odd && r->odd == FROZEN_VALUE)
+        r->model->value[FROZEN][3] = 1;
+    if (odd && r->odd == VALUE)
+        r->model->value[3][4095] = 1;
+    for (int step = 0; step < STEPS && st == LKS_OK; step++) {
+        if (r->odd != NOTES || odd)
+            lks_comm_note(r->comm, (uint64_t)(7 + step + (odd && r->odd == STEP && step == 1)),
+                          "training");
+        st = one_step(r, ddp, step, NULL);
+    }
+    lks_ddp_close(ddp);
+    return st;
+}
+
+/* With LOCKSTEP_CHECK=1, a step finds other values on a rank, as without a broadcast, and a rank
+ * that has skipped a step. Frozen parameters may differ, and perhaps only some ranks note steps. */
+static void test_checked_step(void **state)
+{
+    static const char *const said[N_DIFFERENCES] = {
+        [VALUE] = "lks_ddp_step: ranks have different parameters; lks_ddp_broadcast() gives all of "
+                  "them rank 0's, before the first step: out.weight with hash ",
+        [STEP] = "lks_ddp_step: ranks are in different steps: rank 1 has noted step 9 by "
+                 "lks_comm_note(), and rank 0 step 8: ",
+    };
+    setenv("LOCKSTEP_CHECK", "1", 1);
+    for (int what = NOTHING; what < N_DIFFERENCES; what++) {
+        struct rank ranks[3];
+        for (int i = 0; i < 3; i++)
+            ranks[i] = (struct rank){
+                .run = run_checked, .options = {.virtual_ranks = 4, .micro_steps = 2}, .odd = what};
+        run_ranks(ranks, 3);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(ranks[i].status, said[what] != NULL ? LKS_ERR_DIVERGED : LKS_OK);
+            assert_contains(ranks[i].said, said[what] != NULL ? said[what] : "");
+        }
+    }
+    unsetenv("LOCKSTEP_CHECK");
+}
+
 /* With LOCKSTEP_CHECK=1, a gradient is found that backward doesn't store, or adds to. */
 static void test_unstored(void **state)
 {
@@ -714,13 +762,14 @@ static void test_clip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mean),         cmocka_unit_test(test_values),
-        cmocka_unit_test(test_other_params), cmocka_unit_test(test_out_of_turn),
-        cmocka_unit_test(test_no_data),      cmocka_unit_test(test_early_mark),
-        cmocka_unit_test(test_late_change),  cmocka_unit_test(test_same_weight),
-        cmocka_unit_test(test_overwrites),   cmocka_unit_test(test_unstored),
-        cmocka_unit_test(test_clip),         cmocka_unit_test(test_own_gradients),
-        cmocka_unit_test(test_large),        cmocka_unit_test(test_heartbeats),
+        cmocka_unit_test(test_mean),          cmocka_unit_test(test_values),
+        cmocka_unit_test(test_other_params),  cmocka_unit_test(test_out_of_turn),
+        cmocka_unit_test(test_no_data),       cmocka_unit_test(test_early_mark),
+        cmocka_unit_test(test_late_change),   cmocka_unit_test(test_checked_step),
+        cmocka_unit_test(test_same_weight),   cmocka_unit_test(test_overwrites),
+        cmocka_unit_test(test_unstored),      cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_own_gradients), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_heartbeats),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

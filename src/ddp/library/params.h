@@ -54,4 +54,8 @@ struct lks_ddp {
 /* Bytes that a rank contributes to the gathering of weights, losses and marks. */
 size_t lks__ddp_tally_bytes(const lks_ddp *d);
 
+/* Compare over ranks, before a step, the steps that programs have noted and the values of trained
+ * parameters. Collective. ERR_DIVERGED names two ranks (step_check.c). */
+lks_status lks__ddp_check_step(const lks_ddp *d);
+
 #endif
