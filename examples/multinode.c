@@ -1,7 +1,8 @@
 /* multinode.c - a whole program: lks_ddp, an optimizer of the library, a sampler and checkpoints,
- * on several hosts and with restarts. Run the same command on each of two hosts, with the first
- * host's address:
+ * on several hosts and with restarts. Run the same commands on each of two hosts, with the first
+ * host's address and one secret for both (openssl rand -hex 16 makes one):
  *
+ *     export LOCKSTEP_TOKEN=...
  *     lockstep run --nnodes=2 --nproc-per-node=2 --rdzv-endpoint=HOST:29400 --max-restarts=3 \
  *         ./multinode out
  *
