@@ -12,6 +12,7 @@
 
 #include "base/system/sys.h"
 #include "files/checkpoint/ckpt.h"
+#include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
 #include "report/record/best.h"
 #include "report/record/files.h"
@@ -110,7 +111,12 @@ static void test_lock(void **state)
     const char *out = in(lks_test_folder(), "new"), *own = lks_test_text("pid %d", (int)getpid());
     int fd, again;
     assert_ok(lks__outdir_free(out, true)); /* not there: free */
+    assert_ok(lks__outdir_lock(out, false, &fd));
+    const int asking = open(in(out, ".lock"), O_RDWR); /* it must not lock */
+    assert_false(lks__sys_is_locked(asking, LKS__LOCK_RUN));
     assert_ok(lks__outdir_lock(out, true, &fd));
+    assert_true(lks__sys_is_locked(asking, LKS__LOCK_RUN));
+    close(asking);
     assert_fails(LKS_ERR_CONFIG, lks__outdir_free(out, true), out, "still in progress", own);
     assert_fails(LKS_ERR_CONFIG, lks__outdir_lock(out, true, &again), out, "still in progress",
                  own);

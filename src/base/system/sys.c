@@ -373,6 +373,12 @@ int lks__sys_lock(int fd, int part)
     FAULTY(lock, -1, fcntl(fd, F_OFD_SETLK, &lock));
 }
 
+bool lks__sys_is_locked(int fd, int part)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = part, .l_len = 1};
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 int lks__sys_memfd(const char *name)
 {
     FAULTY(memfd, -1, memfd_create(name, MFD_ALLOW_SEALING));

@@ -53,8 +53,9 @@ int lks__sys_truncate(int fd, uint64_t bytes);
  * (0, 1, …) is a separate lock, which other descriptors of the same open() share. Unlike flock(),
  * this needs the right to write, so other users can't stop a run. */
 int lks__sys_lock(int fd, int part);
-bool lks__sys_lacks_locks(int err);   /* errno after it: the file system has no locks */
-int lks__sys_memfd(const char *name); /* close-on-exec is off: ranks inherit it */
+bool lks__sys_is_locked(int fd, int part); /* by another open(); takes no lock */
+bool lks__sys_lacks_locks(int err);        /* errno after it: the file system has no locks */
+int lks__sys_memfd(const char *name);      /* close-on-exec is off: ranks inherit it */
 int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes);
 void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset);
 void lks__sys_munmap(void *p, size_t bytes);

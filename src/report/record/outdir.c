@@ -87,11 +87,11 @@ lks_status lks__outdir_free(const char *out_dir, bool lock)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
-    int fd = lock ? lks__sys_open(path, O_RDWR | O_NOFOLLOW, 0) : -1;
+    int fd = lock ? lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0) : -1;
     if (fd < 0)
         return LKS_OK; /* taking the lock reports errors */
     lks_status st = LKS_OK;
-    if (lks__sys_lock(fd, LKS__LOCK_RUN) != 0 && errno == EWOULDBLOCK)
+    if (lks__sys_is_locked(fd, LKS__LOCK_RUN))
         st = in_use(out_dir, fd);
     lks__sys_close(fd);
     return st;
