@@ -462,7 +462,26 @@ static void test_large_numbers(void **state)
     assert_contains(r.out, " 111111102\n           tokens\n");
     assert_memory_equal(r.out, "6.598e+10 |", 11);
     assert_contains(r.out, "\n          |");
-    assert_true(has_mark(drawn(runs), "end", "2e+10"));
+    assert_true(has_mark(drawn(runs), "end", "2e10"));
+    fake_append(dir, "{'kind':'rollback','iter':8,'to':1}\n"
+                     "{'kind':'train','iter':1,'loss':227032096,'tokens':2}\n"
+                     "{'kind':'train','iter':2,'loss':1.5,'tokens':3}\n");
+    assert_true(has_mark(drawn(runs), "end", "2e8")); /* it has little room */
+    assert_true(has_mark(drawn(runs), "end", "5e7"));
+    assert_true(has_mark(drawn(runs), "end", "0"));
+}
+
+/* Letters of runs: all of a to z but o, which is an evaluation, then A to Z. */
+static void test_letters(void **state)
+{
+    const char *base = lks_test_folder();
+    for (int i = 0; i < 26; i++)
+        assert_int_equal(rename(fake_run("run", i, 3, 1.5, "\"n_layer\":2"),
+                                lks_test_text("%s/run-%d", base, i)),
+                         0);
+    lks_test_result r = plot(NULL, (const char *const[]){base, NULL});
+    assert_contains(r.out, "\nz run-24: ");
+    assert_contains(r.out, "\nA run-25: ");
 }
 
 /* A flat line has room above and below; a loss that is no number is left out. */
@@ -488,7 +507,7 @@ int main(void)
         cmocka_unit_test(test_names),         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_long_curve),    cmocka_unit_test(test_png),
         cmocka_unit_test(test_text),          cmocka_unit_test(test_flat),
-        cmocka_unit_test(test_large_numbers),
+        cmocka_unit_test(test_large_numbers), cmocka_unit_test(test_letters),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

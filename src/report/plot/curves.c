@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Differences of two losses are finite. */
 #define MOST_LOSS 1e300
@@ -150,6 +151,18 @@ static double step_of(double span, int n)
     return base * 10.0;
 }
 
+/* Four digits, without the sign and the zeros of C's exponents: 2e8. */
+static void write_short(double value, const char *suffix, char text[LKS__PLOT_MARK])
+{
+    int exponent;
+    snprintf(text, LKS__PLOT_MARK, "%.4g", value);
+    char *e = strchr(text, 'e');
+    if (e != NULL && sscanf(e + 1, "%d", &exponent) == 1)
+        snprintf(e + 1, LKS__PLOT_MARK - (size_t)(e + 1 - text), "%d", exponent);
+    const size_t n = strlen(text);
+    snprintf(text + n, LKS__PLOT_MARK - n, "%s", suffix);
+}
+
 /* Add the multiples of `step` from low to high, as multiples of `unit`. */
 static void add_marks(lks__marks *m, double low, double high, double step, double unit,
                       const char *suffix)
@@ -159,8 +172,8 @@ static void add_marks(lks__marks *m, double low, double high, double step, doubl
          k * step <= high + step * 1e-9 && m->n < LKS__PLOT_MARKS; k++) {
         const double value = k == 0.0 ? 0.0 : k * step;
         m->at[m->n] = value;
-        if (digits > 6 || fabs(value / unit) >= 1e9)
-            snprintf(m->text[m->n++], LKS__PLOT_MARK, "%.4g%s", value / unit, suffix);
+        if (digits > 6 || fabs(value / unit) >= 1e5)
+            write_short(value / unit, suffix, m->text[m->n++]);
         else
             snprintf(m->text[m->n++], LKS__PLOT_MARK, "%.*f%s", digits > 0 ? digits : 0,
                      value / unit, value == 0.0 ? "" : suffix);
@@ -205,7 +218,7 @@ static void add_decades(lks__marks *m, const lks__bounds *b)
             if (log10(value) < b->y_low || log10(value) > b->y_high)
                 continue;
             m->at[m->n] = log10(value);
-            snprintf(m->text[m->n++], LKS__PLOT_MARK, "%.4g", value);
+            write_short(value, "", m->text[m->n++]);
         }
 }
 

@@ -116,7 +116,7 @@ static void print_legend(const lks__plot *p, const lks__curve *curves, const cha
 
 lks_status lks__plot_text(const lks__plot *p, FILE *out, int columns, bool braille)
 {
-    static const char letters[] = "abcdefghijklmnpqrstuvwxyz";
+    static const char letters[] = "abcdefghijklmnpqrstuvwxyzABCDEFGHIJKLMNPQRSTUVWXYZ";
     struct grid g = {.label = LABEL, .braille = braille && p->n == 1};
     char text[32];
     lks__curve *curves;
