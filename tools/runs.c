@@ -32,13 +32,29 @@ static bool is_run(const char *dir)
     return lks__sys_has(dir, "metrics.jsonl");
 }
 
+/* True if `runs`, unless NULL, has the run in the folder `dir`. */
+static bool is_known(const tool_runs *runs, const char *dir)
+{
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    for (size_t i = 0; runs != NULL && i < runs->n; i++)
+        if (strncmp(runs->all[i].dir, dir, n) == 0 && runs->all[i].dir[n] == '\0')
+            return true;
+    return false;
+}
+
 static void print_found(const char *tool, const char *dir, const tool_runs *runs, size_t first)
 {
     enum { NAMED = 20 };
     char shown[4 * sizeof runs->all->name];
     const size_t n = runs->n - first;
-    fprintf(stderr, "lockstep %s: %zu run%s in %s:", tool, n, n == 1 ? "" : "s",
-            lks__escape(shown, sizeof shown, dir, strlen(dir)));
+    lks__escape(shown, sizeof shown, dir, strlen(dir));
+    if (n == 0) {
+        fprintf(stderr, "lockstep %s: no run in %s yet; waiting for the first one\n", tool, shown);
+        return;
+    }
+    fprintf(stderr, "lockstep %s: %zu run%s in %s:", tool, n, n == 1 ? "" : "s", shown);
     for (size_t i = first; i < runs->n && i < first + NAMED; i++) {
         const char *name = runs->all[i].name;
         fprintf(stderr, "%s %s", i > first ? "," : "",
@@ -51,22 +67,28 @@ typedef lks_status on_run(void *ctx, const char *path, const char *name);
 
 /* Call fn(ctx, …) for the runs in the folder `dir` and, with `depth` 2, in its folders, such as
  * out/quickstart/run, in the order of their names ("2" before "10"). `prefix`, if not empty,
- * precedes the names. An empty folder is no error. */
-static lks_status add_inside(const char *dir, const char *prefix, int depth, on_run *fn, void *ctx)
+ * precedes the names. An empty folder is no error. With `known`, leave out its runs, and those that
+ * can't be read yet. */
+static lks_status add_inside(const char *dir, const char *prefix, int depth, const tool_runs *known,
+                             on_run *fn, void *ctx)
 {
     struct dirent **list;
     lks_status st = LKS_OK;
     const int n = scandir(dir, &list, NULL, versionsort);
     for (int i = 0; i < n; i++) {
         char path[4352], name[256];
-        const bool wanted = list[i]->d_name[0] != '.' && st == LKS_OK;
+        bool wanted = list[i]->d_name[0] != '.' && st == LKS_OK;
         snprintf(path, sizeof path, "%s/%s", dir, list[i]->d_name);
         snprintf(name, sizeof name, "%.100s%s%.150s", prefix, prefix[0] != '\0' ? "/" : "",
                  list[i]->d_name);
+        /* A known run that is moved to earlier-1 leaves a folder without a run for a moment. */
+        wanted = wanted && !is_known(known, path);
         if (wanted && is_run(path))
             st = fn(ctx, path, name);
         else if (wanted && depth > 1)
-            st = add_inside(path, name, depth - 1, fn, ctx);
+            st = add_inside(path, name, depth - 1, known, fn, ctx);
+        if (known != NULL && st != LKS_ERR_NOMEM)
+            st = LKS_OK;
         free(list[i]);
     }
     if (n >= 0)
@@ -140,7 +162,7 @@ static void list_runs(const char *folder, char *out, size_t bytes)
     char word[600];
     size_t o = 0;
     out[0] = '\0';
-    add_inside(folder, "", 2, add_newest, &f);
+    add_inside(folder, "", 2, NULL, add_newest, &f);
     for (size_t i = 0; i < f.n && o < bytes; i++)
         o += (size_t)snprintf(out + o, bytes - o, "%s%s", i > 0 ? ", " : "",
                               lks__shell_word(word, sizeof word, f.paths[i]));
@@ -163,7 +185,7 @@ static bool find_earlier(const char *folder, char out[600])
 const char *tool_run_example(char out[600])
 {
     struct newest f = {.n = 0};
-    add_inside("out", "", 2, add_newest, &f);
+    add_inside("out", "", 2, NULL, add_newest, &f);
     return lks__shell_word(out, 600, f.n > 0 ? f.paths[0] : "out/my");
 }
 
@@ -216,21 +238,15 @@ lks_status tool_run_check(const char *command, const char *folder)
 
 /* --- several runs ----------------------------------------------------------------------------- */
 
-/* Add a run or, for a folder of runs, the runs in it. */
-static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
+/* Add a run or, for a folder of runs, the runs in it; without those in `known`, unless NULL. */
+static lks_status add_named(const char *what, const tool_runs *known, tool_runs *runs)
 {
     char name[256] = "";
     const char *dir = lks__series_dir(what);
-    const size_t before = runs->n;
     snprintf(name, sizeof name, "%.*s", (int)(dir > what ? dir - what - 1 : 0), what);
-    if (is_run(dir))
-        return add(what, runs);
-    LKS__TRY(check_folder(tool, dir));
-    LKS__TRY(add_inside(dir, name, 2, add_found, runs));
-    if (runs->n == before)
-        return add(what, runs);
-    print_found(tool, dir, runs, before);
-    return LKS_OK;
+    if (is_known(known, dir))
+        return LKS_OK;
+    return is_run(dir) ? add(what, runs) : add_inside(dir, name, 2, known, add_found, runs);
 }
 
 static const char *last_name(const char *dir)
@@ -258,7 +274,18 @@ static void tell_apart(tool_runs *runs)
     }
 }
 
-static lks_status open_runs(const char *tool, const lks__args *args, tool_runs *runs)
+static void find_runs(tool_runs *runs)
+{
+    const lks__args *args = runs->ctx;
+    const size_t before = runs->n;
+    for (int i = 0; i < args->n_positional; i++)
+        add_named(args->positional[i], runs, runs);
+    if (runs->n > before)
+        tell_apart(runs);
+}
+
+/* With `waits`, a folder may have no run yet. */
+static lks_status open_runs(const char *tool, const lks__args *args, bool waits, tool_runs *runs)
 {
     char example[600];
     if (args->n_positional == 0)
@@ -266,22 +293,32 @@ static lks_status open_runs(const char *tool, const lks__args *args, tool_runs *
                          "give one or more run folders, for example %s, each with a name if you "
                          "like (NAME=FOLDER), or a folder of runs",
                          tool_run_example(example));
-    for (int i = 0; i < args->n_positional; i++)
-        LKS__TRY(add_named(tool, args->positional[i], runs));
+    for (int i = 0; i < args->n_positional; i++) {
+        const char *what = args->positional[i], *dir = lks__series_dir(what);
+        const size_t before = runs->n;
+        if (!is_run(dir))
+            LKS__TRY(check_folder(tool, dir));
+        LKS__TRY(add_named(what, NULL, runs));
+        if (runs->n == before && !waits)
+            return add(what, runs); /* it says why there is none */
+        if (!is_run(dir))
+            print_found(tool, dir, runs, before);
+    }
     tell_apart(runs);
     return LKS_OK;
 }
 
 int tool_runs_main(const char *name, unsigned command, const char *usage, int argc, char **argv,
-                   lks_status (*run)(const lks__settings *s, const tool_runs *runs))
+                   lks_status (*run)(const lks__settings *s, tool_runs *runs))
 {
     lks__settings s;
     lks__args args;
-    tool_runs runs = {.n = 0};
+    tool_runs runs = {.find = find_runs, .ctx = &args};
     int code;
     if (!tool_settings(name, command, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args, &code))
         return code;
-    lks_status st = open_runs(name, &args, &runs);
+    const bool waits = command == LKS__CMD_WATCH && s.html[0] == '\0';
+    lks_status st = open_runs(name, &args, waits, &runs);
     if (st == LKS_OK)
         st = run(&s, &runs);
     for (size_t i = 0; i < runs.n; i++)

@@ -5,16 +5,13 @@
 #include "report/view/series.h"
 #include "settings/settings.h"
 
-typedef struct tool_runs {
-    lks__series *all;
-    size_t n;
-} tool_runs;
+typedef lks__runs tool_runs;
 
 /* The main function of a command about runs. Open the runs that the command line names, call
  * run(), and return the exit code. For a folder of runs, open the runs in it, and print their names
- * to stderr. */
+ * to stderr. Only a page or a screen of `watch` may begin without a run. */
 int tool_runs_main(const char *name, unsigned command, const char *usage, int argc, char **argv,
-                   lks_status (*run)(const lks__settings *s, const tool_runs *runs));
+                   lks_status (*run)(const lks__settings *s, tool_runs *runs));
 /* ERR_IO, with a remedy, unless `folder` has a checkpoint or is one. */
 lks_status tool_run_check(const char *command, const char *folder);
 /* The newest run in the folder `out`, quoted for a shell, as an example in messages; "out/my" if

@@ -44,7 +44,23 @@ for columns in 20 40 80 200; do
     tmux -S "$work/tmux" send-keys -t "$pane" q
     on_screen 'code 0'
 done
+# More runs than fit, the last of which begins later: Down and Up show others.
+mkdir "$work/many"
+for i in 1 2 3 4 5 6 7; do cp -r "$work/run80" "$work/many/naïve$i"; done
+pane=many
+columns=80
+tmux -S "$work/tmux" new-session -d -s many -x 80 -y 12 "'$tool' watch --tty '$work/many'; echo code \$?; sleep 1000"
+on_screen 'runs 1 to 4 of 7'
+on_screen 'naïve1'
+cp -r "$work/run80" "$work/many/naïve8"
+on_screen 'runs 1 to 4 of 8'
+tmux -S "$work/tmux" send-keys -t many Down
+on_screen 'runs 2 to 5 of 8'
+tmux -S "$work/tmux" send-keys -t many Up
+on_screen 'runs 1 to 4 of 8'
+tmux -S "$work/tmux" send-keys -t many q
+on_screen 'code 0'
 TERM=nonsense tmux -S "$work/tmux" new-session -d -s last -x 80 -y 20 "TERM=nonsense '$tool' watch --tty '$work/run80'; echo code \$?; sleep 1000"
 pane=last
 on_screen "the terminal's type (TERM) is unknown"
-echo 'the terminal view: 20, 40, 80 and 200 columns, live, left by q'
+echo 'the terminal view: 20, 40, 80 and 200 columns, live, some of many runs, left by q'

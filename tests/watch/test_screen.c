@@ -2,22 +2,29 @@
  */
 #include "fake.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "report/live/screen.h"
 
-static const char *screen_of(const lks__series *runs, size_t n, int rows, int columns, bool utf8)
+static const char *screen_from(lks__series *runs, size_t n, size_t first, int rows, int columns,
+                               bool utf8)
 {
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-    lks__screen(out, runs, n, rows, columns, utf8);
+    lks__screen(out, &(lks__runs){.all = runs, .n = n}, first, rows, columns, utf8);
     fclose(out);
     const char *kept = lks_test_text("%s", text);
     free(text);
     return kept;
+}
+
+static const char *screen_of(lks__series *runs, size_t n, int rows, int columns, bool utf8)
+{
+    return screen_from(runs, n, 0, rows, columns, utf8);
 }
 
 static void test_facts(void **state)
@@ -31,7 +38,7 @@ static void test_facts(void **state)
     assert_ok(lks__series_open(fake_run("two\033[31m", 1, 32, 1.0, "\"n_layer\":2"), &s[1]));
     const char *wide = screen_of(s, 2, 24, 200, false);
     assert_contains(wide,
-                    "one  ended  iter 63  loss 1.5000  val 1.5000  best 1.5000 at iteration 64  "
+                    "one  complete  iter 63  loss 1.5000  val 1.5000  best 1.5000 at iteration 64  "
                     "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  123.5 kB");
     assert_contains(wide, "\nrank 0: wait 10.0% 5.0 MB  rank 1: wait 25.0% 7.0 MB\n");
     /* without the time of computation there is no share */
@@ -62,7 +69,9 @@ static void test_facts(void **state)
     fake_ranks(again, "{'iter':10,'compute_ms':[1],'wait_ms':[9],'memory_bytes':[1]}\n");
     assert_ok(lks__series_open(again, &s[0]));
     wide = screen_of(s, 1, 24, 200, true);
-    assert_memory_equal(wide, "caf??  running, or stopped without an end  iter 31  ", 52);
+    assert_memory_equal(wide, "caf\xc3\xa9  stopped  iter 31  ", 25);
+    assert_memory_equal(screen_of(s, 1, 24, 200, false), "caf??  stopped  ", 16);
+    assert_memory_equal(screen_of(s, 1, 24, 4, true), "caf\xc3\xa9\nstop\n", 11);
     assert_contains(wide, "  1 resume  1 not finite  1 wrong gradient\n    1.969 |\xe2");
     lks__series_close(&s[0]);
 }
@@ -89,6 +98,28 @@ static void test_sizes(void **state)
     lks__series_close(&s[1]);
 }
 
+/* If not all runs fit, the last line names those that do, from the chosen one on. */
+static void test_some(void **state)
+{
+    enum { RUNS = 6 };
+    lks__series s[RUNS];
+    for (int i = 0; i < RUNS; i++)
+        assert_ok(
+            lks__series_open(fake_run(lks_test_text("run-%d", i), 1, 8, 1.0, "\"x\":1"), &s[i]));
+    assert_null(strstr(screen_of(s, RUNS, 24, 200, false), "runs 1 to"));
+    const char *text = screen_of(s, RUNS, 10, 200, false);
+    assert_contains(text, "\nruns 1 to 3 of 6");
+    assert_contains(text, "run-2  complete");
+    text = screen_from(s, RUNS, 2, 10, 200, false);
+    assert_memory_equal(text, "run-2  complete", 15);
+    assert_contains(text, "\nruns 3 to 5 of 6");
+    assert_contains(screen_from(s, RUNS, 5, 10, 200, false), "\nruns 6 to 6 of 6");
+    assert_string_equal(screen_of(s, RUNS, 1, 12, false), "runs 1 to 1 ");
+    assert_string_equal(screen_of(s, 0, 24, 80, false), "no run yet");
+    for (int i = 0; i < RUNS; i++)
+        lks__series_close(&s[i]);
+}
+
 static void test_no_terminal(void **state)
 {
     lks_test_result r = lks_test_tool("watch", "--tty", fake_run("a", 1, 3, 1.0, "\"x\":1"));
@@ -98,9 +129,11 @@ static void test_no_terminal(void **state)
 
 int main(void)
 {
+    setlocale(LC_CTYPE, "C.UTF-8"); /* as the terminal's module does */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_some),
         cmocka_unit_test(test_no_terminal),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

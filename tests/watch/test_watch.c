@@ -17,6 +17,7 @@
 #include "../fuzz/mutate.h"
 #include "base/system/sys.h"
 #include "report/live/feed.h"
+#include "report/record/outdir.h"
 
 struct served {
     lks_test_child child;
@@ -48,14 +49,19 @@ static struct served serve(const char *const runs[])
     return s;
 }
 
-/* By Ctrl-C, or by what a service's manager sends. */
-static void stop(const struct served *s)
+/* By Ctrl-C, or by what a service's manager sends. It has said only that. */
+static void stop_said(const struct served *s, const char *said)
 {
     static int n_stops;
     kill(s->child.pid, n_stops++ % 2 == 0 ? SIGINT : SIGTERM);
     lks_test_result r = lks_test_wait(&s->child, 20);
-    if (r.exit_code != 0 || r.err[0] != '\0')
+    if (r.exit_code != 0 || strcmp(r.err, said) != 0)
         fail_msg("exit code %d: %s", r.exit_code, r.err);
+}
+
+static void stop(const struct served *s)
+{
+    stop_said(s, "");
 }
 
 static int dial(const struct served *s)
@@ -214,6 +220,77 @@ static void test_live(void **state)
     got = read_until(fd, "\"kind\":\"marks\"");
     assert_contains(got, "{\"kind\":\"run\",\"run\":0}");
     assert_null(strstr(got, "[5,"));
+    close(fd);
+    stop(&s);
+}
+
+static void move_run(const char *from, const char *to)
+{
+    assert_int_equal(rename(from, to), 0);
+}
+
+static void make_folder(const char *path)
+{
+    assert_int_equal(mkdir(path, 0777), 0);
+}
+
+/* Runs that begin in a watched folder are shown, the first one too; a run that was moved into
+ * earlier-1 of its folder isn't one of them. */
+static void test_later(void **state)
+{
+    const char *base = lks_test_folder(), *one = fake_run("a", 1, 20, 1.5, "\"n_layer\":2"),
+               *two = fake_run("b", 1, 20, 1.5, "\"n_layer\":2"),
+               *three = fake_run("c", 1, 20, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){base, NULL});
+    int fd = dial(&s);
+    const char *request =
+        lks_test_text("GET /events HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", s.port);
+    assert_true(send(fd, request, strlen(request), 0) > 0);
+    assert_contains(read_until(fd, "\"names\":[]}"), "\"names\":[]}");
+    move_run(one, lks_test_text("%s/a", base));
+    const char *got = read_until(fd, "\"kind\":\"marks\"");
+    assert_contains(got, "\"names\":[\"a\"]");
+    assert_contains(got, "{\"kind\":\"run\",\"run\":0}");
+    make_folder(lks_test_text("%s/inner", base));
+    move_run(two, lks_test_text("%s/inner/b", base));
+    got = read_until(fd, "\"kind\":\"marks\",\"run\":1");
+    assert_contains(got, "\"names\":[\"a\",\"inner/b\"]");
+    assert_null(strstr(got, "\"run\":0}")); /* the others aren't sent again */
+    make_folder(lks_test_text("%s/a/earlier-1", base));
+    move_run(lks_test_text("%s/a/metrics.jsonl", base),
+             lks_test_text("%s/a/earlier-1/metrics.jsonl", base));
+    assert_contains(read_until(fd, "\"state\":\"\""), "{\"kind\":\"run\",\"run\":0}");
+    move_run(three, lks_test_text("%s/c", base));
+    assert_contains(read_until(fd, "\"kind\":\"marks\",\"run\":2"),
+                    "\"names\":[\"a\",\"inner/b\",\"c\"]");
+    close(fd);
+    stop_said(&s,
+              lks_test_text("lockstep watch: no run in %s yet; waiting for the first one\n", base));
+    const char *empty = lks_test_folder();
+    lks_test_result r = lks_test_tool("watch", "--port=0", lks_test_text("%s/none", empty));
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "it contains no metrics.jsonl");
+    r = lks_test_tool("watch", lks_test_text("--html=%s/page.html", empty), empty);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "it contains no metrics.jsonl");
+}
+
+/* The state of a run is that of its lock and of its record. */
+static void test_state(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){dir, NULL});
+    int fd = dial(&s), lock;
+    const char *request =
+        lks_test_text("GET /events HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", s.port);
+    assert_true(send(fd, request, strlen(request), 0) > 0);
+    assert_contains(read_until(fd, "\"kind\":\"marks\""), "\"state\":\"complete\"");
+    assert_ok(lks__outdir_lock(dir, true, &lock));
+    assert_contains(read_until(fd, "\"state\":\"running\""), "\"kind\":\"about\"");
+    fake_append(dir, "{'kind':'train','iter':20,'loss':1.25}\n");
+    assert_contains(read_until(fd, "[20,1.25,"), "\"points\"");
+    close(lock);
+    assert_contains(read_until(fd, "\"state\":\"stopped\""), "\"kind\":\"about\"");
     close(fd);
     stop(&s);
 }
@@ -463,7 +540,7 @@ static void test_long(void **state)
     s.points = calloc(s.n_points, sizeof *s.points);
     for (size_t i = 0; i < s.n_points; i++)
         s.points[i].iter = i;
-    lks__feed *feed = lks__feed_open(&s, 1);
+    lks__feed *feed = lks__feed_open(&(lks__runs){.all = &s, .n = 1});
     size_t rows = 0;
     for (char *text; (text = lks__feed_next(feed)) != NULL; free(text)) {
         json_t *o = json_loads(text, 0, NULL);
@@ -519,7 +596,7 @@ static void test_grown(void **state)
 {
     lks__series s = {.n_points = 2000};
     s.points = calloc(40000, sizeof *s.points);
-    lks__feed *feed = lks__feed_open(&s, 1);
+    lks__feed *feed = lks__feed_open(&(lks__runs){.all = &s, .n = 1});
     size_t rows[2] = {0}, runs[2] = {0};
     for (int grown = 0; grown < 2; grown++, s.n_points = 40000)
         for (char *text; (text = lks__feed_next(feed)) != NULL; free(text)) {
@@ -552,3 +629,4 @@ int main(int argc, char **argv)
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
+        cmocka_unit_test(test_later),   cmocka_unit_test(test_state),

@@ -27,7 +27,7 @@ static int width(void)
     return columns != NULL && atoi(columns) > 0 ? atoi(columns) : 80;
 }
 
-static lks_status plot(const lks__settings *s, const tool_runs *runs)
+static lks_status plot(const lks__settings *s, tool_runs *runs)
 {
     const lks__plot p = {.runs = runs->all,
                          .n = runs->n,

@@ -21,7 +21,7 @@ static const char usage[] =
     "  lockstep report out/small out/large\n"
     "  lockstep report --metric=artifact_bpb --margin=0.005 --alpha=0.01 out/record out/mine-*\n";
 
-static lks_status report(const lks__settings *s, const tool_runs *runs)
+static lks_status report(const lks__settings *s, tool_runs *runs)
 {
     json_t *report;
     char *text = NULL;

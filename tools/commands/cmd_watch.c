@@ -17,9 +17,10 @@ static const char usage[] =
     "       lockstep watch --html=FILE RUN…\n"
     "\n"
     "Serves a page that shows runs, during and after training, to browsers on this host. RUN is a\n"
-    "run's folder, a folder of runs, or NAME=FOLDER. These folders are only read. --address lets\n"
-    "other hosts see the page. --tty shows the runs in the terminal instead, until you press q.\n"
-    "--html writes the current page to a file and ends. Ctrl-C ends the command.\n"
+    "run's folder, a folder of runs, or NAME=FOLDER. Runs that begin later in a folder are added.\n"
+    "These folders are only read. --address lets other hosts see the page. --tty shows the runs\n"
+    "in the terminal instead, until you press q. Up and Down scroll. --html writes the current\n"
+    "page to a file and ends. Ctrl-C ends the command.\n"
     "\n"
     "  lockstep watch out\n";
 
@@ -49,7 +50,7 @@ static lks_status write_page(const tool_runs *runs, const char *path)
     if (dot == NULL || dot == path || strcmp(dot, ".html") != 0) /* it could be a run's record */
         return lks__fail(LKS_ERR_CONFIG, "--html=%s: the name must end in .html",
                          lks__escape(shown, sizeof shown, path, strlen(path)));
-    char *page = lks__feed_page(runs->all, runs->n, &bytes);
+    char *page = lks__feed_page(runs, &bytes);
     LKS__MEMORY(page, "for the page");
     lks_status st = lks__sys_write_file(path, page, bytes);
     free(page);
@@ -58,7 +59,7 @@ static lks_status write_page(const tool_runs *runs, const char *path)
     return st;
 }
 
-static lks_status watch(const lks__settings *s, const tool_runs *runs)
+static lks_status watch(const lks__settings *s, tool_runs *runs)
 {
     const struct sigaction act = {.sa_handler = on_signal};
     if (s->html[0] != '\0' && (s->tty || s->from[LKS__SETTING_port] == LKS__FROM_ARG ||
@@ -70,9 +71,8 @@ static lks_status watch(const lks__settings *s, const tool_runs *runs)
         return write_page(runs, s->html);
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
-    return s->tty ? lks__screen_show(runs->all, runs->n, tool_utf8(), stop_requested)
-                  : lks__serve(runs->all, runs->n, s->address, (int)s->port, print_url,
-                               stop_requested);
+    return s->tty ? lks__screen_show(runs, tool_utf8(), stop_requested)
+                  : lks__serve(runs, s->address, (int)s->port, print_url, stop_requested);
 }
 
 int tool_watch(int argc, char **argv)

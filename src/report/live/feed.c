@@ -19,29 +19,30 @@ struct progress {
     size_t points, evals, marks; /* sent or skipped */
     size_t stride;
     const json_t *host, *end; /* in the newest "about" */
-    unsigned samples;         /* samples_made when they were sent */
-    uint64_t ranks;           /* bytes of ranks.jsonl when it was sent */
+    const char *state;
+    unsigned samples; /* samples_made when they were sent */
+    uint64_t ranks;   /* bytes of ranks.jsonl when it was sent */
 };
 
 struct lks__feed {
-    const lks__series *runs;
-    size_t n;
+    const lks__runs *runs;
+    struct progress *run;
+    size_t n; /* of runs in the newest "runs" */
     bool named;
-    struct progress run[];
 };
 
-lks__feed *lks__feed_open(const lks__series *runs, size_t n)
+lks__feed *lks__feed_open(const lks__runs *runs)
 {
-    lks__feed *f = calloc(1, sizeof *f + n * sizeof f->run[0]);
-    if (f != NULL) {
+    lks__feed *f = calloc(1, sizeof *f);
+    if (f != NULL)
         f->runs = runs;
-        f->n = n;
-    }
     return f;
 }
 
 void lks__feed_close(lks__feed *f)
 {
+    if (f != NULL)
+        free(f->run);
     free(f);
 }
 
@@ -88,16 +89,27 @@ static json_t *rank_rows(const lks__series *s)
 
 static json_t *about(const lks__feed *f, size_t i)
 {
-    const lks__series *s = &f->runs[i];
-    return json_pack("{s:s, s:I, s:O?, s:O?, s:O?}", "kind", "about", "run", (json_int_t)i,
-                     "config", s->config, "host", s->host, "end", s->end);
+    const lks__series *s = &f->runs->all[i];
+    return json_pack("{s:s, s:I, s:O?, s:O?, s:O?, s:s}", "kind", "about", "run", (json_int_t)i,
+                     "config", s->config, "host", s->host, "end", s->end, "state",
+                     lks__series_state(s));
 }
 
-static json_t *names(const lks__feed *f)
+static json_t *names(lks__feed *f)
 {
+    struct progress *run = realloc(f->run, (f->runs->n + 1) * sizeof *run);
     json_t *all = json_array();
-    for (size_t i = 0; i < f->n; i++)
-        json_array_append_new(all, json_string(f->runs[i].name));
+    if (run == NULL || all == NULL) {
+        f->run = run != NULL ? run : f->run;
+        json_decref(all);
+        return NULL;
+    }
+    f->run = run;
+    for (size_t i = 0; i < f->runs->n; i++)
+        json_array_append_new(all, json_string(f->runs->all[i].name));
+    memset(run + f->n, 0, (f->runs->n - f->n) * sizeof *run);
+    f->n = f->runs->n;
+    f->named = true;
     return json_pack("{s:s, s:o}", "kind", "runs", "names", all);
 }
 
@@ -118,19 +130,21 @@ static bool is_sent(const lks__series *s, const struct progress *p, size_t i)
 /* The next message about run i; NULL if there is none yet. */
 static json_t *next_of(lks__feed *f, size_t i)
 {
-    const lks__series *s = &f->runs[i];
+    const lks__series *s = &f->runs->all[i];
+    const char *state = lks__series_state(s);
     struct progress *p = &f->run[i];
     json_t *rows;
     if (!p->begun || p->epoch != s->epoch || stride_of(s) > 2 * p->stride) {
         *p = (struct progress){.epoch = s->epoch, .begun = true, .stride = stride_of(s)};
         return json_pack("{s:s, s:I}", "kind", "run", "run", (json_int_t)i);
     }
-    if (p->host != s->host || p->end != s->end) {
+    if (p->host != s->host || p->end != s->end || p->state != state) {
         p->host = s->host;
         p->end = s->end;
         if (s->end != NULL && p->points > 0 && p->points == s->n_points &&
             (p->points - 1) % p->stride != 0)
             p->points--; /* it wasn't known to be the last one */
+        p->state = state;
         return about(f, i);
     }
     if (p->points < s->n_points) {
@@ -166,9 +180,8 @@ static json_t *next_of(lks__feed *f, size_t i)
 char *lks__feed_next(lks__feed *f)
 {
     json_t *message = NULL;
-    if (!f->named)
+    if (!f->named || f->n < f->runs->n)
         message = names(f);
-    f->named = true;
     for (size_t i = 0; i < f->n && message == NULL; i++)
         message = next_of(f, i);
     if (message == NULL)
@@ -190,12 +203,12 @@ static void put_data(FILE *out, const char *text)
             fputc(*text, out);
 }
 
-char *lks__feed_page(const lks__series *runs, size_t n, size_t *bytes_p)
+char *lks__feed_page(const lks__runs *runs, size_t *bytes_p)
 {
     static const char marker[] = "id=\"data\">";
     const char *at = strstr(lks__page, marker) + sizeof marker - 1;
     char *page = NULL, *message;
-    lks__feed *feed = lks__feed_open(runs, n);
+    lks__feed *feed = lks__feed_open(runs);
     FILE *out = feed != NULL ? open_memstream(&page, bytes_p) : NULL;
     if (out == NULL) {
         lks__feed_close(feed);

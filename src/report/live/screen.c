@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "base/number/units.h"
 #include "base/system/module.h"
 #include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "report/live/tty_module.h"
 
 enum { PAUSE_MS = 500, MOST_COLUMNS = 1000, FACT = 160, LABEL = 9, MOST_BARS = 8 };
@@ -19,6 +21,7 @@ struct page {
     FILE *out;
     int rows, columns; /* left; of a line */
     int at;            /* columns used in this line */
+    bool cut;          /* no lines were left for the bars */
 };
 
 static void end_line(struct page *p)
@@ -28,7 +31,30 @@ static void end_line(struct page *p)
     p->at = 0;
 }
 
-/* Print ASCII text on this line if it fits, otherwise on the next one. Cut it to one line. */
+/* Columns of the character at `text`, and its bytes. 0: a byte of none that a terminal shows. */
+static int columns_of(const char *text, size_t *bytes_p)
+{
+    uint32_t cp;
+    const size_t n = lks__utf8_decode(text, strnlen(text, 4), &cp);
+    const int columns = n > 1 ? wcwidth((wchar_t)cp) : (int)n;
+    *bytes_p = columns > 0 ? n : 1;
+    return columns > 0 ? columns : 0;
+}
+
+/* Cut `text` to `most` columns. Returns its columns. */
+static int fit(char *text, int most)
+{
+    int sum = 0, columns;
+    size_t n;
+    for (; *text != '\0'; text += n, sum += columns) {
+        columns = columns_of(text, &n);
+        if (sum + columns > most)
+            *text = '\0', n = 0, columns = 0;
+    }
+    return sum;
+}
+
+/* Print text on this line if it fits, otherwise on the next one. Cut it to one line. */
 static void put(struct page *p, const char *fmt, ...)
 {
     char text[FACT];
@@ -36,15 +62,15 @@ static void put(struct page *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    int n = (int)strlen(text), gap = p->at > 0 ? 2 : 0;
+    const int n = fit(text, p->columns);
+    int gap = p->at > 0 ? 2 : 0;
     if (p->at > 0 && p->at + gap + n > p->columns) {
         end_line(p);
         gap = 0;
     }
-    n = n > p->columns ? p->columns : n;
     if (p->rows <= 0)
         return;
-    fprintf(p->out, "%*s%.*s", gap, "", n, text);
+    fprintf(p->out, "%*s%s", gap, "", text);
     p->at += gap + n;
 }
 
@@ -105,6 +131,7 @@ static void put_bars(struct page *p, const lks__series *s, int height, bool utf8
     find_bars(s, scale ? p->columns - LABEL - 2 : p->columns, &b);
     snprintf(high, sizeof high, "%.4g", b.high);
     snprintf(low, sizeof low, "%.4g", b.low);
+    p->cut |= p->rows <= 0;
     for (int line = (scale ? height : 1) - 1; line >= 0 && p->rows > 0; line--) {
         if (scale)
             p->at = fprintf(p->out, "%*.*s |", LABEL, LABEL,
@@ -147,6 +174,19 @@ static void put_ranks(struct page *p, const lks__series *s)
     end_line(p);
 }
 
+/* Replace characters that the terminal can't show; each byte of them by one '?'. */
+static void make_visible(char *text, bool utf8)
+{
+    size_t n;
+    for (; *text != '\0'; text += n) {
+        const int columns = columns_of(text, &n);
+        if (columns == 0 || (!utf8 && n > 1)) {
+            *text = '?';
+            n = 1;
+        }
+    }
+}
+
 /* Print a run in at most `rows` lines, or in a few more if they are too few for bars. */
 static void put_run(struct page *p, const lks__series *s, int rows, bool utf8)
 {
@@ -157,10 +197,9 @@ static void put_run(struct page *p, const lks__series *s, int rows, bool utf8)
     const json_t *memory = json_object_get(s->end, "memory_bytes");
     const int before = p->rows;
     lks__escape(name, sizeof name, s->name, strlen(s->name));
-    for (char *c = name; *c != '\0'; c++)
-        *c = (unsigned char)*c < 0x80 ? *c : '?'; /* one byte, one column */
+    make_visible(name, utf8);
     put(p, "%s", name);
-    put(p, "%s", s->end != NULL ? "ended" : "running, or stopped without an end");
+    put(p, "%s", lks__series_state(s));
     if (last == NULL)
         put(p, "no step yet");
     if (last != NULL) {
@@ -194,19 +233,52 @@ static void put_run(struct page *p, const lks__series *s, int rows, bool utf8)
     put_bars(p, s, left < MOST_BARS ? left : MOST_BARS, utf8);
 }
 
-void lks__screen(FILE *out, const lks__series *runs, size_t n, int rows, int columns, bool utf8)
+/* Runs from `first` on, which free() frees; NULL if out of memory. *end_p: the first run that
+ * doesn't fit. */
+static char *draw_runs(const lks__runs *runs, size_t first, int rows, int columns, bool utf8,
+                       size_t *end_p)
 {
-    struct page p = {.out = out, .rows = rows, .columns = columns};
-    for (size_t i = 0; i < n && p.rows > 0; i++) {
-        if (i > 0)
+    char *text = NULL;
+    size_t bytes, i = first;
+    struct page p = {.out = open_memstream(&text, &bytes), .rows = rows, .columns = columns};
+    *end_p = runs->n;
+    if (p.out == NULL)
+        return NULL;
+    for (; i < runs->n && !p.cut; i++) {
+        if (i > first)
             end_line(&p);
-        put_run(&p, &runs[i], rows / (int)n, utf8);
+        put_run(&p, &runs->all[i], rows / (int)runs->n, utf8);
     }
+    *end_p = p.cut && i > first + 1 ? i - 1 : i; /* at least one */
+    if (fclose(p.out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+size_t lks__screen(FILE *out, const lks__runs *runs, size_t first, int rows, int columns, bool utf8)
+{
+    struct page last = {.out = out, .rows = 1, .columns = columns};
+    size_t end;
+    char *text = draw_runs(runs, first, rows, columns, utf8, &end);
+    const bool fits = first == 0 && end == runs->n;
+    if (!fits) {
+        free(text);
+        text = draw_runs(runs, first, rows - 1, columns, utf8, &end);
+    }
+    fputs(text != NULL ? text : "", out);
+    free(text);
+    if (runs->n == 0)
+        put(&last, "no run yet");
+    else if (!fits)
+        put(&last, "runs %zu to %zu of %zu", first + 1, end, runs->n);
+    return end;
 }
 
 /* --- a terminal ------------------------------------------------------------------------------- */
 
-static lks_status draw(const lks__tty_module *tty, const lks__series *runs, size_t n, bool utf8)
+static lks_status draw(const lks__tty_module *tty, const lks__runs *runs, size_t first, bool utf8,
+                       size_t *end_p)
 {
     int rows, columns;
     char *text = NULL;
@@ -214,17 +286,19 @@ static lks_status draw(const lks__tty_module *tty, const lks__series *runs, size
     FILE *out = open_memstream(&text, &bytes);
     LKS__MEMORY(out, "for the screen");
     tty->size(&rows, &columns);
-    lks__screen(out, runs, n, rows, columns, utf8);
+    *end_p = lks__screen(out, runs, first, rows, columns, utf8);
     if (fclose(out) == 0)
         tty->draw(text);
     free(text);
     return LKS_OK;
 }
 
-lks_status lks__screen_show(lks__series *runs, size_t n, bool utf8, bool (*asked)(void))
+lks_status lks__screen_show(lks__runs *runs, bool utf8, bool (*asked)(void))
 {
     char why[256], advice[LKS__MODULE_ADVICE];
     bool changed;
+    size_t first = 0, end = 0;
+    double find_at = 0.0;
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return lks__fail(LKS_ERR_CONFIG,
                          "--tty needs a terminal; `lockstep plot` works without one");
@@ -239,10 +313,16 @@ lks_status lks__screen_show(lks__series *runs, size_t n, bool utf8, bool (*asked
                          "the terminal's type (TERM) is unknown; set it, or use `lockstep plot`");
     lks_status st = LKS_OK;
     for (int key = -1; st == LKS_OK && key != 'q' && !asked(); key = tty->key(PAUSE_MS)) {
-        for (size_t i = 0; i < n && st == LKS_OK; i++)
-            st = lks__series_read(&runs[i], &changed);
+        if (lks__sys_now() > find_at) {
+            runs->find(runs);
+            find_at = lks__sys_now() + 1.0;
+        }
+        first += key == LKS__TTY_DOWN && end < runs->n;
+        first -= key == LKS__TTY_UP && first > 0;
+        for (size_t i = 0; i < runs->n && st == LKS_OK; i++)
+            st = lks__series_read(&runs->all[i], &changed);
         if (st == LKS_OK)
-            st = draw(tty, runs, n, utf8);
+            st = draw(tty, runs, first, utf8, &end);
     }
     tty->close();
     return st;

@@ -8,11 +8,15 @@
 #include "report/view/series.h"
 
 /* Print each run's newest numbers and its loss as a line of bars, as far as they fit into `rows`
- * lines of `columns` characters. utf8: bars of block characters; otherwise of ASCII. */
-void lks__screen(FILE *out, const lks__series *runs, size_t n, int rows, int columns, bool utf8);
+ * lines of `columns` characters, from run `first` on. If not all of them fit, the last line says
+ * which ones are shown. Returns the end of those. utf8: bars of block characters; otherwise of
+ * ASCII. */
+size_t lks__screen(FILE *out, const lks__runs *runs, size_t first, int rows, int columns,
+                   bool utf8);
 
-/* Show it until the user presses q or asked() is true, and follow the runs. ERR_SUPPORT without
+/* Show it until the user presses q or asked() is true, and follow the runs, with those that begin
+ * later. ERR_SUPPORT without
  * the module; ERR_CONFIG if standard input or output isn't a terminal. */
-lks_status lks__screen_show(lks__series *runs, size_t n, bool utf8, bool (*asked)(void));
+lks_status lks__screen_show(lks__runs *runs, bool utf8, bool (*asked)(void));
 
 #endif

@@ -14,14 +14,14 @@
 #include "report/live/feed.h"
 #include "report/live/http_module.h"
 
-enum { MOST_READERS = 64, PAUSE_MS = 250 };
+enum { MOST_READERS = 64, PAUSE_MS = 250, FIND_EVERY = 4 };
 
 static const double SIGN_S = 10.0; /* send an empty line to a reader that got nothing for so long */
 
 struct site {
     pthread_mutex_t lock; /* for the runs and all below */
-    lks__series *runs;
-    size_t n;
+    lks__runs *runs;
+    int n_reads;
     struct reader *readers[MOST_READERS]; /* the oldest first */
     int n_readers;
     const char *address;
@@ -59,7 +59,7 @@ static void *open_reader(void *ctx)
     }
     if (r != NULL) {
         r->site = site;
-        r->feed = lks__feed_open(site->runs, site->n);
+        r->feed = lks__feed_open(site->runs);
         r->sign_at = lks__sys_now() + SIGN_S;
         site->readers[site->n_readers++] = r;
     }
@@ -171,16 +171,18 @@ static lks_status follow(struct site *site)
     lks_status st = LKS_OK;
     bool changed;
     pthread_mutex_lock(&site->lock);
-    for (size_t i = 0; i < site->n && st == LKS_OK; i++)
-        st = lks__series_read(&site->runs[i], &changed);
+    for (size_t i = 0; i < site->runs->n && st == LKS_OK; i++)
+        st = lks__series_read(&site->runs->all[i], &changed);
+    if (++site->n_reads % FIND_EVERY == 0)
+        site->runs->find(site->runs);
     pthread_mutex_unlock(&site->lock);
     return st;
 }
 
-lks_status lks__serve(lks__series *runs, size_t n, const char *address, int port,
+lks_status lks__serve(lks__runs *runs, const char *address, int port,
                       void (*ready)(const char *url), bool (*asked)(void))
 {
-    struct site site = {.runs = runs, .n = n, .address = address};
+    struct site site = {.runs = runs, .address = address};
     const lks__http_app app = {.ctx = &site,
                                .page = lks__page,
                                .page_bytes = lks__page_bytes,

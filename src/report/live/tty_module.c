@@ -42,7 +42,7 @@ static int key(int milliseconds)
 {
     timeout(milliseconds);
     int got = getch();
-    return got == ERR ? -1 : got;
+    return got == ERR ? -1 : got == KEY_UP ? LKS__TTY_UP : got == KEY_DOWN ? LKS__TTY_DOWN : got;
 }
 
 static void close_tty(void)

@@ -13,6 +13,7 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
+#include "report/record/outdir.h"
 
 enum {
     CHUNK = 1 << 20, /* a run's lines are shorter than 64 KiB */
@@ -367,6 +368,8 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     const uint64_t offset = s->offset;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
     *changed_p = false;
+    /* Before the lines: a run writes its last ones under the lock. */
+    s->running = lks__outdir_free(s->dir, true) != LKS_OK;
     int fd = lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     if (fd < 0 && errno == ENOENT) { /* moved away; a new run begins */
         *changed_p = s->offset > 0;
@@ -461,6 +464,14 @@ bool lks__series_complete(const lks__series *s)
     const bool evaluated = last != NULL && last->final &&
                            (s->n_points == 0 || s->points[s->n_points - 1].iter < last->iter);
     return s->end != NULL && (evaluated || made_all(s));
+}
+
+const char *lks__series_state(const lks__series *s)
+{
+    return s->running                ? "running"
+           : s->offset == 0          ? ""
+           : lks__series_complete(s) ? "complete"
+                                     : "stopped";
 }
 
 const lks__eval_point *lks__series_best(const lks__series *s)

@@ -51,6 +51,7 @@ typedef struct lks__series {
     /* Texts of the newest evaluations: rows [iter, text]. NULL: none yet. */
     json_t *samples;
     unsigned samples_made; /* increases when they change */
+    bool running;          /* a process has the run's lock */
     size_t bad;            /* lines that no run has written; they are left out */
     unsigned epoch;        /* increases when the numbers read before become invalid */
     /* Offset up to which the file was read, and the bytes before it: if those change, the file was
@@ -60,6 +61,15 @@ typedef struct lks__series {
     size_t n_before;
     double elapsed;
 } lks__series;
+
+/* Several runs. */
+typedef struct lks__runs {
+    lks__series *all;
+    size_t n;
+    /* Append runs that have begun since. May move `all`. NULL: none can. */
+    void (*find)(struct lks__runs *runs);
+    void *ctx; /* for find() */
+} lks__runs;
 
 /* The folder in `arg`, which is FOLDER or NAME=FOLDER. */
 const char *lks__series_dir(const char *arg);
@@ -78,6 +88,9 @@ const lks__eval_point *lks__series_last_eval(const lks__series *s);
 /* True if the run has ended, no step follows, and its final checkpoint was evaluated, unless the
  * run makes no evaluations. */
 bool lks__series_complete(const lks__series *s);
+
+/* "running", "complete", "stopped"; "" without a record. */
+const char *lks__series_state(const lks__series *s);
 
 /* The mark of the next segment, which a resume with another batch has begun; `after` is NULL for
  * the first one. NULL: none is left. */

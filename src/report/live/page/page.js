@@ -36,6 +36,7 @@ const CHARTS = [
   { id: "ranks", name: "Wait of each rank, share of a step", text: percent, ranks: row => row[3] && row[4] && row[4].map((w, k) => 100 * w / (w + row[3][k])) },
   { id: "memory", name: "Memory of each rank", text: size, ranks: row => row[5] },
 ];
+const NOTHING = () => ({ points: [], evals: [], marks: [], ranks: [], samples: [], config: {}, host: {}, end: null, state: "" });
 const runs = [];
 let range = null, hover = null, drag = null, due = false, live = false;
 const element = (tag, text, to) => {
@@ -51,14 +52,14 @@ const css = name => getComputedStyle(document.documentElement).getPropertyValue(
 
 function take(message) {
   if (message.kind === "runs") {
-    runs.length = 0;
-    for (const name of message.names) runs.push({ name, shown: true, points: [], evals: [], marks: [], ranks: [], samples: [], config: {}, host: {}, end: null });
+    runs.length = Math.min(runs.length, message.names.length);
+    message.names.forEach((name, i) => { runs[i] = Object.assign(runs[i] || { shown: true, ...NOTHING() }, { name }); });
     showRuns();
   } else {
     const run = runs[message.run];
     if (!run) return;
-    if (message.kind === "run") { Object.assign(run, { points: [], evals: [], marks: [], ranks: [], samples: [] }); showSamples(); }
-    if (message.kind === "about") Object.assign(run, { config: message.config || {}, host: message.host || {}, end: message.end });
+    if (message.kind === "run") { Object.assign(run, NOTHING()); showSamples(); }
+    if (message.kind === "about") Object.assign(run, { config: message.config || {}, host: message.host || {}, end: message.end, state: message.state });
     if (message.kind === "points") run.points.push(...message.rows);
     if (message.kind === "evals") run.evals.push(...message.rows);
     if (message.kind === "marks") run.marks.push(...message.rows);
@@ -308,9 +309,10 @@ const best = run => run.evals.reduce((b, e) => hasEval(e) && (!b || e[2] < b[2])
 const final = run => run.evals.filter(e => e[6] && hasEval(e)).pop();
 const last = run => run.points[run.points.length - 1];
 const value = (v, text) => none(v) ? "-" : text ? text(v) : String(v);
-const stateOf = run => run.end ? "ended" : live ? "running, or stopped without an end" : "not ended";
+const stateOf = run => run.state || "removed, or no record yet";
+const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; }; // a new text ends a selection
 
-// Settings in which runs differ, without those that follow from others.
+// Settings in which runs differ, those with the most values first.
 function differing() {
   const keys = [...new Set(runs.flatMap(r => Object.keys(r.config)))].filter(k => k !== "kind");
   return keys.filter(k => new Set(runs.map(r => JSON.stringify(r.config[k]))).size > 1);
@@ -322,7 +324,7 @@ function showRuns() {
   runs.forEach((run, i) => {
     const label = element("label", undefined, box), check = element("input", undefined, label), swatch = element("span", undefined, label);
     check.type = "checkbox";
-    check.checked = true;
+    check.checked = run.shown;
     check.onchange = () => { run.shown = check.checked; show(); };
     swatch.className = "swatch";
     swatch.style.background = swatch.style.borderColor = colour(i);
