@@ -2,7 +2,7 @@
 
 Speaks Chromium's DevTools protocol over a pipe, so it needs Python alone. PICTURES is a folder that
 gets screenshots to look at."""
-import base64, fcntl, json, os, re, shutil, subprocess, sys, time
+import base64, fcntl, json, os, re, shutil, signal, subprocess, sys, time
 
 chromium, tool, work = sys.argv[1:4]
 pictures = sys.argv[4] if len(sys.argv) > 4 else None
@@ -134,7 +134,7 @@ try:
     browser.size(1300, 1500)
     browser.open(url)
     browser.wait("runs.length === 2 && runs[0].points.length === 300 && runs[1].points.length === 200", "all points")
-    browser.wait("document.getElementById('state').textContent === 'live'", "live")
+    browser.wait("document.getElementById('state').textContent === 'connected'", "the connection")
     browser.wait("!due && document.body.innerText.includes('123.5 kB')", "the tables")
     text = browser.ask("document.body.innerText")
     for part in ("<b>one", "two", "<img src=x onerror=alert(1)>", "ckpt-00000250", "somewhere", "a processor", "learning_rate", "memory of all ranks", "123.5 kB", "share of the peak (MFU)", "ended"):
@@ -266,3 +266,17 @@ finally:
     browser.process.kill()
     browser.process.wait()
     shutil.rmtree(work + "/profile", ignore_errors=True)
+    # A hidden page doesn't hold a connection.
+    hide = "Object.defineProperty(document, 'hidden', { value: %s, configurable: true }), document.dispatchEvent(new Event('visibilitychange')), source === null"
+    assert browser.ask(hide % "true")
+    assert not browser.ask(hide % "false")
+    browser.wait("source.readyState === 1 && runs[0].points.length === 302", "the connection")
+    # A server that doesn't answer is noticed without an error of the connection.
+    browser.ask("silence = 300")
+    train(one, 302, 1.5)
+    browser.wait("runs[0].points.length === 303", "a step")
+    os.kill(server.pid, signal.SIGSTOP)
+    browser.wait("document.getElementById('state').textContent.includes('answer')", "the silence")
+    browser.ask("silence = 25000")
+    os.kill(server.pid, signal.SIGCONT)
+    browser.wait("document.getElementById('state').textContent === 'connected'", "the answer")

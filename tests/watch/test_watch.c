@@ -461,7 +461,10 @@ static void test_many(void **state)
     static int fds[4096];
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
-    int n = 0;
+    int n = 0, quiet = dial(&s);
+    const char *events =
+        lks_test_text("GET /events HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", s.port);
+    assert_true(send(quiet, events, strlen(events), MSG_NOSIGNAL) > 0);
     for (; n < n_clients && n < 4096; n++) {
         fds[n] = dial(&s);
         if (fds[n] < 0)
@@ -483,6 +486,9 @@ static void test_many(void **state)
     assert_true(served);
     for (int i = 0; i < n; i++)
         close(fds[i]);
+    /* A page that gets nothing else gets signs, as events: comments would not reach it. */
+    assert_contains(read_until(quiet, "event: sign\ndata: 0\n\n"), "event: sign\n");
+    close(quiet);
     stop(&s);
 }
 
@@ -626,7 +632,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_mutated), cmocka_unit_test(test_slow),
         cmocka_unit_test(test_many),    cmocka_unit_test(test_taken),
         cmocka_unit_test(test_grown),   cmocka_unit_test(test_any_address),
+        cmocka_unit_test(test_later),   cmocka_unit_test(test_state),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
-        cmocka_unit_test(test_later),   cmocka_unit_test(test_state),

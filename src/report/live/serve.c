@@ -16,7 +16,7 @@
 
 enum { MOST_READERS = 64, PAUSE_MS = 250, FIND_EVERY = 4 };
 
-static const double SIGN_S = 10.0; /* send an empty line to a reader that got nothing for so long */
+static const double SIGN_S = 10.0; /* send a sign to a reader that got nothing for so long */
 
 struct site {
     pthread_mutex_t lock; /* for the runs and all below */
@@ -95,7 +95,8 @@ static void next_message(struct reader *r)
     } else if (r->ended && (r->text = strdup("event: end\ndata: 0\n\n")) != NULL) {
         r->bytes = strlen(r->text); /* so that the page doesn't connect again */
         r->told_end = true;
-    } else if (lks__sys_now() > r->sign_at && (r->text = strdup(":\n\n")) != NULL) {
+    } else if (lks__sys_now() > r->sign_at &&
+               (r->text = strdup("event: sign\ndata: 0\n\n")) != NULL) {
         r->bytes = strlen(r->text);
     }
     if (r->bytes > 0)

@@ -38,7 +38,7 @@ const CHARTS = [
 ];
 const NOTHING = () => ({ points: [], evals: [], marks: [], ranks: [], samples: [], config: {}, host: {}, end: null, state: "" });
 const runs = [];
-let range = null, hover = null, drag = null, due = false, live = false;
+let range = null, hover = null, drag = null, due = false, ready = 0; // ready: the time from which show() may be called again
 const element = (tag, text, to) => {
   const e = document.createElement(tag);
   if (text !== undefined) e.textContent = text; // never as markup: names may hold any characters
@@ -445,7 +445,7 @@ for (const chart of CHARTS) {
 const theme = dark => { document.documentElement.dataset.theme = dark ? "dark" : "light"; show(); };
 const isDark = () => document.documentElement.dataset.theme === "dark";
 const reset = () => { range = null; show(); };
-const state = text => { live = text === "live"; $("state").textContent = text; $("state").classList.toggle("live", live); };
+const state = text => { setText($("state"), text); $("state").classList.toggle("live", text === "connected"); };
 $("axis").onchange = reset;
 $("log").onchange = $("smooth").oninput = show;
 $("reset").onclick = reset;
@@ -468,9 +468,22 @@ if (data) {
   JSON.parse(data).forEach(take);
   state("as of the time this file was written");
 } else {
-  const source = new EventSource("events");
-  source.onopen = () => state("live");
-  source.onmessage = event => take(JSON.parse(event.data));
-  source.addEventListener("end", () => { source.close(); state("closed for a newer page; reload to continue"); });
-  source.onerror = () => state("lockstep watch doesn't answer; trying again");
+  let timer = 0, ended = false;
+  const fail = () => state("lockstep watch doesn't answer; trying again");
+  const close = () => { clearTimeout(timer); if (source) source.close(); source = null; };
+  const heard = () => { clearTimeout(timer); timer = setTimeout(() => { fail(); connect(); }, silence); };
+  const connect = () => { // only while the page is visible: a browser has few connections to one server
+    close();
+    if (document.hidden || ended) return;
+    source = new EventSource("events");
+    source.onopen = () => { state("connected"); heard(); };
+    source.onmessage = event => { heard(); take(JSON.parse(event.data)); };
+    source.addEventListener("sign", heard);
+    source.addEventListener("end", () => { ended = true; close(); state("closed for a newer page; reload to continue"); });
+    source.onerror = fail;
+    heard();
+  };
+  document.onvisibilitychange = connect;
+  connect();
 }
+let source = null, silence = 25000; // ms without an event; the server sends a sign every 10 s
