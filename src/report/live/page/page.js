@@ -66,7 +66,9 @@ function take(message) {
     if (message.kind === "ranks") run.ranks = message.rows;
     if (message.kind === "samples") { run.samples = message.rows; showSamples(); }
   }
-  if (!due) { due = true; requestAnimationFrame(() => { due = false; show(); }); }
+  if (due) return;
+  due = true;
+  setTimeout(() => requestAnimationFrame(() => { due = false; show(); }), Math.max(0, ready - performance.now()));
 }
 
 // --- curves: points are [x, y, earlier curves that have the same point] ---
@@ -180,12 +182,29 @@ function prepare(chart) {
   chart.isLog = Boolean(chart.log && $("log").checked);
   chart.curves = curvesOf(chart);
   chart.bounds = boundsOf(chart.curves, chart.isLog);
-  chart.period = 1 + chart.curves.reduce((most, c) => [c.line, c.evals].flat().reduce((m, p) => Math.max(m, p[2]), most), 0);
+  chart.period = 1;
+  for (const c of chart.curves) for (const points of [c.line, c.evals]) for (const p of points) chart.period = Math.max(chart.period, p[2] + 1);
+}
+
+// Of many points, the lowest and the highest of each column of pixels.
+function thin(points, place) {
+  if (points.length < 2000) return points;
+  const out = [], columns = points.map(p => Math.floor(place(p)[0]));
+  for (let i = 0, next; i < points.length; i = next) {
+    let low = i, high = i;
+    for (next = i + 1; next < points.length && columns[next] === columns[i] && points[next][2] === points[i][2]; next++) {
+      if (points[next][1] < points[low][1]) low = next;
+      if (points[next][1] > points[high][1]) high = next;
+    }
+    out.push(points[Math.min(low, high)]);
+    if (low !== high) out.push(points[Math.max(low, high)]);
+  }
+  return out;
 }
 
 // A line in stretches. Where earlier curves have the same points it is dashed, and each curve has its part of the dashes' period.
 function stroke(c, chart, points, place) {
-  const visible = chart.isLog ? points.filter(p => p[1] > 0) : points;
+  const visible = thin(chart.isLog ? points.filter(p => p[1] > 0) : points, place);
   const below = k => Math.min(visible[k][2], visible[k + 1][2]);
   for (let i = 0, end; i + 1 < visible.length; i = end) {
     c.beginPath();
@@ -203,7 +222,7 @@ function stroke(c, chart, points, place) {
 
 // Dots that would cover each other are left out. Where curves coincide their dots take turns.
 function drawDots(c, chart, curve, place) {
-  const radius = narrow() ? 2.4 : 3.5, between = narrow() ? 16 : 12;
+  const radius = narrow() ? 2.4 : 3.5, between = narrow() ? 16 : 12, card = css("--card");
   let last = -Infinity, k = 0;
   for (const p of curve.line.length === 1 ? [...curve.line, ...curve.evals] : curve.evals) { // a line of one point shows nothing
     if (chart.isLog && p[1] <= 0) continue;
@@ -214,8 +233,8 @@ function drawDots(c, chart, curve, place) {
     if (!p[2]) k++;
     c.beginPath();
     c.arc(x, y, p[3] ? radius + 1 : radius, 0, 7);
-    c.fillStyle = p[3] ? css("--card") : colour(curve.i);
-    c.strokeStyle = p[3] ? colour(curve.i) : css("--card");
+    c.fillStyle = p[3] ? card : colour(curve.i);
+    c.strokeStyle = p[3] ? colour(curve.i) : card;
     c.lineWidth = p[3] ? LINE : 1.2;
     c.fill();
     c.stroke();
@@ -342,7 +361,7 @@ function labelRuns() {
     const parts = keys.slice(0, 4).map(k => `${k} ${none(run.config[k]) ? "-" : typeof run.config[k] === "object" ? JSON.stringify(run.config[k]) : run.config[k]}`);
     if (keys.length > 4) parts.push(`and ${keys.length - 4} more`);
     if (ranks && run.host.world_size) parts.push(`${run.host.world_size} rank${run.host.world_size > 1 ? "s" : ""}`);
-    run.about.textContent = parts.join(", ");
+    setText(run.about, parts.join(", "));
     run.about.hidden = !parts.length;
     const p = last(run), e = final(run) || best(run), news = [];
     if (p) news.push(`iteration ${p[ITER]}`);
@@ -355,11 +374,12 @@ function labelRuns() {
 
 function table(id, rows) {
   const body = $(id);
-  body.replaceChildren();
+  while (body.rows.length > rows.length) body.deleteRow(-1);
   rows.forEach((row, k) => {
-    const tr = element("tr", undefined, body);
-    if (row.differs) tr.className = "differs";
-    row.cells.forEach(cell => element(k === 0 && row.head ? "th" : "td", none(cell) ? "-" : typeof cell === "object" ? JSON.stringify(cell) : String(cell), tr));
+    const tr = body.rows[k] || element("tr", undefined, body);
+    tr.className = row.differs ? "differs" : "";
+    while (tr.cells.length > row.cells.length) tr.deleteCell(-1);
+    row.cells.forEach((cell, i) => setText(tr.cells[i] || element(row.head ? "th" : "td", "", tr), none(cell) ? "-" : typeof cell === "object" ? JSON.stringify(cell) : String(cell)));
   });
 }
 
@@ -385,6 +405,7 @@ function showTables() {
   const rows = keys.map(k => ({ cells: [k, ...runs.map(r => r.config[k])], differs: different.has(k) }));
   rows.sort((a, b) => b.differs - a.differs);
   table("settings", [{ head: true, cells: ["setting", ...runs.map(r => r.name)] }, ...rows]);
+// Only cells with another text change, so that the others can be selected.
 }
 
 // The newest text first. Only a new text replaces them, so that one can be selected and copied.
@@ -433,6 +454,7 @@ for (const chart of CHARTS) {
   const at = event => event.clientX - chart.canvas.getBoundingClientRect().left;
   const valueAt = x => { const v = chart.view; return v.x0 + (v.x1 - v.x0) * (Math.min(Math.max(x, v.left), v.right) - v.left) / (v.right - v.left); };
   chart.canvas.onpointerdown = event => { if (chart.view) drag = { chart, from: at(event), to: at(event) }; };
+  const began = performance.now();
   chart.canvas.onpointermove = event => { if (!chart.view) return; hover = valueAt(at(event)); if (drag) drag.to = at(event); CHARTS.forEach(paint); };
   chart.canvas.onpointerleave = () => { hover = drag = null; CHARTS.forEach(paint); };
   chart.canvas.onpointerup = () => {
@@ -441,6 +463,8 @@ for (const chart of CHARTS) {
     show();
   };
   chart.canvas.ondblclick = () => { range = null; show(); };
+  const now = performance.now();
+  ready = now + Math.max(250, 4 * (now - began)); // leave time for all else
 }
 const theme = dark => { document.documentElement.dataset.theme = dark ? "dark" : "light"; show(); };
 const isDark = () => document.documentElement.dataset.theme === "dark";
