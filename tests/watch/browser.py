@@ -58,6 +58,12 @@ class Browser:
         self.call("Page.navigate", url=url)
         self.wait("document.readyState === 'complete' && typeof runs !== 'undefined'", url)
 
+    def forget(self):
+        """Leave the page, whose connection may fail now, and what it complained of."""
+        self.call("Page.navigate", url="about:blank")
+        self.wait("document.URL === 'about:blank' && document.readyState === 'complete'", "an empty page")
+        self.events.clear()
+
     def size(self, width, height, dark=False):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
@@ -137,7 +143,7 @@ try:
     browser.wait("document.getElementById('state').textContent === 'connected'", "the connection")
     browser.wait("!due && document.body.innerText.includes('123.5 kB')", "the tables")
     text = browser.ask("document.body.innerText")
-    for part in ("<b>one", "two", "<img src=x onerror=alert(1)>", "ckpt-00000250", "somewhere", "a processor", "learning_rate", "memory of all ranks", "123.5 kB", "share of the peak (MFU)", "ended"):
+    for part in ("<b>one", "two", "<img src=x onerror=alert(1)>", "ckpt-00000250", "somewhere", "a processor", "learning_rate", "memory of all ranks", "123.5 kB", "share of the peak (MFU) of the last step", "complete"):
         assert part in text, f"{part} is not in {text}"
     assert browser.ask("document.images.length") == 0
     assert browser.ask("[...document.querySelectorAll('tr.differs td:first-child')].map(e => e.textContent).join()") == "learning_rate"
@@ -163,8 +169,8 @@ try:
         assert browser.ask(expression) == want, (expression, browser.ask(expression))
     about = "[...document.querySelectorAll('#runs label')].map(e => e.innerText.replace(/\\n/g, ' | ')).join(' || ')"
     said = browser.ask(about)
-    assert re.search(r"^<b>one \| learning_rate 0.01 \| iteration 299 · loss [\d.]+ · best validation [\d.]+ · 10k tokens/s \|\| "
-                     r"two \| learning_rate 0.02 \| iteration 199 · loss [\d.]+ · final validation 1.612 · 10k tokens/s$", said), said
+    assert re.search(r"^<b>one \| learning_rate 0.01 \| stopped · iteration 299 · loss [\d.]+ · best validation [\d.]+ · 10k tokens/s \|\| "
+                     r"two \| learning_rate 0.02 \| complete · iteration 199 · loss [\d.]+ · final validation 1.612 · 10k tokens/s$", said), said
     # A smoothed line over a faint raw one, for each run; evaluations as dots on a line, the final one as a ring; the resume is marked.
     drawing = browser.ask(RECORD % 0)
     for colour in ("#2f7fd6", "#e8873a"):
@@ -211,8 +217,35 @@ try:
     low, high = browser.ask("range")
     assert 0 < low < high < 300, (low, high)
     browser.picture("part")
+    # One that ends beyond the picture's edge counts, up to that edge.
     browser.key("r")
     assert browser.ask("range") is None
+    browser.mouse("mousePressed", box[0] + box[2] - 200, y, button="left", buttons=1, clickCount=1)
+    browser.mouse("mouseMoved", box[0] + box[2] + 15, y - 20, button="left", buttons=1)
+    browser.mouse("mouseReleased", box[0] + box[2] + 15, y - 20, button="left", clickCount=1)
+    assert browser.ask("range[0] > 150 && range[1] === 300"), browser.ask("range")
+    assert browser.ask("getSelection().toString()") == ""
+    # Between two points there is nothing.
+    browser.ask("range = [10.2, 10.4], show()")
+    assert "no values in this part" in browser.ask(RECORD % 0)["texts"]
+    browser.key("r")
+    # What is selected stays selected when a step comes.
+    browser.ask("document.querySelectorAll('#facts td')[1].textContent === 'stopped' && getSelection().selectAllChildren(document.querySelectorAll('#facts td')[1])")
+    train(one, 301, 1.5)
+    browser.wait("document.getElementById('facts').textContent.includes('302k')", "the step in the table")
+    assert browser.ask("getSelection().toString()") == "stopped"
+    # A drawing is followed by a rest.
+    assert browser.ask("(() => { const before = performance.now(); show(); return ready >= before + 250; })()")
+    # Of many points the extreme ones of each column are drawn; a run that diverged flattens no other; a constant 0 is at the bottom.
+    assert browser.ask("JSON.stringify(thin([...Array(4000).keys()].map(i => [i, i === 2500 ? 9 : i === 2600 ? -9 : i % 7, 0]), p => [p[0] / 1000, 0]).map(p => p[1]))") == "[0,6,6,0,9,-9,6,0]"
+    line = "{ line: %s, raw: [], evals: [], marks: [] }"
+    usual, wild, zero = (line % points for points in ("[...Array(300).keys()].map(i => [i, 2 + i / 100, 0])", "[[0, 4, 0], [1, 2e8, 0], [2, 2e8, 0]]", "[[0, 0, 0], [1, 0, 0]]"))
+    assert browser.ask(f"boundsOf([{usual}, {wild}], false).y1") < 10
+    assert browser.ask(f"boundsOf([{usual}], false).y1") > 4.99
+    assert -0.05 < browser.ask(f"boundsOf([{zero}], false).y0") <= 0
+    # Settings with most values first.
+    assert browser.ask("(() => { const kept = runs.splice(0, 2, ...[1, 2, 3].map(i => ({ config: { few: i > 1, many: i, kind: i } }))), keys = differing();"
+                       " runs.splice(0, 3, ...kept); return keys.join(); })()") == "many,few"
     # A run that isn't wanted.
     browser.ask("document.querySelector('#runs input').click()")
     assert browser.ask("CHARTS[0].curves.length") == 1
@@ -236,16 +269,73 @@ try:
     time.sleep(0.3)
     browser.picture("phone")
     assert not browser.complaints(), browser.complaints()
+    # A hidden page doesn't hold a connection.
+    hide = "Object.defineProperty(document, 'hidden', { value: %s, configurable: true }), document.dispatchEvent(new Event('visibilitychange')), source === null"
+    assert browser.ask(hide % "true")
+    assert not browser.ask(hide % "false")
+    browser.wait("source.readyState === 1 && runs[0].points.length === 302", "the connection")
+    # A server that doesn't answer is noticed without an error of the connection.
+    browser.ask("silence = 300")
+    train(one, 302, 1.5)
+    browser.wait("runs[0].points.length === 303", "a step")
+    os.kill(server.pid, signal.SIGSTOP)
+    browser.wait("document.getElementById('state').textContent.includes('answer')", "the silence")
+    browser.ask("silence = 25000")
+    os.kill(server.pid, signal.SIGCONT)
+    browser.wait("document.getElementById('state').textContent === 'connected'", "the answer")
     # Without the server: it says so.
     server.terminate()
     server.wait()
     browser.wait("document.getElementById('state').textContent.includes('answer')", "the end")
+    # A folder in which runs begin, diverge, are removed and resumed while the page is open.
+    os.mkdir(work + "/later")
+    server = subprocess.Popen([tool, "watch", "--port=0", work + "/later"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    browser.forget()
+    browser.size(1300, 1500)
+    browser.open(server.stdout.readline().strip())
+    browser.wait("document.getElementById('state').textContent === 'connected' && runs.length === 0", "an empty page")
+    diverged, ended = run("diverged", 20, 5.0, False), run("ended", 60, 0.02, True)
+    append(diverged, {"kind": "eval", "iter": 25, "train_loss": None, "val_loss": None})
+    for i in range(20, 40):
+        append(diverged, {"kind": "skip", "iter": i, "what": "loss", "place": "wte"})
+    os.rename(diverged, work + "/later/diverged")
+    browser.wait("runs.length === 1 && runs[0].marks.length > 20 && !due", "the first run")
+    browser.ask("document.querySelector('#runs input').click()")
+    os.rename(ended, work + "/later/ended")
+    browser.wait("runs.length === 2 && runs[1].evals.length === 3 && !due", "the second run")
+    assert browser.ask("[...document.querySelectorAll('#runs input')].map(e => e.checked).join()") == "false,true"
+    browser.ask("document.querySelector('#runs input').click()")
+    said = browser.ask(about)
+    assert re.search(r"^diverged \| learning_rate 5 \| stopped · iteration 19 · loss [\d.-]+ · validation nan at iteration 25 · 10k tokens/s · 20 not finite \|\| ended \|", said), said
+    assert browser.ask("getComputedStyle(document.querySelector('#runs .bad')).color") == "rgb(201, 37, 45)"
+    drawing = browser.ask(RECORD % 0)
+    assert len([line for line in drawing["lines"] if line == ["#c9252d", 2, 1, []]]) == 20, drawing["lines"]
+    assert browser.ask("document.querySelector('.legend').textContent").endswith(" · red: not finite")
+    assert browser.ask("range = [30, 50], show(), CHARTS[1].bounds.x1") == 50
+    browser.ask("range = null, runs[1].shown = false, show()")
+    assert browser.ask("CHARTS[1].bounds.x1") == 39
+    browser.ask("runs[1].shown = true, show()")
+    browser.picture("diverged")
+    # The final loss of an earlier end is that of another checkpoint.
+    assert browser.ask("final(runs[1])[0]") == 60
+    append(work + "/later/ended", {"kind": "host", "schema": 1, "world_size": 3})
+    train(work + "/later/ended", 60, 1.5)
+    browser.wait("runs[1].points.length === 61", "a step after the resume")
+    assert not browser.ask("final(runs[1])")
+    os.rename(work + "/later/diverged", work + "/removed")
+    browser.wait(about + ".startsWith('diverged | removed, or no record yet || ended')", "the removed run")
+    assert browser.ask("document.querySelectorAll('tr.differs').length") == 0
+    assert browser.ask("getComputedStyle(document.querySelector('#settings td')).position") == "sticky"
+    assert browser.ask("getComputedStyle(document.querySelector('#settings td + td')).minWidth") == "91px"
+    assert not browser.complaints(), browser.complaints()
+    server.terminate()
+    server.wait()
     # One file.
     subprocess.run([tool, "watch", f"--html={work}/runs.html", one, two], check=True)
-    browser.events.clear()
+    browser.forget()
     browser.size(1300, 1500)
     browser.open(f"file://{work}/runs.html")
-    browser.wait("runs.length === 2 && runs[0].points.length === 301", "the file")
+    browser.wait("runs.length === 2 && runs[0].points.length === 303", "the file")
     assert "as of the time this file was written" in browser.ask("document.body.innerText")
     time.sleep(0.3)
     browser.picture("file")
@@ -266,17 +356,3 @@ finally:
     browser.process.kill()
     browser.process.wait()
     shutil.rmtree(work + "/profile", ignore_errors=True)
-    # A hidden page doesn't hold a connection.
-    hide = "Object.defineProperty(document, 'hidden', { value: %s, configurable: true }), document.dispatchEvent(new Event('visibilitychange')), source === null"
-    assert browser.ask(hide % "true")
-    assert not browser.ask(hide % "false")
-    browser.wait("source.readyState === 1 && runs[0].points.length === 302", "the connection")
-    # A server that doesn't answer is noticed without an error of the connection.
-    browser.ask("silence = 300")
-    train(one, 302, 1.5)
-    browser.wait("runs[0].points.length === 303", "a step")
-    os.kill(server.pid, signal.SIGSTOP)
-    browser.wait("document.getElementById('state').textContent.includes('answer')", "the silence")
-    browser.ask("silence = 25000")
-    os.kill(server.pid, signal.SIGCONT)
-    browser.wait("document.getElementById('state').textContent === 'connected'", "the answer")

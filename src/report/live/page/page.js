@@ -55,6 +55,7 @@ function take(message) {
     runs.length = Math.min(runs.length, message.names.length);
     message.names.forEach((name, i) => { runs[i] = Object.assign(runs[i] || { shown: true, ...NOTHING() }, { name }); });
     showRuns();
+    showSamples();
   } else {
     const run = runs[message.run];
     if (!run) return;
@@ -108,7 +109,7 @@ function countEqual(all) {
 function rankCurves(run, i, values) {
   const x = axis() === TOKENS ? 1 : axis() === SECONDS ? 2 : 0, lines = [];
   for (const row of run.ranks) (values(row) || []).slice(0, MOST_RANKS).forEach((value, k) => {
-    if (!lines[k]) lines[k] = { i: runs.length === 1 ? k : i, alpha: runs.length === 1 ? 1 : 1 / (1 + 0.7 * k), name: `${runs.length > 1 ? run.name + " " : ""}rank ${k}`, raw: [], line: [], evals: [], resumes: [] };
+    if (!lines[k]) lines[k] = { i: runs.length === 1 ? k : i, alpha: runs.length === 1 ? 1 : 1 / (1 + 0.7 * k), name: `${runs.length > 1 ? run.name + " " : ""}rank ${k}`, raw: [], line: [], evals: [], marks: [] };
     if (Number.isFinite(value)) lines[k].line.push([row[x], value, 0]);
   });
   return lines;
@@ -123,7 +124,7 @@ function curvesOf(chart) {
   }
   const x = axis(), at = x === TOKENS ? 4 : x === SECONDS ? 5 : 0;
   const curves = runs.map((run, i) => ({ run, i })).filter(c => c.run.shown).map(({ run, i }) => ({
-    i, name: runs.length > 1 ? run.name : "", raw: pointsOf(run.points, chart.column, chart.times), resumes: resumesOf(run, x),
+    i, name: runs.length > 1 ? run.name : "", raw: pointsOf(run.points, chart.column, chart.times), marks: marksOf(run, x),
     evals: chart.evals ? run.evals.filter(hasEval).map(e => [e[at], e[2], 0, e[6]]) : [] }));
   countEqual(curves.map(c => c.raw));
   countEqual(curves.map(c => c.evals));
@@ -133,9 +134,17 @@ function curvesOf(chart) {
   return curves;
 }
 
-// Where the run was resumed, on the axis.
-function resumesOf(run, x) {
-  return run.marks.filter(m => m[1] === "resume").map(m => x === ITER ? m[0] : (run.points.find(p => p[0] >= m[0]) || [])[x]).filter(v => !none(v));
+const isLost = m => m[1] === "skip" || m[1] === "rollback"; // a step that was not finite
+// Where the run was resumed, or lost a step: [place on the axis, kind].
+function marksOf(run, x) {
+  return run.marks.filter(m => m[1] === "resume" || isLost(m)).map(m => [x === ITER ? m[0] : (pointFrom(run.points, m[0]) || [])[x], m[1]]).filter(m => !none(m[0]));
+}
+
+// The first point from iteration `iter` on, or the last one.
+function pointFrom(points, iter) {
+  let low = 0, high = points.length - 1;
+  while (low < high) { const mid = (low + high) >> 1; if (points[mid][ITER] < iter) low = mid + 1; else high = mid; }
+  return points[low];
 }
 
 // --- drawing ---
@@ -161,20 +170,30 @@ function ticksLog(low, high, n) {
   return out.filter(t => t >= low && t <= high);
 }
 
-// Bounds of the visible points. A raw line may leave the picture with its most extreme points: one slow step must not flatten all others.
+// Bounds of the visible points. The lowest and the highest 1% of all runs' points may leave the picture: a slow step, or a run that diverged, must not flatten
+// the others. A smoothed line and evaluations leave it only if they are very far away.
 function boundsOf(curves, log) {
   const to = v => log ? Math.log10(v) : v, inside = p => (!range || (p[0] >= range[0] && p[0] <= range[1])) && (!log || p[1] > 0);
-  let x0 = Infinity, x1 = -Infinity, y0 = Infinity, y1 = -Infinity;
-  const widen = y => { y0 = Math.min(y0, y); y1 = Math.max(y1, y); };
-  for (const curve of curves) {
-    for (const p of [curve.line, curve.evals].flat()) if (inside(p)) { x0 = Math.min(x0, p[0]); x1 = Math.max(x1, p[0]); widen(to(p[1])); }
-    const raw = curve.raw.filter(inside).map(p => to(p[1])).sort((a, b) => a - b), few = Math.floor(raw.length / 100);
-    if (raw.length) { widen(raw[few]); widen(raw[raw.length - 1 - few]); }
+  const smooth = [], raw = [];
+  for (const c of curves) {
+    for (const p of c.line) if (inside(p)) smooth.push(p);
+    for (const p of c.evals) if (inside(p)) smooth.push(p);
+    for (const p of c.raw.length ? c.raw : c.line) if (inside(p)) raw.push(p);
   }
-  if (!(x1 >= x0)) return null;
+  if (!smooth.length) return null;
+  const all = Float64Array.from(raw.length ? raw : smooth, p => to(p[1])).sort(), few = Math.floor(all.length / 100);
+  let x0 = Infinity, x1 = -Infinity, y0 = all[few], y1 = all[all.length - 1 - few];
+  const far = 10 * (y1 - y0), low = y0 - far, high = y1 + far;
+  for (const p of smooth) {
+    const y = to(p[1]);
+    x0 = Math.min(x0, p[0]);
+    x1 = Math.max(x1, p[0]);
+    if (few === 0 || (y >= low && y <= high)) { y0 = Math.min(y0, y); y1 = Math.max(y1, y); }
+  }
+  for (const curve of curves) for (const m of curve.marks) { x0 = Math.min(x0, m[0]); x1 = Math.max(x1, m[0]); }
   if (range) [x0, x1] = range;
   if (x1 === x0) x1 = x0 + 1;
-  if (y1 - y0 <= 0.002 * Math.max(Math.abs(y0), Math.abs(y1))) { y0 -= Math.abs(y0) * 0.1 || 0.5; y1 += Math.abs(y1) * 0.1 || 0.5; } // a constant
+  if (y1 - y0 <= 0.002 * Math.max(Math.abs(y0), Math.abs(y1))) { y0 -= Math.abs(y0) * 0.1 || (log ? 0.5 : 0); y1 += Math.abs(y1) * 0.1 || 0.5; } // a constant
   return { x0, x1, y0: y0 - 0.03 * (y1 - y0), y1: y1 + 0.03 * (y1 - y0) };
 }
 
@@ -259,14 +278,20 @@ function drawAxes(c, chart, box, width, height) {
   }
 }
 
-function drawResumes(c, chart, curve, box) {
-  c.setLineDash([2, 3]);
-  c.lineWidth = 1.2;
-  c.strokeStyle = c.fillStyle = runs.length > 1 ? colour(curve.i) : css("--dim");
-  for (const x of curve.resumes) {
-    if (x < chart.bounds.x0 || x > chart.bounds.x1) continue;
-    c.beginPath(); c.moveTo(box.x(x), box.top); c.lineTo(box.x(x), box.bottom); c.stroke();
-    if (chart.wide) { c.textAlign = box.x(x) > box.right - 60 ? "right" : "left"; c.fillText("resume", box.x(x) + (c.textAlign === "left" ? 4 : -4), box.top + 10); }
+// A line for a resume, with the word if it has room; a short red one for a lost step.
+function drawMarks(c, chart, curve, box) {
+  const dim = runs.length > 1 ? colour(curve.i) : css("--dim"), bad = css("--bad");
+  let last = -Infinity;
+  for (const [at, kind] of curve.marks) {
+    if (at < chart.bounds.x0 || at > chart.bounds.x1) continue;
+    const x = box.x(at), lost = kind !== "resume";
+    if (lost && x - last < 1) continue;
+    c.setLineDash(lost ? [] : [2, 3]);
+    c.lineWidth = lost ? 2 : 1.2;
+    c.strokeStyle = c.fillStyle = lost ? bad : dim;
+    c.beginPath(); c.moveTo(x, lost ? box.bottom - 10 : box.top); c.lineTo(x, box.bottom); c.stroke();
+    if (lost) last = x;
+    else if (chart.wide) { c.textAlign = x > box.right - 60 ? "right" : "left"; c.fillText(kind, x + (c.textAlign === "left" ? 4 : -4), box.top + 10); }
   }
   c.setLineDash([]);
 }
@@ -281,7 +306,7 @@ function paint(chart) {
   c.font = "12px system-ui, sans-serif";
   c.lineJoin = "round";
   chart.view = null;
-  if (!bounds) { c.fillStyle = css("--dim"); c.fillText("no values yet", 12, 24); read(chart); return; }
+  if (!bounds) { c.fillStyle = css("--dim"); c.fillText(range ? "no values in this part" : "no values yet", 12, 24); read(chart); return; }
   const { x0, x1, y0, y1 } = bounds, n = height > 250 ? 6 : 4;
   chart.ticks = chart.isLog ? ticksLog(y0, y1, n) : ticks(y0, y1, n);
   const most = Math.max(...chart.ticks.map(Math.abs)), needed = 1 + Math.ceil(Math.log10(most / (chart.ticks[1] - chart.ticks[0])) - 1e-9); // digits
@@ -293,7 +318,7 @@ function paint(chart) {
   drawAxes(c, chart, box, width, height);
   c.save();
   c.beginPath(); c.rect(left - 6, top - 6, right - left + 12, bottom - top + 12); c.clip();
-  for (const curve of chart.curves) drawResumes(c, chart, curve, box);
+  for (const curve of chart.curves) drawMarks(c, chart, curve, box);
   c.globalAlpha = 0.35;
   c.lineWidth = 1;
   for (const curve of chart.curves) { c.strokeStyle = colour(curve.i); stroke(c, chart, curve.raw, place); }
@@ -325,7 +350,8 @@ function read(chart) {
 // --- runs, tables, texts ---
 
 const best = run => run.evals.reduce((b, e) => hasEval(e) && (!b || e[2] < b[2]) ? e : b, null);
-const final = run => run.evals.filter(e => e[6] && hasEval(e)).pop();
+const newestEval = run => run.evals[run.evals.length - 1];
+const final = run => run.evals.filter(e => e[6] && hasEval(e) && !(last(run) && last(run)[ITER] >= e[0])).pop(); // not that of an earlier end
 const last = run => run.points[run.points.length - 1];
 const value = (v, text) => none(v) ? "-" : text ? text(v) : String(v);
 const stateOf = run => run.state || "removed, or no record yet";
@@ -333,8 +359,9 @@ const setText = (e, text) => { if (e.textContent !== text) e.textContent = text;
 
 // Settings in which runs differ, those with the most values first.
 function differing() {
-  const keys = [...new Set(runs.flatMap(r => Object.keys(r.config)))].filter(k => k !== "kind");
-  return keys.filter(k => new Set(runs.map(r => JSON.stringify(r.config[k]))).size > 1);
+  const known = runs.filter(r => Object.keys(r.config).length), keys = [...new Set(known.flatMap(r => Object.keys(r.config)))].filter(k => k !== "kind");
+  const values = new Map(keys.map(k => [k, new Set(known.map(r => JSON.stringify(r.config[k]))).size]));
+  return keys.filter(k => values.get(k) > 1).sort((a, b) => values.get(b) - values.get(a));
 }
 
 function showRuns() {
@@ -349,29 +376,35 @@ function showRuns() {
     swatch.style.background = swatch.style.borderColor = colour(i);
     element("b", run.name, label);
     run.about = element("small", "", label);
-    run.news = element("small", "", label);
+    const news = element("small", undefined, label);
+    run.news = element("span", "", news);
+    run.lost = element("span", "", news);
+    run.lost.className = "bad";
   });
 }
 
 // Each run's label: how it differs from the others, and its newest numbers.
 function labelRuns() {
   const keys = differing().filter(k => k !== "version" && k !== "parameters");
-  const ranks = new Set(runs.map(r => r.host.world_size)).size > 1;
+  const ranks = new Set(runs.map(r => r.host.world_size).filter(n => n)).size > 1;
   for (const run of runs) {
     const parts = keys.slice(0, 4).map(k => `${k} ${none(run.config[k]) ? "-" : typeof run.config[k] === "object" ? JSON.stringify(run.config[k]) : run.config[k]}`);
     if (keys.length > 4) parts.push(`and ${keys.length - 4} more`);
     if (ranks && run.host.world_size) parts.push(`${run.host.world_size} rank${run.host.world_size > 1 ? "s" : ""}`);
     setText(run.about, parts.join(", "));
     run.about.hidden = !parts.length;
-    const p = last(run), e = final(run) || best(run), news = [];
+    const p = last(run), e = final(run) || best(run), newest = newestEval(run), lost = run.marks.filter(isLost).length, news = [stateOf(run)];
     if (p) news.push(`iteration ${p[ITER]}`);
     if (p && !none(p[LOSS])) news.push(`loss ${digits(p[LOSS], 4)}`);
-    if (e) news.push(`${e[6] ? "final" : "best"} validation ${digits(e[2], 4)}`);
+    if (newest && !hasEval(newest)) news.push(`validation nan at iteration ${newest[0]}`);
+    else if (e) news.push(`${e[6] ? "final" : "best"} validation ${digits(e[2], 4)}`);
     if (p && !none(p[SPEED])) news.push(`${count(p[SPEED], 3)} tokens/s`);
-    run.news.textContent = news.join(" · ");
+    setText(run.news, news.join(" · "));
+    setText(run.lost, lost ? ` · ${lost} not finite` : "");
   }
 }
 
+// Only cells with another text change, so that the others can be selected.
 function table(id, rows) {
   const body = $(id);
   while (body.rows.length > rows.length) body.deleteRow(-1);
@@ -389,9 +422,9 @@ function showTables() {
     ["best validation loss", r => best(r) && `${digits(best(r)[2], 6)} at iteration ${best(r)[0]}`],
     ["final validation loss", r => final(r) && `${digits(final(r)[2], 6)} at iteration ${final(r)[0]}`],
     ["tokens", newest(TOKENS, v => count(v))], ["time of all steps", newest(SECONDS, duration)],
-    ["tokens/s", newest(SPEED, v => count(v, 3))], ["share of the peak (MFU)", newest(MFU, v => (100 * v).toFixed(1) + "%")],
+    ["tokens/s of the last step", newest(SPEED, v => count(v, 3))], ["share of the peak (MFU) of the last step", newest(MFU, v => (100 * v).toFixed(1) + "%")],
     ["ranks x threads", r => `${value(r.host.world_size)} x ${value(r.host.threads)}`], ["host", r => r.host.host], ["processor", r => r.host.cpu],
-    ["memory of all ranks", r => r.end && size(r.end.memory_bytes)], ["micro-batches of each rank", r => r.end && Array.isArray(r.end.micro_batches) && r.end.micro_batches.join(", ")],
+    ["memory of all ranks", r => r.end && size(r.end.memory_bytes)], ["micro-batches of each rank since the last start", r => r.end && Array.isArray(r.end.micro_batches) && r.end.micro_batches.join(", ")],
     ["started", r => r.host.time]];
   table("facts", [{ head: true, cells: ["", ...runs.map(r => r.name)] }, ...facts.map(f => ({ cells: [f[0], ...runs.map(r => f[1](r))] }))]);
   const events = runs.flatMap(r => r.marks.map(m => ({ cells: [r.name, m[0], m[1], m[2]] })));
@@ -405,7 +438,6 @@ function showTables() {
   const rows = keys.map(k => ({ cells: [k, ...runs.map(r => r.config[k])], differs: different.has(k) }));
   rows.sort((a, b) => b.differs - a.differs);
   table("settings", [{ head: true, cells: ["setting", ...runs.map(r => r.name)] }, ...rows]);
-// Only cells with another text change, so that the others can be selected.
 }
 
 // The newest text first. Only a new text replaces them, so that one can be selected and copied.
@@ -422,6 +454,7 @@ function showSamples() {
 }
 
 function show() {
+  const began = performance.now();
   $("share").textContent = $("smooth").value;
   $("reset").hidden = range === null;
   CHARTS.forEach(prepare);
@@ -430,12 +463,14 @@ function show() {
   labelRuns();
   showTables();
   document.title = runs.length === 1 ? `${runs[0].name} - lockstep` : `${runs.length} runs - lockstep`;
+  const now = performance.now();
+  ready = now + Math.max(250, 4 * (now - began)); // leave time for all else
 }
 
 // The key of the loss. Other pictures need none.
 function legendOfLoss() {
   const evals = runs.some(r => r.evals.some(hasEval));
-  return [evals && "line: training", evals && "dots: validation", runs.some(final) && "ring: final checkpoint"].filter(t => t).join(" · ");
+  return [evals && "line: training", evals && "dots: validation", runs.some(final) && "ring: final checkpoint", runs.some(r => r.marks.some(isLost)) && "red: not finite"].filter(t => t).join(" · ");
 }
 
 for (const chart of CHARTS) {
@@ -453,18 +488,20 @@ for (const chart of CHARTS) {
   chart.read.className = "read";
   const at = event => event.clientX - chart.canvas.getBoundingClientRect().left;
   const valueAt = x => { const v = chart.view; return v.x0 + (v.x1 - v.x0) * (Math.min(Math.max(x, v.left), v.right) - v.left) / (v.right - v.left); };
-  chart.canvas.onpointerdown = event => { if (chart.view) drag = { chart, from: at(event), to: at(event) }; };
-  const began = performance.now();
+  chart.canvas.onpointerdown = event => {
+    if (!chart.view) return;
+    event.preventDefault(); // no text is selected
+    chart.canvas.setPointerCapture(event.pointerId); // the drag may leave the picture
+    drag = { chart, from: at(event), to: at(event) };
+  };
   chart.canvas.onpointermove = event => { if (!chart.view) return; hover = valueAt(at(event)); if (drag) drag.to = at(event); CHARTS.forEach(paint); };
-  chart.canvas.onpointerleave = () => { hover = drag = null; CHARTS.forEach(paint); };
+  chart.canvas.onpointerleave = event => { if (event.pointerType !== "touch") hover = null; drag = null; CHARTS.forEach(paint); };
   chart.canvas.onpointerup = () => {
     if (drag && Math.abs(drag.to - drag.from) > 5) range = [valueAt(Math.min(drag.from, drag.to)), valueAt(Math.max(drag.from, drag.to))];
     drag = null;
     show();
   };
   chart.canvas.ondblclick = () => { range = null; show(); };
-  const now = performance.now();
-  ready = now + Math.max(250, 4 * (now - began)); // leave time for all else
 }
 const theme = dark => { document.documentElement.dataset.theme = dark ? "dark" : "light"; show(); };
 const isDark = () => document.documentElement.dataset.theme === "dark";
@@ -488,6 +525,7 @@ addEventListener("keydown", event => {
 theme(matchMedia("(prefers-color-scheme: dark)").matches);
 
 const data = $("data").textContent;
+let source = null, silence = 25000; // ms without an event; the server sends a sign every 10 s
 if (data) {
   JSON.parse(data).forEach(take);
   state("as of the time this file was written");
@@ -510,4 +548,3 @@ if (data) {
   document.onvisibilitychange = connect;
   connect();
 }
-let source = null, silence = 25000; // ms without an event; the server sends a sign every 10 s
