@@ -225,8 +225,8 @@ lks_status lks__weights_meta_in(const char *folder, uint32_t vocab_size, lks__me
     bool found = false;
     *meta = (lks__meta){.vocab_size = vocab_size};
     const lks_status st = folder[0] == '\0' ? LKS_OK : lks__meta_find(folder, &found, &own);
-    if (st != LKS_OK) /* a kind that lockstep can't read is like none */
-        return st == LKS_ERR_SUPPORT ? LKS_OK : st;
+    if (st != LKS_OK) /* one that lockstep can't read is like none */
+        return st == LKS_ERR_NOMEM ? st : LKS_OK;
     if (found && own.vocab_size <= vocab_size) /* otherwise it belongs to other weights */
         *meta = own;
     else

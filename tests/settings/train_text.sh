@@ -159,7 +159,7 @@ mkdir empty
 refused 2 'the text is too short' short.txt --out_dir=empty/o
 refused 2 'the text is too short' short.txt --out_dir=empty/a/b/o
 mkdir two && sed 's/things/thoughts/' text.txt >two/text.txt
-LOCKSTEP_FAULT=fsync:1:hang lockstep train text.txt --out_dir=o >"$work/hang" 2>&1 &
+LOCKSTEP_FAULT=rename:1:hang lockstep train text.txt --out_dir=o >"$work/hang" 2>&1 &
 first=$! refused=yes
 tries=0
 until ls o/data.tmp/*.new-* >/dev/null 2>&1; do

@@ -269,7 +269,7 @@ static void test_later(void **state)
     const char *empty = lks_test_folder();
     lks_test_result r = lks_test_tool("watch", "--port=0", lks_test_text("%s/none", empty));
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "it contains no metrics.jsonl");
+    assert_contains(r.err, "there is no folder ");
     r = lks_test_tool("watch", lks_test_text("--html=%s/page.html", empty), empty);
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "it contains no metrics.jsonl");
@@ -562,7 +562,7 @@ static void test_long(void **state)
     s.end = json_object();
     for (int i = 0; i < 2; i++) {
         int last = -1;
-        lks__feed *later = i == 0 ? feed : lks__feed_open(&s, 1);
+        lks__feed *later = i == 0 ? feed : lks__feed_open(&(lks__runs){.all = &s, .n = 1});
         for (char *text; (text = lks__feed_next(later)) != NULL; free(text)) {
             json_t *o = json_loads(text, 0, NULL);
             const json_t *all = json_object_get(o, "rows");

@@ -99,7 +99,9 @@ static lks_status open_bytes(struct evaluation *e, bool pieces)
 {
     const uint32_t vocab = (uint32_t)e->replica.config.vocab_size;
     const lks__meta *meta = &e->replica.meta;
-    const char *path = e->s->tokenizer_path;
+    /* golf's TOKENIZER_PATH may be meant for other runs */
+    const bool ours = e->s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_ENV || !meta->is_bpe;
+    const char *path = ours ? e->s->tokenizer_path : "";
     bool found = true;
     if (meta->chars != NULL || meta->is_bytes)
         LKS__TRY(lks__byte_table_chars(meta, vocab, &e->bytes));

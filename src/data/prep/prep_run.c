@@ -253,13 +253,14 @@ static lks_status check_field(const lks__prep_job *job)
                      lks__prep_input(job, name));
 }
 
-/* The tokenizer's file that the folder's meta.json names; "": none. */
+/* The vocabulary that the folder's meta.json names; "": none. A sp.model stays: it may be the only
+ * copy, and only meta.json gives it a meaning. */
 static lks_status find_earlier(const char *dir, const char **tokenizer_p)
 {
     lks__meta meta = {0};
     bool found;
     const lks_status st = lks__meta_load(dir, &found, &meta);
-    *tokenizer_p = meta.is_bpe ? LKS__BPE_FILE : meta.is_sentencepiece ? LKS__META_MODEL : "";
+    *tokenizer_p = meta.is_bpe ? LKS__BPE_FILE : "";
     lks__meta_free(&meta);
     const bool damaged = st == LKS_ERR_FORMAT || st == LKS_ERR_CONFIG || st == LKS_ERR_SUPPORT;
     return damaged ? LKS_OK : st; /* a damaged one is replaced, too */
@@ -273,8 +274,8 @@ static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
     LKS__TRY(check_field(job));
     note_left(job);
     LKS__TRY(look_at_all(job, kind->keeps));
-    LKS__TRY(kind->run(job));
     LKS__TRY(find_earlier(job->o.out_dir, &tokenizer));
+    LKS__TRY(kind->run(job));
     LKS__TRY(lks__staged_commit(&job->staged));
     return lks__split_remove_others(&job->staged, tokenizer);
 }

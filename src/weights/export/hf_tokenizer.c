@@ -110,7 +110,8 @@ static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_te
                      : meta->is_bytes         ? "the tokens are single bytes"
                      : e->ckpt != NULL
                          ? "the run's data had none"
-                         : "the weights come without one; give it as --tokenizer=DIR");
+                         : "the weights come without one that lockstep can read; give it as "
+                           "--tokenizer=DIR");
     return LKS_OK;
 }
 
@@ -122,9 +123,7 @@ lks_status lks__export_hf_tokenizer(const lks__export_model *e, int32_t *end_of_
                                         "special_tokens_map.json",
                                         "added_tokens.json",
                                         "vocab.json",
-                                        "merges.txt",
-                                        "encoder.json",
-                                        "vocab.bpe"};
+                                        "merges.txt"};
     *end_of_text_p = -1;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         LKS__TRY(lks__export_hf_remove(e, files[i]));

@@ -331,7 +331,7 @@ static lks_status keep_characters(const lks__export_model *e, const char *folder
     if (!same)
         lks__export_note(e,
                          "%s was left unchanged, but it doesn't have the model's characters, "
-                         "which nanoGPT's sample.py needs: remove it and export again",
+                         "which nanoGPT's sample.py needs: give an --out in another folder",
                          lks__escape(shown, sizeof shown, path, strlen(path)));
     return st == LKS_ERR_NOMEM ? st : LKS_OK;
 }

@@ -107,7 +107,7 @@ static lks_status open_described(const char *path, const lks__replica *r, lks__t
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "the model's tokens are %s, which need no tokenizer, and %s isn't a "
-                     "description of them: leave --tokenizer_path out",
+                     "description of them: leave the tokenizer out",
                      r->meta.is_bytes ? "single bytes" : "its own characters",
                      lks__escape(shown, sizeof shown, path, strlen(path)));
 }
@@ -122,11 +122,12 @@ lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
     if (!r->meta.is_sentencepiece) {
         const char *vocabulary = path[0] != '\0' ? path : r->vocabulary;
         bool found = false;
-        LKS__TRY(open_own(vocabulary, t, &found));
-        if (found)
+        const lks_status st = open_own(vocabulary, t, &found);
+        if (st == LKS_OK && found)
             return LKS_OK;
-        if (lks__bpe_is_at(vocabulary))
+        if (lks__bpe_is_at(vocabulary)) /* a meta.json that says nothing may be next to it */
             return open_any(vocabulary, t);
+        LKS__TRY(st);
     }
     return path[0] != '\0' ? open_pieces(path, t) : LKS_OK;
 }

@@ -181,8 +181,9 @@ static lks_status add_rank_line(lks__bpe_build *l, const char *text, size_t n, s
     const size_t made = na > 0 && na < MAX_RANKED / 3 * 4 ? unbase64(text, na, bytes) : 0;
     if (made == 0 || number[0] < '0' || number[0] > '9' || *number_end != '\0')
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s: line %zu is not a token in base64, a blank and a rank", l->where,
-                         line);
+                         "%s: line %zu is not a token in base64 of at most about 1,000 bytes, a "
+                         "blank and a rank",
+                         l->where, line);
     return lks__bpe_build_token(l, bytes, made, id);
 }
 
@@ -224,8 +225,8 @@ static void encode_below(const lks__bpe_build *l, uint32_t below, struct parts *
     }
 }
 
-/* Such a file lists no merges. A token's merge is that of the last two parts that are left when its
- * bytes are encoded with the tokens of lower ranks. */
+/* Such a file lists no merges. A token's merge joins the two parts that remain after encoding its
+ * bytes with the tokens of lower ranks. */
 static lks_status add_rank_merges(lks__bpe_build *l)
 {
     struct parts p;
@@ -236,13 +237,14 @@ static lks_status add_rank_merges(lks__bpe_build *l)
         if (p.n < 2 || id == (uint32_t)lks__bpe_build_id(l, END_OF_TEXT_BYTES))
             continue;
         encode_below(l, id, &p);
-        const int32_t left = lks__bpe_build_id(l, p.bytes, p.start[1]);
-        const int32_t right = lks__bpe_build_id(l, p.bytes + p.start[1], p.start[2] - p.start[1]);
         if (p.n != 2)
             return lks__fail(LKS_ERR_FORMAT,
                              "%s: token \"%s\" of rank %" PRIu32
-                             " is not made of two tokens of lower ranks",
+                             " is not made of two tokens of lower ranks: if it is a special token, "
+                             "remove its line",
                              l->where, lks__bpe_show(p.bytes, p.start[p.n], shown), id);
+        const int32_t left = lks__bpe_build_id(l, p.bytes, p.start[1]);
+        const int32_t right = lks__bpe_build_id(l, p.bytes + p.start[1], p.start[2] - p.start[1]);
         if (left >= 0 && right >= 0) /* otherwise bytes are missing, which the end reports */
             LKS__TRY(lks__bpe_build_merge(l, (uint32_t)left, (uint32_t)right, id, id));
     }

@@ -172,6 +172,11 @@ static lks_status read_strided(lks__torchfile *f, const lks__zip_entry *entry,
         f->kept = entry;
     }
     gather(t, f->kept_data, first, n, out);
+    if (first + n == t->count) { /* the last part */
+        free(f->kept_data);
+        f->kept_data = NULL;
+        f->kept = NULL;
+    }
     return LKS_OK;
 }
 
