@@ -390,7 +390,7 @@ static void test_nothing_new(void **state)
         lks_test_result r = train(args, 2, "read:9:term", 1);
         expect_stop(&r, "during setup");
         assert_string_equal(state_of(out), before);
-        r = train(args, 2, "lock:2:term", 0); /* when the run locks its folder */
+        r = train(args, 2, "lock:1:term", 0); /* when the run locks its folder */
         expect_stop(&r, "is discarded");
         assert_string_equal(state_of(out), before);
     }

@@ -205,7 +205,7 @@ static void define_step(struct step *want)
     want->loss = 0;
     for (int v = 0; v < V; v++)
         want->loss += number64(v, 0) + number64(v, 1);
-    want->loss *= 1.0 / (V * weight);
+    want->loss /= V * weight;
     set_mode(PLAIN);
 }
 

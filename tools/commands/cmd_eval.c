@@ -99,9 +99,11 @@ static lks_status open_bytes(struct evaluation *e, bool pieces)
 {
     const uint32_t vocab = (uint32_t)e->replica.config.vocab_size;
     const lks__meta *meta = &e->replica.meta;
-    /* golf's TOKENIZER_PATH may be meant for other runs */
-    const bool ours = e->s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_ENV || !meta->is_bpe;
-    const char *path = ours ? e->s->tokenizer_path : "";
+    /* golf's TOKENIZER_PATH isn't meant for a run of another family */
+    const char *family = lks__setting_word(&e->replica.run, LKS__SETTING_family);
+    const bool given = e->replica.run_dir[0] == '\0' ||
+                       lks__settings_given_for(e->s, LKS__SETTING_tokenizer_path, family);
+    const char *path = given ? e->s->tokenizer_path : "";
     bool found = true;
     if (meta->chars != NULL || meta->is_bytes)
         LKS__TRY(lks__byte_table_chars(meta, vocab, &e->bytes));

@@ -57,7 +57,7 @@ static const char *train(bool golf, const char *dtype, const char *more)
 
 static double last_bpb(const char *out)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "final");
     assert_true(json_array_size(lines) > 0);
     return lks_test_number(json_array_get(lines, json_array_size(lines) - 1), "val_bpb");
 }
