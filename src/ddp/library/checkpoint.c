@@ -106,7 +106,7 @@ static lks_status check_rank_names(const struct call *c)
     char shown[128];
     for (size_t i = 0; i < c->n; i++) {
         const char *name = c->tensors[i].name, *at = strrchr(name, '@');
-        if (at == NULL || at[1 + strspn(at + 1, "0123456789")] != '\0')
+        if (at == NULL || at[1] == '\0' || at[1 + strspn(at + 1, "0123456789")] != '\0')
             continue;
         const size_t n = (size_t)(at - name);
         for (size_t k = 0; k < c->more.n_per_rank; k++)
@@ -120,7 +120,8 @@ static lks_status check_rank_names(const struct call *c)
     return LKS_OK;
 }
 
-/* In a save: an optimizer's list must be that of its last step. */
+/* In a save, of rank 0's tensors, which are written: an optimizer's list must be that of its last
+ * step. */
 static lks_status check_moments(const struct call *c)
 {
     for (size_t i = 0; i < c->n; i++) {
@@ -130,9 +131,8 @@ static lks_status check_moments(const struct call *c)
             memcpy(&steps, t->data, sizeof steps);
         if (steps < 0)
             return lks__fail(LKS_ERR_ARG,
-                             "%s: the optimizer has made a step since it listed its moments: call "
-                             "lks_optimizer_state() before each save",
-                             c->name);
+                             "the optimizer has made a step since it listed its moments: call "
+                             "lks_optimizer_state() before each save");
     }
     return LKS_OK;
 }
@@ -309,6 +309,8 @@ static lks_status write_on_first(lks_comm *comm, const char *dir, const struct c
         lks__begin_files(comm, true, &before);
         st = check_folder(dir);
         if (st == LKS_OK)
+            st = check_moments(c);
+        if (st == LKS_OK)
             st = write_files(dir, c, all);
         lks__end_files(comm, &before);
     }
@@ -327,7 +329,6 @@ static lks_status save(lks_comm *comm, const char *dir, const struct call *c)
     LKS__TRY(lks__comm_check_open(comm, c->name));
     LKS__TRY(check_lists(c));
     LKS__TRY(check_rank_names(c));
-    LKS__TRY(check_moments(c));
     LKS__TRY(compare(comm, c));
     lks__all_tensors all = {0};
     lks_status st = collect(comm, c, &all);
