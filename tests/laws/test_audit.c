@@ -191,6 +191,26 @@ static void test_resumed(void **state)
     EXPECT(4, TEXTS("not possible here: a resume changed dropout at iteration 7, and that"), other);
 }
 
+/* The auditor's variables, which would be settings of a new run, change nothing. */
+static void test_variables(void **state)
+{
+    const char *out = lks_test_folder();
+    law_args args = law_family(true, out);
+    law_add(&args, "--iterations=3");
+    law_run(&args);
+    args = law_family(true, out);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--matrix_lr=0.05");
+    law_run(&args);
+    setenv("MATRIX_LR", "0.5", 1);
+    setenv("SCALAR_LR", "0.5", 1);
+    setenv("ITERATIONS", "9", 1);
+    EXPECT(0, TEXTS("3-6  from checkpoint 3, 3 steps", "equal (3 steps"), out, "--from=3");
+    unsetenv("MATRIX_LR");
+    unsetenv("SCALAR_LR");
+    unsetenv("ITERATIONS");
+}
+
 /* A resume with another batch begins a segment of the run and of leaves.bin. */
 static void test_segments(void **state)
 {
@@ -835,29 +855,18 @@ static void test_impossible(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_pruned),
-        cmocka_unit_test(test_would_go_back),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_resumed_twice),
-        cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_false_hashes),
-        cmocka_unit_test(test_false_figures),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_added),
-        cmocka_unit_test(test_other_claims),
-        cmocka_unit_test(test_doubled),
-        cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_moved_data),
-        cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_impossible),
-        cmocka_unit_test(test_trails),
-        cmocka_unit_test(test_trail_places),
-        cmocka_unit_test(test_false_state),
-        cmocka_unit_test(test_no_start),
-        cmocka_unit_test(test_evaluated_again),
+        cmocka_unit_test(test_whole),         cmocka_unit_test(test_pruned),
+        cmocka_unit_test(test_would_go_back), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_resumed_twice), cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_variables),     cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
+        cmocka_unit_test(test_false_figures), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_added),         cmocka_unit_test(test_other_claims),
+        cmocka_unit_test(test_doubled),       cmocka_unit_test(test_false_checkpoint),
+        cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
+        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
+        cmocka_unit_test(test_trail_places),  cmocka_unit_test(test_false_state),
+        cmocka_unit_test(test_no_start),      cmocka_unit_test(test_evaluated_again),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

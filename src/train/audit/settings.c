@@ -8,6 +8,7 @@
 #include "base/text/jsontext.h"
 #include "files/checkpoint/folder.h"
 #include "report/diff/facts.h"
+#include "settings/family.h"
 #include "settings/settings_table.h"
 #include "train/setup/remember.h"
 
@@ -103,9 +104,9 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
     char name[LKS__CKPT_NAME], data[LKS__SETTING_STR] = "";
     const json_t *host = lks__claims_start(r->claims, start, &first);
     const char *device = json_string_value(json_object_get(host, "device"));
+    const char *family = json_string_value(json_object_get(r->claims->config, "family"));
     const bool moved =
-        lks__settings_given_for(r->asked, LKS__SETTING_dataset,
-                                json_string_value(json_object_get(r->claims->config, "family"))) &&
+        lks__settings_given_for(r->asked, LKS__SETTING_dataset, family) &&
         !(r->own_data && lks__remembered_data(r->run, data) == LKS_OK && data[0] != '\0');
     lks__settings_defaults(s);
     if (strlen(r->run) + sizeof name >= sizeof s->out_dir)
@@ -122,6 +123,10 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
         lks__entry_name(name, LKS__ENTRY_CKPT, start);
         snprintf(s->out_dir, sizeof s->out_dir, "%s/%s", r->run, name);
         LKS__TRY(set(s, "init_from", "resume"));
+        /* With its family given, the run's settings aren't mixed with variables of this process. */
+        if (family != NULL)
+            LKS__TRY(set(s, "family", family));
+        LKS__TRY(lks__family_presets(s, LKS__CMD_TRAIN));
         LKS__TRY(resume_settings(r->claims, first == start ? host : NULL, start, s));
     }
     if (moved)
