@@ -379,10 +379,13 @@ static void test_first_failure(void **state)
         /* A rank that only noticed another host's end is named if there is nothing else. */
         {{{FAILED("A", FOLLOWS), 100}, {FAILED("B", ""), 107}}, "B", 3},
         {{{FAILED("A", FOLLOWS), 100}, {FAILED("", ""), 100}}, "A", 3},
-        /* The cause may be a rank that exited with code 0; without it ranks may follow, too. */
-        {{{FAILED("A", FOLLOWS), 100}, {FAILED("", LEFT), 100}},
-         "rank 1 (host host-b) exited with code 0 while other ranks still waited for it: A. All",
+        /* The cause may be a rank that exited with code 0, if it is the lost one; without it ranks
+         * may follow, too. */
+        {{{FAILED("rank 1 (the first of b) ended", FOLLOWS), 100}, {FAILED("", LEFT), 100}},
+         "rank 1 (host host-b) exited with code 0 while other ranks still waited for it: rank 1 "
+         "(the first of b) ended. All",
          3},
+        {{{FAILED("A", FOLLOWS), 100}, {FAILED("", LEFT), 100}}, "A", 3},
         {{{FAILED("A", FOLLOWS), 100}, {FAILED("B", LEFT), 107}}, "B", 3},
         {{{FAILED("A", FOLLOWS STILL), 100}, {FAILED("", LEFT), 100}}, "A", 3},
     };

@@ -304,14 +304,16 @@ static const struct lks__job_node *find_stop(const struct lks__nodes *n)
     return found;
 }
 
-/* Ranks have failed only because they lost another host's first rank, and a rank had exited with
- * code 0 by then: that rank is the cause. */
+/* Ranks have failed only because they lost another host's first rank, which `failure` names as
+ * comm/hier/link/heartbeat.c does. If it had exited with code 0 by then, it is the cause. */
 static void describe_leaver(const struct lks__nodes *n, const char *failure,
                             char text[LKS__LAUNCH_MESSAGE])
 {
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__job_node *m = &n->nodes[i];
-        if (!m->in_round || m->left == 0)
+        char lost[48];
+        snprintf(lost, sizeof lost, "rank %d (the first of ", m->left - 1);
+        if (!m->in_round || m->left == 0 || strstr(failure, lost) == NULL)
             continue;
         snprintf(text, LKS__LAUNCH_MESSAGE,
                  "rank %d (host %s) exited with code 0 while other ranks still waited for it: "
