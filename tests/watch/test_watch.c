@@ -291,6 +291,9 @@ static void test_state(void **state)
     assert_contains(read_until(fd, "[20,1.25,"), "\"points\"");
     close(lock);
     assert_contains(read_until(fd, "\"state\":\"stopped\""), "\"kind\":\"about\"");
+    fake_append(dir, "{'kind':'host','schema':1,'command':['lockstep','train','--lock=off'],"
+                     "'resumed_iter':21}\n");
+    assert_contains(read_until(fd, "\"state\":\"running, or stopped without an end\""), "about");
     close(fd);
     stop(&s);
 }
@@ -572,6 +575,10 @@ static void test_long(void **state)
             json_decref(o);
         }
         assert_int_equal(last, 39999);
+        s.running = true; /* a state that changes sends it no second time */
+        for (char *text; (text = lks__feed_next(later)) != NULL; free(text))
+            assert_null(strstr(text, "\"points\""));
+        s.running = false;
         if (i == 1)
             lks__feed_close(later);
     }

@@ -139,12 +139,12 @@ static json_t *next_of(lks__feed *f, size_t i)
         return json_pack("{s:s, s:I}", "kind", "run", "run", (json_int_t)i);
     }
     if (p->host != s->host || p->end != s->end || p->state != state) {
+        const bool ended = s->end != NULL && p->end != s->end;
         p->host = s->host;
         p->end = s->end;
-        if (s->end != NULL && p->points > 0 && p->points == s->n_points &&
-            (p->points - 1) % p->stride != 0)
-            p->points--; /* it wasn't known to be the last one */
         p->state = state;
+        if (ended && p->points > 0 && p->points == s->n_points && (p->points - 1) % p->stride != 0)
+            p->points--; /* it wasn't known to be the last one */
         return about(f, i);
     }
     if (p->points < s->n_points) {

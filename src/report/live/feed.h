@@ -3,7 +3,7 @@
  *
  * {"kind":"runs","names":[…]}             first: the runs; again with those that begin later
  * {"kind":"run","run":0}                  forget earlier messages about run 0
- * {"kind":"about","run":0,"config":…,"host":…,"end":…,"state":"running"|"complete"|"stopped"|""}
+ * {"kind":"about","run":0,"config":…,"host":…,"end":…,"state":lks__series_state()}
  * {"kind":"points","run":0,"rows":[[iter, loss, lr, grad_norm, tokens, seconds, tok_per_s, mfu,
  *   wait_ms, ms], …]}
  * {"kind":"evals","run":0,"rows":[[iter, train_loss, val_loss, val_bpb, tokens, seconds, final],

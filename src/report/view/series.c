@@ -466,12 +466,26 @@ bool lks__series_complete(const lks__series *s)
     return s->end != NULL && (evaluated || made_all(s));
 }
 
+/* True if the newest start of the run has no lock to ask. */
+static bool is_unlocked(const lks__series *s)
+{
+    size_t i;
+    const json_t *word;
+    json_array_foreach(json_object_get(s->host, "command"), i, word)
+    {
+        if (json_is_string(word) && strcmp(json_string_value(word), "--lock=off") == 0)
+            return true;
+    }
+    return false;
+}
+
 const char *lks__series_state(const lks__series *s)
 {
-    return s->running                ? "running"
-           : s->offset == 0          ? ""
-           : lks__series_complete(s) ? "complete"
-                                     : "stopped";
+    return s->running                         ? "running"
+           : s->offset == 0                   ? ""
+           : lks__series_complete(s)          ? "complete"
+           : s->end == NULL && is_unlocked(s) ? "running, or stopped without an end"
+                                              : "stopped";
 }
 
 const lks__eval_point *lks__series_best(const lks__series *s)

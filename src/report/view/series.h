@@ -89,7 +89,8 @@ const lks__eval_point *lks__series_last_eval(const lks__series *s);
  * run makes no evaluations. */
 bool lks__series_complete(const lks__series *s);
 
-/* "running", "complete", "stopped"; "" without a record. */
+/* "running", "complete", "stopped"; "running, or stopped without an end" if the run uses no lock;
+ * "" without a record. */
 const char *lks__series_state(const lks__series *s);
 
 /* The mark of the next segment, which a resume with another batch has begun; `after` is NULL for

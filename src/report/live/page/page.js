@@ -497,7 +497,7 @@ for (const chart of CHARTS) {
   chart.canvas.onpointermove = event => { if (!chart.view) return; hover = valueAt(at(event)); if (drag) drag.to = at(event); CHARTS.forEach(paint); };
   chart.canvas.onpointerleave = event => { if (event.pointerType !== "touch") hover = null; drag = null; CHARTS.forEach(paint); };
   chart.canvas.onpointerup = () => {
-    if (drag && Math.abs(drag.to - drag.from) > 5) range = [valueAt(Math.min(drag.from, drag.to)), valueAt(Math.max(drag.from, drag.to))];
+    if (drag && chart.view && Math.abs(drag.to - drag.from) > 5) range = [valueAt(Math.min(drag.from, drag.to)), valueAt(Math.max(drag.from, drag.to))];
     drag = null;
     show();
   };
