@@ -77,7 +77,7 @@ static lks_status add_inside(const char *dir, const char *prefix, int depth, con
     const int n = scandir(dir, &list, NULL, versionsort);
     for (int i = 0; i < n; i++) {
         char path[4352], name[256];
-        bool wanted = list[i]->d_name[0] != '.' && st == LKS_OK;
+        bool wanted = list[i]->d_name[0] != '.' && list[i]->d_type != DT_REG && st == LKS_OK;
         snprintf(path, sizeof path, "%s/%s", dir, list[i]->d_name);
         snprintf(name, sizeof name, "%.100s%s%.150s", prefix, prefix[0] != '\0' ? "/" : "",
                  list[i]->d_name);

@@ -134,7 +134,7 @@ lks_status lks__reducer_open(const lks__reducer_config *config, lks_comm *comm,
     bool merges = false;
     lks__tree_nodes_rehearse(config->V, d->first_leaf, d->end_leaf, staging, &left, &merges);
     lks_status st = lks__buckets_cut(table, config->first_bytes, config->bucket_bytes, &d->buckets);
-    if (st == LKS_OK && staging && merges)
+    if (st == LKS_OK && staging && merges && d->buckets.n > 0)
         st = open_staging(d);
     if (st == LKS_OK)
         st = open_hashes(d);

@@ -71,7 +71,8 @@ const struct lks__ckpt *lks__weights_checkpoint(const lks__weights *w);
 /* The tokenizer of the weights: the one that a run of lockstep recorded, or the characters or
  * vocabulary next to the file; else only vocab_size. The caller frees it. */
 lks_status lks__weights_meta(const lks__weights *w, lks__meta *meta);
-/* The second of these: the tokenizer in `folder` ("": none) of weights with this vocab_size. */
+/* The characters or vocabulary in `folder` ("": none) of weights with this vocab_size, else only
+ * that size. One that lockstep can't read counts as none. */
 lks_status lks__weights_meta_in(const char *folder, uint32_t vocab_size, lks__meta *meta);
 /* A number that distinguishes two sets of weights: params_hash of a checkpoint of lockstep, else a
  * hash of the values. Large weights are sampled: at most some 16 MiB are read. */

@@ -51,11 +51,13 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
 /* Read the hashes of token files from DIR/meta.json: an object that the caller releases, or NULL if
  * there are none. */
 lks_status lks__meta_hashes(const char *dir, json_t **hashes_p);
-/* The same, but if neither exists read DIR/tokenizer.json if it is a vocabulary of words
- * (WordLevel), as `lockstep export --format=hf` writes for characters. Also sets *found_p = false
- * if `path` is not a folder. ERR_SUPPORT if the words aren't characters in ascending order. */
+/* As lks__meta_load(), but if neither file exists read DIR/tokenizer.json if it is a vocabulary of
+ * words (WordLevel), as `lockstep export --format=hf` writes for characters. Also sets *found_p =
+ * false if `path` is not a folder. ERR_SUPPORT if the words aren't characters in ascending order.
+ */
 lks_status lks__meta_load_any(const char *path, bool *found_p, lks__meta *meta);
-/* The same, but if nothing is found use the GPT-2 vocabulary at `path` (data/text/bpe/bpe.h). */
+/* As lks__meta_load_any(), but if that finds neither characters nor the name of a tokenizer, or
+ * fails, use the GPT-2 vocabulary at `path`, if it has one (data/text/bpe/bpe.h). */
 lks_status lks__meta_find(const char *path, bool *found_p, lks__meta *meta);
 /* The file that lks__meta_load() reads: "meta.json" or "meta.pkl". */
 const char *lks__meta_file(const char *dir);

@@ -208,7 +208,7 @@ static lks_status open_runs(lks__ddp_exchange *x)
     const size_t W = (size_t)x->config.W;
     x->nodes = calloc(W, sizeof *x->nodes);
     x->owned = calloc(W, sizeof *x->owned);
-    x->shards = calloc((size_t)x->config.buckets->n, sizeof *x->shards);
+    x->shards = calloc((size_t)x->config.buckets->n + 1, sizeof *x->shards);
     x->square_index = calloc(x->table->trained_blocks + 1, sizeof *x->square_index);
     x->runs = calloc(x->table->trained_blocks + 1, sizeof *x->runs);
     int *whole = calloc(x->table->trained_blocks + 1, sizeof *whole);

@@ -15,8 +15,8 @@ size_t lks__screen(FILE *out, const lks__runs *runs, size_t first, int rows, int
                    bool utf8);
 
 /* Show it until the user presses q or asked() is true, and follow the runs, with those that begin
- * later. ERR_SUPPORT without
- * the module; ERR_CONFIG if standard input or output isn't a terminal. */
+ * later. ERR_SUPPORT without the module; ERR_CONFIG if standard input or output isn't a terminal.
+ */
 lks_status lks__screen_show(lks__runs *runs, bool utf8, bool (*asked)(void));
 
 #endif

@@ -32,8 +32,12 @@ void lks__outdir_of(const char *path, char *run, size_t bytes)
     for (size_t n = strlen(whole); n > 1 && whole[n - 1] == '/'; n--)
         whole[n - 1] = '\0';
     const char *slash = strrchr(whole, '/'), *name = slash != NULL ? slash + 1 : whole;
-    if ((strcmp(name, ".") == 0 || strcmp(name, "..") == 0) && realpath(path, whole) == NULL)
-        strcpy(whole, name);
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        char *real = realpath(path, NULL);
+        if (real != NULL)
+            snprintf(whole, sizeof whole, "%s", real);
+        free(real);
+    }
     lks__ckpt_parent(whole, parent);
     const bool inside = strlen(parent) < bytes && is_of_run(whole, parent);
     snprintf(run, bytes, "%s", inside ? parent : path);

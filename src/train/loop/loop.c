@@ -338,8 +338,8 @@ static lks_status loop(struct run_loop *r)
         LKS__TRY(save_stopped(r, first_iter));
     else if (unsaved(r))
         LKS__TRY(save(r, LKS__ASKED_END));
-    const bool always = t->run.procedure->finish != NULL; /* golf's script evaluates every end */
-    const bool final = r->stopped == 0 && (always || t->run.s.eval_interval > 0);
+    const bool final =
+        r->stopped == 0 && (t->run.procedure->evaluates_end || t->run.s.eval_interval > 0);
     if (final)
         LKS__TRY(evaluate_final(r));
     if (r->stopped == 0 && t->run.procedure->finish != NULL)

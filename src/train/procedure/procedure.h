@@ -63,6 +63,8 @@ struct lks__procedure {
     uint64_t (*n_steps)(const lks__settings *s);
     /* Before iteration state->iter, or at the end. */
     bool (*evaluation_due)(const lks__run *run, const lks__state *state);
+    /* It evaluates at every end, also without a schedule, and prints that as another evaluation. */
+    bool evaluates_end;
     /* Evaluations draw batches of the run's size, so another batch gives another loss. */
     bool draws;
     /* Collective. ERR_STOPPED, on all ranks: discarded, because a rank was asked to stop. */

@@ -302,6 +302,7 @@ const struct lks__procedure lks__procedure_golf = {
     .evaluation_due = evaluation_due,
     .evaluate = evaluate,
     .rehearse_evaluation = rehearse_evaluation,
+    .evaluates_end = true,
     .finish = finish,
     .can_finish = lks__artifact_available,
     .log_path = lks__golf_log_path,

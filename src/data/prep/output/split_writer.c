@@ -208,7 +208,7 @@ static lks_status remove_other(const char *dir, const char *name, void *ctx)
     if (asprintf(&path, "%s/%s", dir, name) < 0)
         return lks__no_memory("to remove an old token file");
     if (lks__sys_unlink(path) < 0)
-        st = lks__sys_fail("cannot remove the file of an earlier preparation", path);
+        st = lks__sys_fail("cannot remove a file of an earlier preparation", path);
     free(path);
     return st;
 }

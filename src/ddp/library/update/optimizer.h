@@ -26,8 +26,9 @@ struct lks_optimizer {
     lks_tensor *tensors; /* [n_tensors] with their names */
     size_t n_tensors;
     int64_t steps;
-    /* "optimizer.steps" in the list: `steps` after lks_optimizer_state(), then what a load stores.
-     * After a step of a group lks__stale_steps(), because the list lacks moments of other ranks. */
+    /* "optimizer.steps" in the list: `steps` after lks_optimizer_state(), or the value that a load
+     * stores. After a step of a group lks__stale_steps(), because the list lacks moments of other
+     * ranks. */
     int64_t listed_steps;
     bool checks; /* LOCKSTEP_CHECK=1: each step compares its inputs over ranks */
 };

@@ -340,9 +340,10 @@ lks_status lks__report_final(lks__report *r, const lks__run *run, const lks__sta
         return LKS_OK;
     bool best;
     char line[200];
-    run->procedure->eval_line(run, state, checks, eval, line);
-    if (run->procedure->finish != NULL && !state->eval_done) /* golf's script prints it */
+    if (run->procedure->evaluates_end && !state->eval_done) {
+        run->procedure->eval_line(run, state, checks, eval, line);
         lks__log_line(&r->log, "%s", line);
+    }
     r->newest.val_loss = eval->val_loss;
     LKS__TRY(evaluation_line(r, state, "final", eval, NULL));
     LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss OUT/best must have its line */
