@@ -140,7 +140,8 @@ lks_status lks__sys_each_name(const char *what, const char *folder,
                               lks_status (*fn)(const char *folder, const char *name, void *ctx),
                               void *ctx);
 
-/* fsync a folder, so that renames in it survive a crash. */
+/* fsync a folder, so that renames in it survive a crash. Some file systems sync only files
+ * (EINVAL): LKS_OK there. */
 lks_status lks__sys_sync_dir(const char *path);
 
 /* strerror(), with advice if this process may open no more files. */

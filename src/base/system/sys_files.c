@@ -281,7 +281,7 @@ lks_status lks__sys_sync_dir(const char *path)
     if (fd < 0)
         return lks__sys_fail("cannot open the folder", path);
     lks_status st = LKS_OK;
-    if (lks__sys_fsync(fd) < 0)
+    if (lks__sys_fsync(fd) < 0 && errno != EINVAL)
         st = lks__sys_fail("cannot sync the folder", path);
     lks__sys_close(fd);
     return st;
