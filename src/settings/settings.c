@@ -223,16 +223,16 @@ static const char *counterpart(const char *name)
     return "";
 }
 
-/* Fail if the command line has a setting that another setting's value leaves without effect. */
-static lks_status check_together(const lks__settings *s)
+struct unused {
+    int setting, other;  /* `other` has a value that leaves `setting` without effect ... */
+    bool here;           /* ... in these settings; */
+    const char *instead; /* with this value it has one */
+};
+
+static bool is_unused(const lks__settings *s, int setting, struct unused *found)
 {
-    const char *optimizer = lks__optimizer_name(s);
-    const bool sgd = strcmp(optimizer, "sgd") == 0;
-    const struct {
-        int setting, other; /* the other one has this value */
-        bool unused;
-        const char *use;
-    } rows[] = {
+    const bool sgd = strcmp(lks__optimizer_name(s), "sgd") == 0;
+    const struct unused rows[] = {
         {LKS__SETTING_drop_last, LKS__SETTING_sampler,
          s->drop_last && s->sampler != LKS__sampler_epoch, "epoch"},
         {LKS__SETTING_beta2, LKS__SETTING_optimizer, sgd, "adamw"},
@@ -242,18 +242,28 @@ static lks_status check_together(const lks__settings *s)
         {LKS__SETTING_exec_timeout, LKS__SETTING_exec_on, s->exec_on[0] == '\0', "EVENT:COMMAND"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char value[LKS__SETTING_STR];
-        const int other = rows[i].other;
-        const lks__setting *d = &lks__setting_table[other];
-        if (s->from[rows[i].setting] != LKS__FROM_ARG || !rows[i].unused)
-            continue;
-        return no_effect_with(rows[i].setting, d->name,
-                              other == LKS__SETTING_optimizer ? optimizer
-                              : d->zero != NULL               ? d->zero
-                                                              : lks__settings_text(s, other, value),
-                              rows[i].use);
+        *found = rows[i];
+        if (rows[i].setting == setting && rows[i].here)
+            return true;
     }
-    return LKS_OK;
+    return false;
+}
+
+bool lks__settings_unused(const lks__settings *s, const char *name)
+{
+    struct unused found;
+    return is_unused(s, lks__setting_find(name), &found);
+}
+
+static lks_status refuse_unused(const lks__settings *s, const struct unused *u)
+{
+    char value[LKS__SETTING_STR];
+    const lks__setting *d = &lks__setting_table[u->other];
+    return no_effect_with(u->setting, d->name,
+                          u->other == LKS__SETTING_optimizer ? lks__optimizer_name(s)
+                          : d->zero != NULL                  ? d->zero
+                                            : lks__settings_text(s, u->other, value),
+                          u->instead);
 }
 
 /* Check that the command line contains no setting without effect. */
@@ -268,6 +278,7 @@ static lks_status check_given(const lks__settings *s)
             return no_effect(s, a->theirs, a->ours);
     }
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        struct unused unused;
         const lks__setting *d = &lks__setting_table[i];
         const bool used = lks__setting_is_used(s, d);
         const bool of_muon = d->flags & LKS__SETTING_MUON;
@@ -279,8 +290,10 @@ static lks_status check_given(const lks__settings *s)
             return no_effect_with(i, "optimizer", optimizer, "muon");
         if (own && !used)
             return no_effect(s, d->name, counterpart(d->name));
+        if (is_unused(s, i, &unused))
+            return refuse_unused(s, &unused);
     }
-    return check_together(s);
+    return LKS_OK;
 }
 
 lks_status lks__family_check_heads(const lks__settings *s)

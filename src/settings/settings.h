@@ -86,6 +86,10 @@ bool lks__settings_given_for(const lks__settings *s, int setting, const char *fa
  * and exchange=nccl supports all settings. ERR_CONFIG names both settings and the remedy. */
 lks_status lks__settings_check(lks__settings *s, int world_size);
 
+/* True if another setting's value leaves the setting `name` without effect: on the command line it
+ * is refused then. */
+bool lks__settings_unused(const lks__settings *s, const char *name);
+
 /* The setting that NCCL doesn't support, with the reason, or NULL. */
 const char *lks__settings_not_nccl(const lks__settings *s);
 

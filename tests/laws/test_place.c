@@ -120,6 +120,16 @@ static void test_config(void **state)
     law_assert_remedy(reference(false), other, lks_test_text("%s-equal", other), reference(false));
 }
 
+/* A command that leaves out what its optimizer doesn't use: it would be refused. */
+static void test_unused(void **state)
+{
+    const char *conf = lks_test_text("%s/my.conf", lks_test_folder());
+    static const char text[] = "beta2 = 0.9\n";
+    lks_test_write(conf, text, strlen(text));
+    const char *sgd = trained(false, "--optimizer=sgd"), *other = trained(false, conf);
+    law_assert_remedy(sgd, other, lks_test_text("%s-equal", other), sgd);
+}
+
 /* Muon's momentum, which the weights follow, and weights in bfloat16 next to frozen ones. */
 static void test_updates(void **state)
 {
@@ -243,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seed),         cmocka_unit_test(test_resumed),
         cmocka_unit_test(test_shapes),       cmocka_unit_test(test_config),
+        cmocka_unit_test(test_unused),
         cmocka_unit_test(test_updates),      cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_false_record),
         cmocka_unit_test(test_not_executed),

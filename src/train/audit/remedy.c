@@ -147,14 +147,16 @@ static lks_status add_settings(json_t *command, const lks__settings *given, cons
     {
         const char *name = json_string_value(json_object_get(row, "name"));
         const json_t *value = json_object_get(row, "b");
-        if (!json_is_null(value) && strcmp(name, "family") != 0 && !lks__facts_follow(y, name))
+        if (!json_is_null(value) && strcmp(name, "family") != 0 && !lks__facts_follow(y, name) &&
+            !lks__settings_unused(s, name))
             add_setting(command, name, value);
     }
     json_array_foreach(differ, i, row)
     {
         const char *name = json_string_value(json_object_get(row, "name"));
         const json_t *value = json_object_get(y, name);
-        if (value != NULL && json_equal(value, json_object_get(x, name)))
+        if (value != NULL && json_equal(value, json_object_get(x, name)) &&
+            !lks__settings_unused(s, name))
             add_setting(command, name, value);
     }
     json_decref(rows);
