@@ -154,7 +154,7 @@ lks__call lks__comm_call_begins(lks__call call);
 void lks__comm_call_ends(const lks__call *before);
 /* The rest of the block belongs to that call, of the object with that number. */
 #define LKS__CALLED_ON(name, number)                                                               \
-    __attribute__((cleanup(lks__comm_call_ends))) lks__call call_before_ =                         \
+    __attribute__((unused, cleanup(lks__comm_call_ends))) lks__call call_before_ =                 \
         lks__comm_call_begins((lks__call){LKS__CALLER_##name, (number)})
 /* The same, of the object of the call that surrounds it. */
 #define LKS__CALLED_BY(name) LKS__CALLED_ON(name, lks__comm_call().object)

@@ -63,7 +63,7 @@ static lks_status enter(lks_comm *comm, const char *call)
 /* Refuse other threads for the rest of the function. */
 #define ENTER(comm, call)                                                                          \
     LKS__TRY(enter(comm, call));                                                                   \
-    __attribute__((cleanup(leave))) lks_comm *entered_ = comm
+    __attribute__((unused, cleanup(leave))) lks_comm *entered_ = comm
 
 int lks_comm_rank(const lks_comm *comm)
 {

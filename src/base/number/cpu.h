@@ -71,7 +71,7 @@ void lks__float_mode_leave(const lks__float_mode *callers);
  * calls: the rest of the function runs in the library's mode. Compilers may move arithmetic on
  * local variables across this line, but not arithmetic on memory. */
 #define LKS__FLOAT_MODE()                                                                          \
-    __attribute__((cleanup(lks__float_mode_leave))) lks__float_mode callers_mode_ =                \
+    __attribute__((unused, cleanup(lks__float_mode_leave))) lks__float_mode callers_mode_ =        \
         lks__float_mode_enter()
 
 #endif
