@@ -53,21 +53,28 @@ static int say_not_executable(const struct lks__job *job, int err)
     return err == ENOENT ? 127 : 126;
 }
 
-/* Tell the other nodes that this one can't execute the program: they end with that code, too. */
-static void tell_nodes(const struct lks__attempt *a, struct lks__nodes *nodes, int *exit_code_p)
+/* Tell the other nodes that this one can't start its ranks, for the reason `st`, or can't execute
+ * the program: they end, too. Returns `st`, with its message. */
+static lks_status tell_nodes(const struct lks__attempt *a, struct lks__nodes *nodes, lks_status st,
+                             int *exit_code_p)
 {
     const struct lks__job *job = a->job;
-    char shown[512], tail[2 * LKS__TAIL_BYTES] = "";
+    char shown[512], why[LKS__LAUNCH_MESSAGE], tail[2 * LKS__TAIL_BYTES] = "";
     const char *program = job->options->argv[0];
-    struct lks__verdict v = {.culprit = 0, .exit_code = *exit_code_p};
+    struct lks__verdict v = {.culprit = 0, .exit_code = st == LKS_OK ? *exit_code_p : 1};
     /* An elastic job may restart without this node, but not without the first one. */
     const bool needed = job->options->min_nodes == job->options->max_nodes || a->group_rank == 0;
     const struct lks__nodes_report report = {.no_room = needed, .table = ""};
     bool again;
-    snprintf(v.text, sizeof v.text, "host %s can't execute \"%s\"", job->host,
-             lks__escape(shown, sizeof shown, program, strlen(program)));
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    if (st != LKS_OK)
+        snprintf(v.text, sizeof v.text, "host %s can't start its ranks: %.1900s", job->host, why);
+    else
+        snprintf(v.text, sizeof v.text, "host %s can't execute \"%s\"", job->host,
+                 lks__escape(shown, sizeof shown, program, strlen(program)));
     if (lks__nodes_settle(nodes, &report, &v, tail, &again) == LKS_OK && !again)
         *exit_code_p = v.exit_code;
+    return st == LKS_OK ? LKS_OK : lks__fail(st, "%s", why);
 }
 
 /* Length of `text` without the reason at its end, if the last lines say it too. */
@@ -156,18 +163,21 @@ static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *aga
 static lks_status start_and_watch(struct lks__attempt *a, struct lks__nodes *nodes,
                                   int *exit_code_p, bool *again_p)
 {
-    struct lks__supervisor sup;
+    struct lks__supervisor sup = {0};
     bool started = false;
-    lks_status st = lks__supervisor_begin(&sup, a, nodes);
+    lks_status st = lks__attempt_open(a);
+    if (st == LKS_OK)
+        st = lks__supervisor_begin(&sup, a, nodes);
     if (st == LKS_OK)
         st = start_all(a, &started, exit_code_p);
     if (started) {
         lks__supervise(&sup);
         st = judge(&sup, exit_code_p, again_p);
-    } else if (sup.polls != NULL) {
-        lks__end_all(&sup);
-        if (st == LKS_OK && nodes != NULL)
-            tell_nodes(a, nodes, exit_code_p);
+    } else {
+        if (sup.polls != NULL)
+            lks__end_all(&sup);
+        if (nodes != NULL)
+            st = tell_nodes(a, nodes, st, exit_code_p);
     }
     free(sup.polls);
     return st;
@@ -211,9 +221,7 @@ static lks_status attempt(struct lks__job *job, struct lks__nodes *nodes, int *n
     *number_p = a.number;
     if (over)
         return LKS_OK;
-    lks_status st = lks__attempt_open(&a);
-    if (st == LKS_OK)
-        st = start_and_watch(&a, nodes, exit_code_p, again_p);
+    const lks_status st = start_and_watch(&a, nodes, exit_code_p, again_p);
     lks__attempt_close(&a);
     return st;
 }

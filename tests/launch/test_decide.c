@@ -623,6 +623,30 @@ static void test_dropped_itself(void **state)
     }
 }
 
+/* This node ends with `v` after all others, and hears the decision. */
+static lks_status settle(struct job *j, struct lks__verdict *v)
+{
+    struct lks__nodes_report report = {.table = ""};
+    char tail[2 * LKS__TAIL_BYTES] = "";
+    bool again;
+    for (int node = 1; node < j->nodes->n_nodes; node++)
+        hear(j, verdict_of(node, "\"ok\":true,\"code\":0,\"text\":\"\""));
+    assert_ok(lks__nodes_ask_next(j->nodes));
+    return lks__nodes_settle(j->nodes, &report, v, tail, &again);
+}
+
+/* A sentence with any bytes reaches the others. */
+static void test_text_not_utf8(void **state)
+{
+    struct job j;
+    struct lks__verdict v = {.culprit = 0, .exit_code = 3, .text = "A \xff"};
+    begin(&j, 2);
+    assert_ok(settle(&j, &v));
+    assert_string_equal(v.text, "A ?");
+    assert_int_equal(v.exit_code, 3);
+    close_job(&j);
+}
+
 /* During a stop each launcher gives its ranks their time, so a node that hasn't reported may still
  * save. Only one whose ranks have been killed has no more than some seconds. */
 static void test_not_dropped_while_stopping(void **state)
@@ -855,6 +879,7 @@ int main(void)
         cmocka_unit_test(test_dropped),
         cmocka_unit_test(test_dropped_coordinator),
         cmocka_unit_test(test_dropped_itself),
+        cmocka_unit_test(test_text_not_utf8),
         cmocka_unit_test(test_not_dropped_while_stopping),
         cmocka_unit_test(test_killed_while_stopping),
         cmocka_unit_test(test_fails_while_stopping),

@@ -398,6 +398,29 @@ static void test_signal_alone(void **state)
 
 /* --- losses ------------------------------------------------------------------------------- */
 
+/* A node that can't start its ranks, whichever it is, says why on the others, too. */
+static void test_cannot_start(void **state)
+{
+    for (int node = 0; node < 2; node++) {
+        const int port = lks_test_free_port();
+        struct node nodes[2];
+        for (int n = 0; n < 2; n++) {
+            if (n == node)
+                setenv("LOCKSTEP_FAULT", "memfd:1:ENOMEM", 1);
+            nodes[n] = START(port, "exec sleep 50", "--nnodes=2", "--max-restarts=1",
+                             lks_test_text("--node-rank=%d", n));
+            unsetenv("LOCKSTEP_FAULT");
+        }
+        for (int n = 0; n < 2; n++) {
+            const lks_test_result r = end_of(&nodes[n]);
+            assert_int_equal(r.exit_code, 1);
+            assert_contains(r.err, "can't make shared memory for 1 ranks (memfd_create): ");
+            assert_int_equal(strstr(r.err, "can't start its ranks: ") != NULL, n != node);
+            assert_null(strstr(r.err, "restart 1"));
+        }
+    }
+}
+
 static void test_node_lost(void **state)
 {
     int port = lks_test_free_port();
@@ -1220,6 +1243,7 @@ int main(void)
         cmocka_unit_test(test_signal_twice),
         cmocka_unit_test(test_stop_then_lost),
         cmocka_unit_test(test_signal_alone),
+        cmocka_unit_test(test_cannot_start),
         cmocka_unit_test(test_node_lost),
         cmocka_unit_test(test_left_early),
         cmocka_unit_test(test_frozen),
