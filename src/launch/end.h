@@ -15,7 +15,7 @@ struct lks__nodes_report {
     bool no_room;         /* ... or its disk is full, so a restart would fail, too */
     bool follows;      /* they have ended because of another host's ranks; the culprit isn't here */
     bool still;        /* our ranks found that a rank here or elsewhere made no progress */
-    int left;          /* 1 + the rank of the world that exited with code 0 first; 0: none */
+    int left;          /* 1 + our first rank, of the world, if it exited with code 0; else 0 */
     const char *table; /* status table of this node's ranks; may be "" */
     double timeout_s;  /* deadline of the ranks' waits; 0: not known */
 };

@@ -157,17 +157,12 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
         v->culprit = early;
 }
 
-/* 1 + the rank of the world that exited with code 0 first, before our ranks were ended; 0: none */
-static int left_first(const struct lks__attempt *a)
+/* 1 + our first rank, by which other hosts name this one, if it exited with code 0 before our ranks
+ * were ended, whichever others had; else 0. */
+static int first_left(const struct lks__attempt *a)
 {
-    int first = -1;
-    for (int r = 0; r < a->n_started; r++) {
-        const struct lks__rank_process *p = &a->ranks[r];
-        if (!p->running && !p->late && !lks__rank_failed(p) &&
-            (first < 0 || p->order < a->ranks[first].order))
-            first = r;
-    }
-    return first < 0 ? 0 : a->first_global + first + 1;
+    const struct lks__rank_process *p = &a->ranks[0];
+    return p->running || p->late || lks__rank_failed(p) ? 0 : a->first_global + 1;
 }
 
 void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__verdict *v,
@@ -177,7 +172,7 @@ void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__ve
     *r = (struct lks__nodes_report){.user_signal = sup->user_signal,
                                     .ended_by_others = sup->ended_by_others,
                                     .by_signal = v->culprit >= 0 && a->ranks[v->culprit].by_signal,
-                                    .left = left_first(a),
+                                    .left = first_left(a),
                                     .table = "",
                                     .timeout_s = lks__segment_timeout_s(a->segment)};
     r->killed = sup->killed && sup->user_signal != 0;
