@@ -2,11 +2,14 @@
  * store, as other launchers would have posted them. */
 #include "support.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "launch/nodes/nodes.h"
 #include "launch/nodes/nodes_state.h"
@@ -635,6 +638,33 @@ static lks_status settle(struct job *j, struct lks__verdict *v)
     return lks__nodes_settle(j->nodes, &report, v, tail, &again);
 }
 
+/* A stop that arrives twice, at once, while we wait for the others, is one. */
+static void test_one_stop_twice(void **state)
+{
+    static const struct signalfd_siginfo twice[2] = {{.ssi_signo = SIGTERM},
+                                                     {.ssi_signo = SIGTERM}};
+    lks__consoles consoles = {.terminal = false};
+    double since;
+    lks_status st;
+    do { /* this process may stand still between them */
+        struct job j;
+        struct lks__verdict v = {.culprit = -1};
+        int fds[2];
+        since = lks__sys_now();
+        begin(&j, 2);
+        assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+        assert_int_equal(write(fds[1], twice, sizeof twice), sizeof twice);
+        j.job.signals = fds[0];
+        j.job.consoles = &consoles;
+        j.options.quiet = true;
+        st = settle(&j, &v);
+        close(fds[0]);
+        close(fds[1]);
+        close_job(&j);
+    } while (st != LKS_OK && lks__sys_now() - since > LKS__SAME_CAUSE_S);
+    assert_ok(st);
+}
+
 /* A sentence with any bytes reaches the others. */
 static void test_text_not_utf8(void **state)
 {
@@ -879,6 +909,7 @@ int main(void)
         cmocka_unit_test(test_dropped),
         cmocka_unit_test(test_dropped_coordinator),
         cmocka_unit_test(test_dropped_itself),
+        cmocka_unit_test(test_one_stop_twice),
         cmocka_unit_test(test_text_not_utf8),
         cmocka_unit_test(test_not_dropped_while_stopping),
         cmocka_unit_test(test_killed_while_stopping),

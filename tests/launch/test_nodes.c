@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "comm/store/address.h"
 #include "comm/store/store.h"
@@ -341,6 +342,7 @@ static void test_signal_twice(void **state)
     usleep(200000);
     kill(b.child.pid, SIGTERM);
     lks_test_wait_for_text(a.child.out_path, "asked");
+    usleep((useconds_t)(1e6 * LKS__SAME_CAUSE_S) + 100000); /* so that it isn't the same one */
     kill(b.child.pid, SIGTERM);
     lks_test_result r = lks_test_wait(&b.child, 10 * lks_test_patience());
     kill(a.child.pid, SIGKILL);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "comm/store/address.h"
@@ -377,7 +378,8 @@ static void look_at_others(struct lks__nodes *n, double since, bool *said_p)
 lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
                              struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES], bool *again_p)
 {
-    bool told = false, said = false;
+    double asked_at = 0; /* the first signal; 0: none has come */
+    bool said = false;
     *again_p = false;
     n->stopping |= r->user_signal != 0;
     n->patience_s = fmax(r->timeout_s > 0 ? r->timeout_s : STILL_S, LKS__LEAST_STILL_S);
@@ -399,13 +401,14 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         look_at_others(n, since, &said);
         lks__nodes_try_to_decide(n);
         lks_status st = listen_for(n, 100, true, &sig);
-        if (st != LKS_OK)
+        if (st != LKS_OK) {
             give_job_up(n, st);
-        else if (sig != 0 && told)
-            return lks__fail(LKS_ERR_PEER, "stopped by a signal while other nodes still ran");
-        else if (sig != 0)
+        } else if (sig != 0 && asked_at <= 0) {
             lks__nodes_signal(n, sig);
-        told |= sig != 0;
+            asked_at = lks__sys_now();
+        } else if (sig != 0 && lks__sys_now() - asked_at > LKS__SAME_CAUSE_S) {
+            return lks__fail(LKS_ERR_PEER, "stopped by a signal while other nodes still ran");
+        }
         if (n->end_by > 0 && !n->stopping && lks__sys_now() >= n->end_by + lks__link_s())
             return lks__fail(LKS_ERR_TIMEOUT, "the coordinator has sent no decision about the job");
     }
