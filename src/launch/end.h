@@ -25,6 +25,7 @@ struct lks__nodes_report {
 struct lks__verdict {
     int culprit;
     bool elsewhere; /* the culprit has only given up another host's ranks, which the text names */
+    bool alone;     /* the connection to the other nodes is lost: no other launcher prints it */
     int exit_code;
     char text[LKS__LAUNCH_MESSAGE];
 };

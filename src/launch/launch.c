@@ -89,11 +89,13 @@ static int without_reason(const char *text, const char *tail)
 /* Print the last message: the rank that failed, and its last lines. */
 static void tell(const struct lks__job *job, const struct lks__verdict *v, const char *tail)
 {
+    void (*say)(const struct lks__job *, const char *, ...) __attribute__((format(printf, 2, 3))) =
+        v->alone ? lks__say_here : lks__say;
     if (tail[0] != '\0')
-        lks__say(job, "%.*s; its last lines on stderr:\n%.*s", without_reason(v->text, tail),
-                 v->text, (int)strlen(tail) - 1, tail);
+        say(job, "%.*s; its last lines on stderr:\n%.*s", without_reason(v->text, tail), v->text,
+            (int)strlen(tail) - 1, tail);
     else
-        lks__say(job, "%s", v->text);
+        say(job, "%s", v->text);
 }
 
 /* Start all ranks; *exit_code_p is set, and *started_p false, if the program can't be executed. */

@@ -743,6 +743,20 @@ static void test_uneven(void **state)
     }
 }
 
+/* A node without ranks ends with the job's code, and says why. */
+static void test_idle_node(void **state)
+{
+    const int port = lks_test_free_port();
+    struct node a = START(port, "exit 3", "--nnodes=2", "--node-rank=0", "--virtual-ranks=1"),
+                b = START(port, "exit 3", "--nnodes=2", "--node-rank=1", "--virtual-ranks=1");
+    const lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r[i].exit_code, 3);
+        assert_contains(r[i].err, "lockstep run: rank 0 (pid ");
+        assert_contains(r[i].err, ") exited with code 3\n");
+    }
+}
+
 /* --- nodes that don't match --------------------------------------------------------------- */
 
 static const char *host_name(void)
@@ -1097,6 +1111,22 @@ static void test_hosts_hang(void **state)
     }
 }
 
+/* The first host's launcher, which prints for all, is killed: others, or the command, say so. */
+static void test_hosts_killed(void **state)
+{
+    const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
+    const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
+    const char *script = lks_test_text("[ $RANK = 0 ] || : >\"%s/other\"; [ $RANK = 1 ] || "
+                                       "while [ ! -e \"%s/other\" ]; do sleep 0.02; done; "
+                                       "[ $RANK = 1 ] || kill -9 $(cut -d ' ' -f 4 "
+                                       "/proc/$PPID/stat); exec sleep 50",
+                                       folder, folder);
+    lks_test_result r = HOSTS(script, "--hosts=localhost:1,two:1", rsh, port);
+    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_contains(r.err, "lockstep run: the command for host localhost ended with code 137\n");
+    assert_contains(r.err, "lockstep run: the coordinator's node is gone: ");
+}
+
 static void test_hosts_wrong(void **state)
 {
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
@@ -1256,6 +1286,7 @@ int main(void)
         cmocka_unit_test(test_resize),
         cmocka_unit_test(test_spare_node),
         cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_idle_node),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_waits_here),
@@ -1263,6 +1294,7 @@ int main(void)
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_hosts_end),
         cmocka_unit_test(test_hosts_hang),
+        cmocka_unit_test(test_hosts_killed),
         cmocka_unit_test(test_hosts_wrong),
         cmocka_unit_test(test_hosts_file),
         cmocka_unit_test(test_lifeline),

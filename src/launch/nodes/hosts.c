@@ -277,10 +277,12 @@ static void reap(const lks__hosts_options *o, struct agent *agents, bool asked, 
                 continue;
             a->running = false;
             a->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-            /* Codes of ssh and of a shell are always named. */
+            /* Codes of ssh and of a shell are always named. A launcher here prints its own reason
+             * unless it is killed. */
             const bool here = lks__host_is_here(o->hosts[i].name);
-            const bool named = a->code == 255 || a->code == 127 || a->code == 126 ||
-                               (!here && !asked && unexplained(o, agents, i));
+            const bool named =
+                a->code == 255 || a->code == 127 || a->code == 126 ||
+                ((!here || WIFSIGNALED(status)) && !asked && unexplained(o, agents, i));
             cut(a);
             --*n_running;
             const bool silent = a->code == 0;

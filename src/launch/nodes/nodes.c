@@ -241,6 +241,8 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
             continue;
         *over_p = true;
         *exit_code_p = sig != 0 ? 128 + sig : n->verdict.exit_code;
+        if (sig == 0 && n->verdict.text[0] != '\0')
+            lks__say(n->job, "%s", n->verdict.text);
         return LKS_OK;
     }
     *part = n->part;
@@ -416,6 +418,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         return lks__fail(LKS_ERR_PEER, "%s", n->refused);
     show_table(n, n->lost_text[0] == '\0' ? n->table : r->still ? r->table : "");
     if (n->lost_text[0] != '\0') {
+        v->alone = true;
         if (own && !r->follows) /* our own verdict is better than none, unless our rank only noticed
                                    that others had gone */
             return LKS_OK;
