@@ -116,6 +116,17 @@ static void test_folder(void **state)
     assert_null(strstr(r.err, "the same as"));
 }
 
+/* A setting that the run's recorded ones leave without effect, refused before ranks start. */
+static void test_resume_unused(void **state)
+{
+    const char *dir = new_run();
+    expect(in(dir, ".", lks_test_text("%s --keep=all", begin)), 0, "", "");
+    const lks_test_result r =
+        in(dir, ".", "train --out_dir=run --init_from=resume --keep_every=2 --nproc_per_node=2");
+    expect(r, 2, "", "--keep_every has no effect with keep=all");
+    assert_null(strstr(r.err, "rank"));
+}
+
 /* An evaluation of new weights, nanoGPT's habit, leaves the run in OUT alone. If a run without a
  * checkpoint is there, the one that it has moved is named. */
 static void test_earlier_run(void **state)
@@ -352,9 +363,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_earlier_run), cmocka_unit_test(test_resume_and_eval),
         cmocka_unit_test(test_settings),    cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_no_run),      cmocka_unit_test(test_replaced),
-        cmocka_unit_test(test_moved),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_no_run),      cmocka_unit_test(test_resume_unused),
+        cmocka_unit_test(test_replaced),    cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_lines),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -14,6 +14,7 @@
 #include "base/text/shell.h"
 #include "files/checkpoint/ckpt.h"
 #include "plan/bytes/process.h"
+#include "report/record/metrics/metrics.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
 #include "settings/family.h"
@@ -207,23 +208,29 @@ static lks_status print_size(const lks__settings *s, int n_ranks)
 }
 
 /* Check the settings of a resume as its ranks will, so that a usage error isn't reported as a
- * rank's failure. The ranks report a checkpoint that can't be read. */
+ * rank's failure. The ranks report files that can't be read. */
 static lks_status check_resume(lks__settings *s)
 {
     lks__ckpt ckpt;
+    char run_dir[LKS__SETTING_STR];
+    json_t *kept = NULL;
     if (lks__ckpt_open(s->out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
         return LKS_OK;
+    lks__outdir_of(s->out_dir, run_dir, sizeof run_dir);
     lks__settings *run = malloc(sizeof *run);
     lks_status st = run == NULL ? lks__no_memory("for a run's settings")
                                 : lks__outdir_continues(s->out_dir, &ckpt);
     if (run != NULL)
         lks__settings_defaults(run);
-    if (st == LKS_OK && lks__state_settings(&ckpt, run) == LKS_OK) {
+    if (st == LKS_OK && lks__metrics_settings(run_dir, &kept) == LKS_OK &&
+        lks__settings_keep(s, kept, run_dir) == LKS_OK &&
+        lks__state_settings(&ckpt, run) == LKS_OK) {
         lks__choose_optimizer(run);
         st = lks__settings_resume(s, run, ckpt.path);
         if (st == LKS_OK)
             st = lks__settings_check(s, (int)s->nproc_per_node);
     }
+    json_decref(kept);
     free(run);
     lks__ckpt_close(&ckpt);
     return st;
