@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/system/early.h"
@@ -278,6 +279,60 @@ static void test_leaves_at_end(void **state)
     assert_true(b->settled && b->ok && !b->here && !b->lost);
     assert_int_equal(b->code, 0);
     assert_false(j.nodes->event.end_ours);
+    close_job(&j);
+}
+
+/* A newcomer whose hello comes after a job's end, or whose store ends before it is heard, doesn't
+ * share that end: it joins the next job at that address, here as its first node. */
+static void test_next_job(void **state)
+{
+    for (int ended = 0; ended < 2; ended++) {
+        struct job j;
+        struct lks__nodes_part part;
+        bool over = true;
+        int code = 0, other_end;
+        open_job(&j, 1, false);
+        snprintf(j.job.token, sizeof j.job.token, "%s", token);
+        j.options.node_rank = -1;
+        j.job.store_port = lks_test_free_port();
+        const char *const list[] = {
+            hello('b', 1, 1),
+            "{\"is\":\"end\",\"round\":0,\"again\":false,\"code\":0,\"text\":\"\"}",
+            hello('a', 1, 1), "{\"is\":\"refuse\",\"node\":1,\"why\":\"it isn't like b\"}"};
+        lks__store_close(j.nodes->hear);
+        j.nodes->hear = played_store(token, list, ended ? 4 : 1, &other_end);
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        if (!ended)
+            assert_int_equal(shutdown(other_end, SHUT_WR), 0);
+        assert_ok(lks__nodes_gather(j.nodes, 0, &part, &over, &code));
+        assert_false(over);
+        assert_int_equal(part.world_size, 1);
+        close_job(&j);
+        lks__store_stop(j.job.store);
+        close(other_end);
+    }
+}
+
+/* The coordinator of a job that has ended neither waits for a newcomer to leave, nor refuses it,
+ * because it belongs to another job. */
+static void test_after_the_end(void **state)
+{
+    struct job j;
+    begin(&j, 1);
+    hear(&j, verdict_of(0, "\"ok\":true,\"code\":0,\"text\":\"\""));
+    lks__nodes_try_to_decide(j.nodes);
+    hear(&j, hello('b', 1, 2)); /* before the end, and refused */
+    json_t *refusal = last_posted(&j);
+    assert_string_equal(text_of(refusal, "is"), "refuse");
+    json_decref(refusal);
+    hear_posted(&j, posted(&j, 1));
+    assert_true(lks__nodes_over(j.nodes));
+    hear(&j, hello('c', 1, 1));
+    hear(&j, hello('d', 1, 2));
+    assert_int_equal(lks__nodes_here(j.nodes), 1);
+    int64_t n;
+    assert_ok(lks__store_add(j.reader, LKS__NODES_LIST, 0, &n));
+    assert_int_equal(n, 2);
     close_job(&j);
 }
 
@@ -896,6 +951,8 @@ int main(void)
         cmocka_unit_test(test_left_without_ranks),
         cmocka_unit_test(test_next_round),
         cmocka_unit_test(test_leaves_at_end),
+        cmocka_unit_test(test_next_job),
+        cmocka_unit_test(test_after_the_end),
         cmocka_unit_test(test_own_end),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_last_call),

@@ -20,6 +20,7 @@ static const double CONNECT_S = 300.0; /* wait for the coordinator's answer */
 static const double PATIENCE_S = 5.0;  /* wait before a message about it */
 
 static const double TRY_S = 2.0;    /* length of one try, between checks for signals */
+static const double NEXT_S = 0.5;   /* between tries, while a job that has ended still leaves */
 static const double DUE_S = 1.0;    /* between calls of lks__nodes_next() */
 static const double RECENT_S = 5.0; /* a pause more recent than this explains why the job is lost */
 
@@ -136,17 +137,17 @@ static lks_status connect_both(struct lks__nodes *n)
     return lks__nodes_ask_next(n);
 }
 
-lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p)
+/* Serve the store if this node is the first, and join the job with an empty list. */
+static lks_status join(struct lks__nodes *n)
 {
+    struct lks__job *job = n->job;
     const lks__launch_options *o = job->options;
-    struct lks__nodes *n = calloc(1, sizeof *n);
-    LKS__MEMORY(n, "for the job's nodes");
-    *nodes_p = n;
-    n->job = job;
-    n->self = -1;
-    n->min = o->min_nodes;
-    n->max = o->max_nodes;
-    n->gather_since = n->joined_at = lks__sys_now();
+    *n = (struct lks__nodes){.job = job,
+                             .self = -1,
+                             .min = o->min_nodes,
+                             .max = o->max_nodes,
+                             .gather_since = lks__sys_now(),
+                             .joined_at = lks__sys_now()};
     if (o->node_rank <= 0) {
         lks_status st = lks__store_serve(job->store_host, job->store_port, job->token, &job->store);
         if (st == LKS_OK)
@@ -158,6 +159,42 @@ lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p)
         n->coordinator = st == LKS_OK;
     }
     return connect_both(n);
+}
+
+/* Close the connections and free the list. */
+static void leave(struct lks__nodes *n)
+{
+    lks__store_close(n->hear);
+    lks__store_close(n->say);
+    for (int i = 0; i < n->n_nodes; i++)
+        lks__job_node_forget(&n->nodes[i]);
+    free(n->nodes);
+    free(n->tail);
+    free(n->table);
+}
+
+/* The job that answered had ended before our hello, or ended before it was heard. Join the next one
+ * at that address, whose coordinator may not have started yet. */
+static lks_status join_next(struct lks__nodes *n)
+{
+    lks_status st;
+    do {
+        struct pollfd p = {.fd = n->job->signals, .events = POLLIN};
+        poll(&p, 1, (int)(NEXT_S * 1e3));
+        leave(n);
+        st = join(n);
+    } while (st == LKS_ERR_PEER);
+    return st;
+}
+
+lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p)
+{
+    struct lks__nodes *n = calloc(1, sizeof *n);
+    LKS__MEMORY(n, "for the job's nodes");
+    *nodes_p = n;
+    n->job = job;
+    lks_status st = join(n);
+    return st == LKS_ERR_PEER ? join_next(n) : st;
 }
 
 /* The store ends with this node, so wait until all other nodes have received the job's end and
@@ -179,13 +216,7 @@ void lks__nodes_close(struct lks__nodes *n)
         return;
     if (n->coordinator && n->ended)
         let_others_go(n);
-    lks__store_close(n->hear);
-    lks__store_close(n->say);
-    for (int i = 0; i < n->n_nodes; i++)
-        lks__job_node_forget(&n->nodes[i]);
-    free(n->nodes);
-    free(n->tail);
-    free(n->table);
+    leave(n);
     free(n);
 }
 
@@ -211,6 +242,7 @@ static lks_status listen_for(struct lks__nodes *n, int ms, bool printed, int *si
 lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__nodes_part *part,
                              bool *over_p, int *exit_code_p)
 {
+    const double since = lks__sys_now();
     int sig = 0;
     n->part.attempt = attempt;
     n->stopping = n->said_what = false;
@@ -233,10 +265,18 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
         say_full(n);
         say_refused(n);
         lks__nodes_show_life(n);
-        LKS__TRY(listen_for(n, 100, false, &sig));
+        lks_status st = listen_for(n, 100, false, &sig);
+        if (sig == 0 && (n->late || (st == LKS_ERR_PEER && n->self < 0))) {
+            if (lks__sys_now() - since >= CONNECT_S)
+                return lks__fail(LKS_ERR_TIMEOUT, "only a job that has ended was found for %.0f s",
+                                 CONNECT_S);
+            LKS__TRY(join_next(n));
+            continue;
+        }
+        LKS__TRY(st);
         if (n->refused[0] != '\0')
             return lks__fail(LKS_ERR_CONFIG, "%s", n->refused);
-        bool done = n->ended && !n->again && n->self >= 0 && !n->running;
+        bool done = lks__nodes_over(n) && n->self >= 0;
         if (sig == 0 && !done)
             continue;
         *over_p = true;

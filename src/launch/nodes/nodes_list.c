@@ -147,6 +147,11 @@ int lks__nodes_here(const struct lks__nodes *n)
     return here;
 }
 
+bool lks__nodes_over(const struct lks__nodes *n)
+{
+    return n->ended && !n->again && !n->running;
+}
+
 /* --- handling messages -------------------------------------------------------------------- */
 
 static void begin_end(struct lks__nodes *n, struct lks__job_node *m)
@@ -179,16 +184,19 @@ static lks_status on_hello(struct lks__nodes *n, const json_t *m)
     LKS__MEMORY(nodes, "for %d nodes", n->n_nodes + 1);
     n->nodes = nodes;
     struct lks__job_node *node = &nodes[n->n_nodes++];
-    *node = (struct lks__job_node){.here = true,
+    /* A newcomer that meets a job that has ended belongs to the next one. */
+    *node = (struct lks__job_node){.here = !lks__nodes_over(n),
                                    .nproc = int_of(m, "nproc", LKS__SEGMENT_MAX_RANKS, 1),
                                    .wanted_rank = int_of(m, "rank", MAX_COUNT, -1)};
     if (node->nproc < 1)
         node->nproc = 1;
     lks__nodes_copy(node->key, sizeof node->key, m, "key");
-    if (strcmp(node->key, n->key) == 0)
+    if (strcmp(node->key, n->key) == 0) {
         n->self = n->n_nodes - 1;
+        n->late = !node->here;
+    }
     lks__nodes_copy(node->host, sizeof node->host, m, "host");
-    if (n->coordinator && !lks__nodes_fit(n, m, node, why)) {
+    if (n->coordinator && node->here && !lks__nodes_fit(n, m, node, why)) {
         node->here = false;
         node->refused = true;
         say_refusal(n, node, why);

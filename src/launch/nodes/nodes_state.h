@@ -57,6 +57,7 @@ struct lks__nodes {
     bool coordinator;
     char key[LKS__TOKEN_BYTES]; /* this node's key */
     int self;                   /* its number; -1 until it is in the list */
+    bool late;                  /* the job had ended before our hello, so it isn't ours */
     int min, max;
     struct lks__job_node *nodes; /* [n_nodes], by number from 0 */
     int n_nodes;
@@ -115,7 +116,8 @@ const struct lks__job_node *lks__nodes_first(const struct lks__nodes *n);
  * next message. */
 lks_status lks__nodes_hear_all(struct lks__nodes *n);
 lks_status lks__nodes_ask_next(struct lks__nodes *n);
-int lks__nodes_here(const struct lks__nodes *n); /* number of nodes currently present */
+int lks__nodes_here(const struct lks__nodes *n);  /* number of nodes currently present */
+bool lks__nodes_over(const struct lks__nodes *n); /* true if the job has ended for good */
 
 /* --- nodes_coordinate.c ------------------------------------------------------------------- */
 
