@@ -13,6 +13,7 @@ struct lks__nodes_report {
     bool by_signal;       /* a signal killed the culprit */
     bool killed;          /* the launcher has killed them, because they didn't stop */
     bool no_room;         /* ... or its disk is full, so a restart would fail, too */
+    bool leaves;          /* a restart has to do without this node, which leaves */
     bool follows;      /* they have ended because of another host's ranks; the culprit isn't here */
     bool still;        /* our ranks found that a rank here or elsewhere made no progress */
     int left;          /* 1 + our first rank, of the world, if it exited with code 0; else 0 */

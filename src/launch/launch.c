@@ -64,7 +64,7 @@ static lks_status tell_nodes(const struct lks__attempt *a, struct lks__nodes *no
     struct lks__verdict v = {.culprit = 0, .exit_code = st == LKS_OK ? *exit_code_p : 1};
     /* An elastic job may restart without this node, but not without the first one. */
     const bool needed = job->options->min_nodes == job->options->max_nodes || a->group_rank == 0;
-    const struct lks__nodes_report report = {.no_room = needed, .table = ""};
+    const struct lks__nodes_report report = {.no_room = needed, .leaves = !needed, .table = ""};
     bool again;
     snprintf(why, sizeof why, "%s", lks_last_error());
     if (st != LKS_OK)

@@ -596,6 +596,51 @@ static void test_limit(void **state)
     unsetenv("LOCKSTEP_LINK_TIMEOUT");
 }
 
+/* A node that can't execute the program leaves if the job restarts. The next round begins without
+ * it, even if its loss isn't heard yet. Otherwise it leaves as all do. */
+static void test_leaver(void **state)
+{
+    for (int again = 0; again < 2; again++) {
+        struct job j;
+        begin(&j, 2);
+        j.nodes->min = 1;
+        j.options.max_restarts = again;
+        hear(&j, verdict_of(1, FAILED("B", ",\"leaves\":true")));
+        hear(&j, verdict_of(0, FAILED("", "")));
+        lks__nodes_try_to_decide(j.nodes);
+        hear_posted(&j, last_posted(&j));
+        assert_int_equal(lks__nodes_here(j.nodes), again ? 1 : 2);
+        if (again) {
+            j.nodes->joined_at = 1; /* no other node comes */
+            assert_true(lks__nodes_gather_more(j.nodes));
+            hear_posted(&j, last_posted(&j));
+            assert_true(j.nodes->running && j.nodes->part.world_size == 1);
+            hear(&j, "{\"is\":\"lost\",\"key\":\"b\"}");
+            assert_false(j.nodes->event.end_ours);
+        }
+        close_job(&j);
+    }
+}
+
+/* A node says so itself if a restart has to do without it. */
+static void test_says_that_it_leaves(void **state)
+{
+    for (int leaves = 0; leaves < 2; leaves++) {
+        struct job j;
+        const struct lks__nodes_report report = {.leaves = leaves, .table = ""};
+        struct lks__verdict v = {.exit_code = 127, .text = "A"};
+        char tail[2 * LKS__TAIL_BYTES] = "";
+        bool again;
+        begin(&j, 1);
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        assert_ok(lks__nodes_settle(j.nodes, &report, &v, tail, &again));
+        json_t *verdict = posted(&j, 1);
+        assert_int_equal(json_is_true(json_object_get(verdict, "leaves")), leaves);
+        json_decref(verdict);
+        close_job(&j);
+    }
+}
+
 /* --- a node that doesn't end its ranks ---------------------------------------------------- */
 
 /* It is left out of the next round. */
@@ -963,6 +1008,8 @@ int main(void)
         cmocka_unit_test(test_silent_host),
         cmocka_unit_test(test_due_while_stopping),
         cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_leaver),
+        cmocka_unit_test(test_says_that_it_leaves),
         cmocka_unit_test(test_dropped),
         cmocka_unit_test(test_dropped_coordinator),
         cmocka_unit_test(test_dropped_itself),

@@ -430,13 +430,14 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
     if (n->lost_text[0] == '\0' && n->refused[0] == '\0')
         lks__nodes_post(
             n,
-            json_pack("{s:s, s:i, s:i, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:i, s:i, s:o, s:o, s:o}",
-                      "is", "verdict", "node", n->self, "round", n->round, "ok",
-                      v->culprit < 0 && r->user_signal == 0, "by_signal", r->by_signal, "killed",
-                      r->killed, "no_room", r->no_room, "follows", r->follows, "still", r->still,
-                      "left", r->left, "code", v->exit_code, "user_signal", r->user_signal, "text",
-                      text_json(own || r->user_signal != 0 ? v->text : ""), "tail", text_json(tail),
-                      "table", text_json(r->table)));
+            json_pack(
+                "{s:s, s:i, s:i, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:i, s:i, s:o, s:o, s:o}",
+                "is", "verdict", "node", n->self, "round", n->round, "ok",
+                v->culprit < 0 && r->user_signal == 0, "by_signal", r->by_signal, "killed",
+                r->killed, "no_room", r->no_room, "leaves", r->leaves, "follows", r->follows,
+                "still", r->still, "left", r->left, "code", v->exit_code, "user_signal",
+                r->user_signal, "text", text_json(own || r->user_signal != 0 ? v->text : ""),
+                "tail", text_json(tail), "table", text_json(r->table)));
     const double since = lks__sys_now();
     while (n->lost_text[0] == '\0' && n->refused[0] == '\0' && n->running) {
         int sig;

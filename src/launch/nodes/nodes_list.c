@@ -300,6 +300,7 @@ static void on_verdict(struct lks__nodes *n, struct lks__job_node *m, const json
     m->ok = json_is_true(json_object_get(message, "ok"));
     m->by_signal = json_is_true(json_object_get(message, "by_signal"));
     m->no_room = json_is_true(json_object_get(message, "no_room"));
+    m->leaves = json_is_true(json_object_get(message, "leaves"));
     m->killed = json_is_true(json_object_get(message, "killed"));
     m->follows = json_is_true(json_object_get(message, "follows"));
     m->still = json_is_true(json_object_get(message, "still"));
@@ -355,6 +356,8 @@ static void on_end(struct lks__nodes *n, const json_t *message)
     free(n->table);
     n->tail = copy_lines(message, "tail");
     n->table = copy_lines(message, "table");
+    for (int i = 0; i < n->n_nodes; i++) /* its "lost" may come after the next round's beginning */
+        n->nodes[i].here &= !(n->again && n->nodes[i].leaves);
     n->round++;
     n->gather_since = n->joined_at = lks__sys_now();
 }

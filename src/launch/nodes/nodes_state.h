@@ -37,6 +37,7 @@ struct lks__job_node {
     double down_at;  /* coordinator: time at which its end began; 0: it hasn't begun */
     uint64_t alive;  /* coordinator: the latest count of LKS__NODES_ALIVE ... */
     double alive_at; /* ... and the time at which it changed */
+    bool leaves;     /* it leaves instead of taking part in another round */
     bool refused;    /* coordinator: refused at its hello; `text` is the reason */
     bool ok, by_signal, lost;
     bool no_room;                /* its disk is full, so a restart would fail, too */
