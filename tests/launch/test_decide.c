@@ -777,6 +777,59 @@ static void test_text_not_utf8(void **state)
     close_job(&j);
 }
 
+/* Ranks of another node fail when ours have ended, but the reader of our output takes nothing: the
+ * rest is dropped, so that the others needn't wait for this node until they drop it. */
+static void test_slow_reader(void **state)
+{
+    static const struct lks__output_plan plan = {.inherit = LKS__STD_ERR, .console = LKS__STD_OUT};
+    static const char *const list[] = {"{\"is\":\"down\",\"node\":1,\"round\":0}"};
+    static char large[150 << 10];
+    struct job j;
+    struct lks__attempt a = {.job = &j.job, .nproc = 1, .guard = -1, .guard_fd = -1};
+    struct lks__supervisor sup;
+    int fds[2], ends[2], other_end;
+    open_job(&j, 2, false);
+    hear(&j, hello('a', 1, 2));
+    hear(&j, hello('b', 1, 2));
+    hear(&j, round_of(2));
+    lks__store_close(j.nodes->hear);
+    j.nodes->hear = played_store(token, list, 1, &other_end);
+    assert_ok(lks__nodes_ask_next(j.nodes));
+    j.options.shutdown_timeout_s = 0.3;
+    fflush(stdout);
+    const int kept = dup(STDOUT_FILENO);
+    signal(SIGPIPE, SIG_IGN);
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    assert_true(fcntl(fds[1], F_SETPIPE_SZ, 4096) >= 4096);
+    assert_int_equal(dup2(fds[1], STDOUT_FILENO), STDOUT_FILENO);
+    close(fds[1]);
+    assert_ok(lks__consoles_open(&j.job.consoles));
+    assert_ok(lks__output_open(&plan, 1, 0, "host", NULL, j.job.consoles, &j.job.output));
+    lks__output_ends(j.job.output, 0, ends);
+    assert_int_equal(write(ends[0], "x\n", 2), 2);
+    lks__output_started(j.job.output, 0); /* closes the rank's end */
+    /* The writer waits with the first of two records, and the second one fills the queue. */
+    const struct console *k = &j.job.consoles->at[0];
+    for (int n = 0; n < 2;)
+        n += lks__writer_add(k->writer, k->sink, "", 0, large, sizeof large, 0);
+    assert_ok(lks__supervisor_begin(&sup, &a, j.nodes));
+    alarm((unsigned)(20 * lks_test_patience()));
+    lks__supervise(&sup);
+    alarm(0);
+    const size_t dropped = k->dropped;
+    close(fds[0]);
+    lks__output_close(j.job.output);
+    lks__consoles_close(j.job.consoles, -1);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    assert_int_equal(dropped, strlen("[host:0] x\n"));
+    j.job.output = NULL;
+    j.job.consoles = NULL;
+    free(sup.polls);
+    close_job(&j);
+    close(other_end);
+}
+
 /* During a stop each launcher gives its ranks their time, so a node that hasn't reported may still
  * save. Only one whose ranks have been killed has no more than some seconds. */
 static void test_not_dropped_while_stopping(void **state)
@@ -1015,6 +1068,7 @@ int main(void)
         cmocka_unit_test(test_dropped_itself),
         cmocka_unit_test(test_one_stop_twice),
         cmocka_unit_test(test_text_not_utf8),
+        cmocka_unit_test(test_slow_reader),
         cmocka_unit_test(test_not_dropped_while_stopping),
         cmocka_unit_test(test_killed_while_stopping),
         cmocka_unit_test(test_fails_while_stopping),

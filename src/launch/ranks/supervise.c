@@ -144,6 +144,8 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     struct lks__attempt *a = sup->attempt;
     char table[LKS__SHM_REPORT];
     reap(sup); /* ranks that have ended before this point did so by themselves */
+    if (a->n_running == 0) /* only output is left, and the other nodes wait for our verdict */
+        lks__hurry(a->job);
     if (a->n_running == 0 || sup->failed)
         return;
     if (sup->user_signal == 0)
