@@ -6,8 +6,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/system/early.h"
@@ -334,6 +336,122 @@ static void test_after_the_end(void **state)
     assert_ok(lks__store_add(j.reader, LKS__NODES_LIST, 0, &n));
     assert_int_equal(n, 2);
     close_job(&j);
+}
+
+/* The coordinator gives up while the job waits for nodes, before its first round or a later one, on
+ * a signal or because they don't come: the others leave with its code and the reason. It waits for
+ * them, but not if the user sends another signal later. */
+static void test_gives_up(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        struct job j;
+        struct lks__nodes_part part;
+        bool over = false;
+        int code = 0;
+        const bool later = i % 2 == 1, on_signal = i / 2 == 1;
+        open_job(&j, 2, true);
+        hear(&j, hello('a', 1, 2));
+        hear(&j, hello('b', 1, 2));
+        if (later) {
+            hear(&j, round_of(2));
+            hear(&j, "{\"is\":\"end\",\"round\":0,\"again\":true,\"code\":3,\"text\":\"A\"}");
+        }
+        j.nodes->min = j.nodes->max = 3;
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        int pipes[2];
+        if (on_signal) {
+            const struct signalfd_siginfo info = {.ssi_signo = SIGTERM};
+            assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+            assert_int_equal(write(pipes[1], &info, sizeof info), sizeof info);
+            j.job.signals = pipes[0];
+            assert_ok(lks__nodes_gather(j.nodes, later, &part, &over, &code));
+            assert_true(over);
+            assert_int_equal(code, 128 + SIGTERM);
+        } else {
+            j.nodes->gather_since = -1000; /* long ago */
+            assert_fails(LKS_ERR_TIMEOUT, lks__nodes_gather(j.nodes, later, &part, &over, &code),
+                         "2 of at least 3 nodes are here");
+        }
+        json_t *end = last_posted(&j);
+        assert_string_equal(text_of(end, "is"), "end");
+        assert_false(json_is_true(json_object_get(end, "again")));
+        assert_int_equal(number_of(end, "code"), on_signal ? 128 + SIGTERM : 1);
+        assert_contains(text_of(end, "text"),
+                        on_signal ? "signal 15 (SIGTERM) on host host-a ended the job's wait"
+                                  : "2 of at least 3 nodes are here after");
+        json_decref(end);
+        close_job(&j);
+        for (int k = 0; k < 2 && on_signal; k++)
+            close(pipes[k]);
+    }
+}
+
+/* ... which the others do at once: those that wait for nodes, and those whose ranks have begun. */
+static void test_coordinator_gave_up(void **state)
+{
+    static const char end[] =
+        "{\"is\":\"end\",\"round\":0,\"again\":false,\"code\":143,\"text\":\"A\"}";
+    struct job j;
+    struct lks__nodes_part part;
+    bool over = false;
+    int code = 0;
+    open_job(&j, 2, false);
+    hear(&j, hello('b', 1, 2));
+    hear(&j, hello('a', 1, 2));
+    hear(&j, end);
+    assert_ok(lks__nodes_ask_next(j.nodes));
+    assert_ok(lks__nodes_gather(j.nodes, 0, &part, &over, &code));
+    assert_true(over);
+    assert_int_equal(code, 143);
+    close_job(&j);
+    for (int settled = 0; settled < 2; settled++) {
+        open_job(&j, 2, false);
+        hear(&j, hello('b', 1, 2));
+        hear(&j, hello('a', 1, 2));
+        hear(&j, round_of(2));
+        if (settled)
+            hear(&j, verdict_of(1, "\"ok\":true,\"code\":0,\"text\":\"\""));
+        hear(&j, end);
+        assert_int_equal(j.nodes->event.end_ours, !settled);
+        close_job(&j);
+    }
+}
+
+/* The coordinator waits for the others to leave, but a signal of the user ends that. It doesn't
+ * wait if the job was to restart, because the others don't know that they should leave. */
+static void test_signal_at_end(void **state)
+{
+    for (int again = 0; again < 2; again++) {
+        struct job j;
+        int fds[2];
+        const struct signalfd_siginfo info = {.ssi_signo = SIGTERM};
+        begin(&j, 2);
+        hear(&j, lks_test_text("{\"is\":\"end\",\"round\":0,\"again\":%s,\"code\":0,\"text\":\"\"}",
+                               again ? "true" : "false"));
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        setenv("LOCKSTEP_LINK_TIMEOUT", "3600", 1);
+        assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+        j.job.signals = fds[0];
+        alarm((unsigned)(60 * lks_test_patience()));
+        const pid_t sender = again ? -1 : fork();
+        if (sender == 0) { /* again and again: the first one may be what ended the job */
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (; write(fds[1], &info, sizeof info) > 0; usleep(100000))
+                continue;
+            _exit(1);
+        }
+        lks__nodes_close(j.nodes);
+        alarm(0);
+        if (!again) {
+            kill(sender, SIGKILL);
+            assert_int_equal(waitpid(sender, NULL, 0), sender);
+        }
+        unsetenv("LOCKSTEP_LINK_TIMEOUT");
+        lks__store_close(j.reader);
+        lks__store_stop(j.server);
+        close(fds[0]);
+        close(fds[1]);
+    }
 }
 
 /* At the start and after a newcomer more nodes may come, so the coordinator waits some seconds for
@@ -1051,6 +1169,9 @@ int main(void)
         cmocka_unit_test(test_leaves_at_end),
         cmocka_unit_test(test_next_job),
         cmocka_unit_test(test_after_the_end),
+        cmocka_unit_test(test_gives_up),
+        cmocka_unit_test(test_coordinator_gave_up),
+        cmocka_unit_test(test_signal_at_end),
         cmocka_unit_test(test_own_end),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_last_call),

@@ -197,29 +197,6 @@ lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p)
     return st == LKS_ERR_PEER ? join_next(n) : st;
 }
 
-/* The store ends with this node, so wait until all other nodes have received the job's end and
- * left. */
-static void let_others_go(struct lks__nodes *n)
-{
-    double until = lks__sys_now() + lks__link_s();
-    while (lks__nodes_here(n) > 1 && lks__sys_now() < until) {
-        struct pollfd p = {.fd = lks__store_fd(n->hear), .events = POLLIN};
-        poll(&p, 1, 100);
-        if (lks__nodes_hear_all(n) != LKS_OK)
-            return;
-    }
-}
-
-void lks__nodes_close(struct lks__nodes *n)
-{
-    if (n == NULL)
-        return;
-    if (n->coordinator && n->ended)
-        let_others_go(n);
-    leave(n);
-    free(n);
-}
-
 /* Wait for the list or a signal, at most `ms`. Our ranks aren't running, so the only event that
  * matters is a signal, while we wait for readers of the ranks' output (`printed`). */
 static lks_status listen_for(struct lks__nodes *n, int ms, bool printed, int *signal_p)
@@ -239,6 +216,48 @@ static lks_status listen_for(struct lks__nodes *n, int ms, bool printed, int *si
     }
 }
 
+/* The store ends with this node, so wait until all other nodes have received the job's end and
+ * left, or the user has no patience. A signal that comes at once is the one that ended the job. */
+static void let_others_go(struct lks__nodes *n)
+{
+    const double since = lks__sys_now();
+    while (lks__nodes_here(n) > 1 && lks__sys_now() - since < lks__link_s()) {
+        int sig;
+        if (listen_for(n, 100, false, &sig) != LKS_OK ||
+            (sig != 0 && lks__sys_now() - since > LKS__SAME_CAUSE_S))
+            return;
+    }
+}
+
+void lks__nodes_close(struct lks__nodes *n)
+{
+    if (n == NULL)
+        return;
+    if (n->coordinator && n->ended && !n->again)
+        let_others_go(n);
+    leave(n);
+    free(n);
+}
+
+/* The coordinator gives up while the job waits for nodes: end the others' wait, too. */
+static void end_waiting(struct lks__nodes *n, int code, const char *text)
+{
+    n->ended = true;
+    n->again = false;
+    lks__nodes_post(n,
+                    json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round", n->round,
+                              "again", false, "code", code, "text", text, "tail", "", "table", ""));
+}
+
+static void end_on_signal(struct lks__nodes *n, int sig)
+{
+    char text[200];
+    const char *name = sigabbrev_np(sig);
+    snprintf(text, sizeof text, "signal %d (SIG%s) on host %s ended the job's wait for nodes", sig,
+             name != NULL ? name : "?", n->job->host);
+    end_waiting(n, 128 + sig, text);
+}
+
 lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__nodes_part *part,
                              bool *over_p, int *exit_code_p)
 {
@@ -248,11 +267,14 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
     n->stopping = n->said_what = false;
     *over_p = false;
     while (!(n->running && n->self >= 0 && n->nodes[n->self].in_round)) {
-        if (n->coordinator && !n->running && !n->starting && !lks__nodes_gather_more(n))
-            return lks__fail(LKS_ERR_TIMEOUT,
-                             "%d of at least %d nodes are here after %g s; start the same command "
-                             "on the others",
-                             lks__nodes_here(n), n->min, lks__nodes_join_s(n));
+        if (n->coordinator && !n->running && !n->starting && !lks__nodes_gather_more(n)) {
+            lks_status st = lks__fail(LKS_ERR_TIMEOUT,
+                                      "%d of at least %d nodes are here after %g s; start the same "
+                                      "command on the others",
+                                      lks__nodes_here(n), n->min, lks__nodes_join_s(n));
+            end_waiting(n, 1, lks_last_error());
+            return st;
+        }
         if (!n->said_what && lks__sys_now() - n->gather_since > PATIENCE_S) {
             char where[LKS__ADDRESS_BYTES], most[32], why[512];
             n->said_what = true;
@@ -281,7 +303,9 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
             continue;
         *over_p = true;
         *exit_code_p = sig != 0 ? 128 + sig : n->verdict.exit_code;
-        if (sig == 0 && n->verdict.text[0] != '\0')
+        if (sig != 0 && n->coordinator)
+            end_on_signal(n, sig);
+        else if (sig == 0 && n->verdict.text[0] != '\0')
             lks__say(n->job, "%s", n->verdict.text);
         return LKS_OK;
     }

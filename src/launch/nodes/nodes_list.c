@@ -346,6 +346,9 @@ static void on_lost(struct lks__nodes *n, struct lks__job_node *m)
 
 static void on_end(struct lks__nodes *n, const json_t *message)
 {
+    const struct lks__job_node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
+    /* The coordinator gave up just before it heard this round's beginning. */
+    n->event.end_ours = n->running && me != NULL && me->in_round && !me->settled;
     n->ended = true;
     n->running = false;
     n->again = json_is_true(json_object_get(message, "again"));
