@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -13,6 +14,7 @@
 #include "base/system/sys.h"
 #include "launch/output/output.h"
 #include "launch/output/writer.h"
+#include "launch/ranks/supervisor.h"
 
 /* Write until the launcher has no room left: `end` takes nothing for a second. */
 static void fill(lks__output *o, int end)
@@ -154,10 +156,74 @@ static void test_left(void **state)
     close(event);
 }
 
+/* The reader pauses until output is dropped, because the ranks are to end. The ranks of a restart
+ * lose nothing, although it still pauses when they start, and it is told what was dropped. */
+static void test_pause_over_restart(void **state)
+{
+    static const struct lks__output_plan plan = {.inherit = LKS__STD_ERR, .console = LKS__STD_OUT};
+    static char large[150 << 10], text[400 << 10];
+    struct lks__job job = {.signals = -1};
+    struct lks__attempt a = {.job = &job, .nproc = 1};
+    struct lks__supervisor sup;
+    int fds[2][2], kept[2], ends[2];
+    fflush(NULL);
+    for (int i = 0; i < 2; i++) {
+        kept[i] = dup(1 + i);
+        assert_int_equal(pipe2(fds[i], O_CLOEXEC), 0);
+        assert_true(fcntl(fds[i][1], F_SETPIPE_SZ, 4096) >= 4096);
+        fcntl(fds[i][0], F_SETFL, O_NONBLOCK);
+        assert_int_equal(dup2(fds[i][1], 1 + i), 1 + i);
+        close(fds[i][1]);
+    }
+    assert_ok(lks__consoles_open(&job.consoles));
+    assert_ok(lks__output_open(&plan, 1, 0, "host", NULL, job.consoles, &job.output));
+    lks__output_ends(job.output, 0, ends);
+    /* The writer waits with the first of two records, and the second one fills the queue. */
+    const struct console *k = &job.consoles->at[0];
+    for (int n = 0; n < 2;)
+        n += lks__writer_add(k->writer, k->sink, "", 0, large, sizeof large, 0);
+    lks__consoles_hurry(job.consoles, 0);
+    lks__consoles_look(job.consoles);
+    (void)!write(ends[0], "first\n", 6);
+    lks__output_drain(job.output, false);
+    const size_t dropped = k->dropped;
+    assert_ok(lks__supervisor_begin(&sup, &a, NULL));
+    (void)!write(ends[0], "second\n", 7);
+    lks__output_drain(job.output, false);
+    lks__output_started(job.output, 0);
+    size_t n_text = 0;
+    for (int i = 0; i < lks_test_tries(20000) && !lks__consoles_idle(job.consoles); i++) {
+        const ssize_t n = read(fds[0][0], text + n_text, sizeof text - 1 - n_text);
+        n_text += n > 0 ? (size_t)n : 0;
+        lks__output_drain(job.output, true);
+        usleep(n > 0 ? 0 : 1000);
+    }
+    const ssize_t n_last = read(fds[0][0], text + n_text, sizeof text - 1 - n_text);
+    n_text += n_last > 0 ? (size_t)n_last : 0;
+    lks__consoles_look(job.consoles); /* all is written: it reports the loss */
+    const size_t left = k->dropped;
+    lks__output_close(job.output);
+    lks__consoles_close(job.consoles, -1);
+    for (int i = 0; i < 2; i++) {
+        dup2(kept[i], 1 + i);
+        close(kept[i]);
+    }
+    char said[1000] = "";
+    assert_true(read(fds[1][0], said, sizeof said - 1) > 0);
+    assert_contains(said, "lockstep: 15 bytes (1 lines) for the standard output were dropped");
+    assert_int_equal(dropped, 15);
+    assert_int_equal(left, 0);
+    assert_int_equal(n_text, 2 * sizeof large + 16);
+    assert_string_equal(text + 2 * sizeof large, "[host:0] second\n");
+    for (int i = 0; i < 2; i++)
+        close(fds[i][0]);
+    free(sup.polls);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reader_leaves),
-                                       cmocka_unit_test(test_full_disk),
-                                       cmocka_unit_test(test_left)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reader_leaves), cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_left), cmocka_unit_test(test_pause_over_restart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,6 +85,11 @@ void lks__consoles_hurry(lks__consoles *c, double patience_s)
     c->hurried = true;
 }
 
+void lks__consoles_unhurry(lks__consoles *c)
+{
+    c->hurried = c->at[0].dropping = c->at[1].dropping = false;
+}
+
 /* True if the reader has read nothing for too long although it could. */
 static bool is_stuck(const lks__consoles *c, const struct console *k)
 {
@@ -129,7 +134,7 @@ static void look_at_console(lks__consoles *c, struct console *k)
                  strerror(err));
         lks__consoles_say(c, text);
     }
-    if (k->dropping && err == 0 && lks__writer_idle(k->writer)) {
+    if ((k->dropping || k->dropped > 0) && err == 0 && lks__writer_idle(k->writer)) {
         size_t bytes = k->dropped, lines = k->dropped_lines;
         k->dropping = false;
         k->dropped = k->dropped_lines = 0;

@@ -32,6 +32,9 @@ lks_status lks__consoles_open(lks__consoles **consoles_p);
  * the shortest time counts. */
 void lks__consoles_hurry(lks__consoles *c, double patience_s);
 
+/* Wait for slow readers again, and drop nothing more. */
+void lks__consoles_unhurry(lks__consoles *c);
+
 /* Print a message of the launcher on stderr. It is dropped only if the queue is full of such
  * messages. */
 void lks__consoles_say(lks__consoles *c, const char *text);

@@ -25,7 +25,8 @@ lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attemp
     *sup = (struct lks__supervisor){
         .attempt = a, .nodes = nodes, .look_from = now, .looked_at = now, .first_rank = -1};
     if (a->job->consoles != NULL)
-        a->job->consoles->hurried = false; /* the end of an earlier attempt may have set it */
+        lks__consoles_unhurry(
+            a->job->consoles); /* the end of an earlier attempt may have hurried */
     sup->polls = calloc((size_t)lks__output_polls(a->nproc) + OWN_POLLS, sizeof *sup->polls);
     return sup->polls != NULL ? LKS_OK : lks__no_memory("for %d ranks", a->nproc);
 }
@@ -143,7 +144,7 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     static const char text[] = "ranks on another node have ended";
     struct lks__attempt *a = sup->attempt;
     char table[LKS__SHM_REPORT];
-    reap(sup); /* ranks that have ended before this point did so by themselves */
+    reap(sup);             /* ranks that have ended before this point did so by themselves */
     if (a->n_running == 0) /* only output is left, and the other nodes wait for our verdict */
         lks__hurry(a->job);
     if (a->n_running == 0 || sup->failed)
