@@ -381,26 +381,31 @@ static bool other_op(lks_comm *comm)
 }
 
 /* Of the same bytes in other blocks, or to other ranks. */
-static bool other_shares(lks_comm *comm, int n_blocks, int to_first)
+static bool other_shares(lks_comm *comm, size_t border, int n_blocks, int to_first, const char *b)
 {
-    static const size_t start[] = {0, 100, 200};
+    const size_t start[] = {0, border, 200};
     static const size_t whole[] = {0, 200};
     void *common = NULL;
     CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 200, &common) == LKS_OK);
     lks_status st = lks_comm_gather_shares(comm, common, n_blocks == 2 ? start : whole,
                                            (size_t)n_blocks, to_first);
-    return suite_mismatch(comm, st, "rank 0 called gather_shares of 200 bytes", "rank 1 called");
+    return suite_mismatch(comm, st, "rank 0 called gather_shares of 200 bytes (", b);
 }
 
 static bool other_blocks(lks_comm *comm)
 {
-    return other_shares(comm, 1 + lks_comm_rank(comm), 0);
+    return other_shares(comm, 100, 1 + lks_comm_rank(comm), 0, "bytes (2 blocks to all hosts, ");
+}
+
+static bool other_share_borders(lks_comm *comm)
+{
+    return other_shares(comm, 100 + (size_t)lks_comm_rank(comm), 2, 0, "rank 1 called");
 }
 
 static bool other_receivers(lks_comm *comm)
 {
-    return other_shares(comm, 2, lks_comm_rank(comm));
+    return other_shares(comm, 100, 2, lks_comm_rank(comm), "bytes (2 blocks to the first host, ");
 }
 
-bool (*const suite_others[])(lks_comm *comm) = {other_root,   other_type,      other_op,
-                                                other_blocks, other_receivers, NULL};
+bool (*const suite_others[])(lks_comm *comm) = {
+    other_root, other_type, other_op, other_blocks, other_share_borders, other_receivers, NULL};

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
@@ -241,6 +242,7 @@ lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *bloc
                                        .size = block_start[n_blocks] - block_start[0]};
     desc.args[0] = n_blocks;
     desc.args[1] = to_first != 0;
+    desc.args[3] = XXH3_64bits(block_start, (n_blocks + 1) * sizeof *block_start);
     LKS__TRY(
         lks__shm_location(h->local, "lks_comm_gather_shares", mem, desc.size, true, &desc.args[2]));
     LKS__TRY(lks__shm_call(h->local, &desc));

@@ -4,6 +4,8 @@
  * 2. */
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/number/checked.h"
 #include "comm/shm/shm.h"
 #include "comm/tree/combine.h"
@@ -65,6 +67,7 @@ lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block
                                    &desc.args[2]));
     desc.args[0] = n_blocks;
     desc.args[1] = to_first != 0;
+    desc.args[3] = XXH3_64bits(block_start, (n_blocks + 1) * sizeof *block_start);
     return lks__shm_call(comm, &desc);
 }
 

@@ -149,15 +149,20 @@ static void add_count(const struct lks__shm_descriptor *m, const struct lks__shm
     snprintf(text + used, bytes - used, " with other counts");
 }
 
-/* Add a difference that the sizes of two reductions don't show. */
+/* Add a difference that the sizes of two reductions, or gatherings of shares, don't show. */
 static void add_difference(const struct lks__shm_descriptor *m,
                            const struct lks__shm_descriptor *other, char *text, size_t bytes)
 {
     const size_t used = strlen(text);
     const uint32_t leaves = (uint32_t)m->args[0], bits = (uint32_t)(m->args[0] >> 32);
     float scale;
-    if (m->kind != LKS__OP_REDUCE || other->kind != LKS__OP_REDUCE || m->size != other->size ||
-        m->object != other->object)
+    if (m->kind != other->kind || m->size != other->size || m->object != other->object)
+        return;
+    if (m->kind == LKS__OP_GATHER_SHARES)
+        snprintf(text + used, bytes - used, " (%llu blocks to %s, borders %016llx)",
+                 (unsigned long long)m->args[0], m->args[1] != 0 ? "the first host" : "all hosts",
+                 (unsigned long long)m->args[3]);
+    if (m->kind != LKS__OP_REDUCE)
         return;
     memcpy(&scale, &bits, sizeof scale);
     if (leaves != (uint32_t)other->args[0])
