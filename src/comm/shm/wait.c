@@ -78,12 +78,16 @@ static bool reached(const atomic_uint *counter, uint32_t goal)
     return (int32_t)(atomic_load_explicit(counter, memory_order_acquire) - goal) >= 0;
 }
 
-static void count_in(atomic_uint *counter, atomic_uint *sleepers, uint32_t goal)
+/* Count this rank in, and only then publish that it has done operation `seq`: a rank that ends in
+ * between has counted or is missing, so waits for it end. */
+static void count_in(atomic_uint *counter, atomic_uint *sleepers, uint32_t goal, atomic_uint *done,
+                     uint64_t seq)
 {
     /* Sequentially consistent on both sides: either we see a sleeper, or the sleeper sees our
      * increment. */
     if (atomic_fetch_add(counter, 1) + 1 == goal && atomic_load(sleepers) != 0)
         syscall(SYS_futex, counter, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    atomic_store_explicit(done, (uint32_t)seq + 1, memory_order_release);
 }
 
 lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor *desc,
@@ -103,8 +107,7 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor 
     if (n > 0)
         memcpy(m->payload, payload, n);
     lks__shm_beat_all(g);
-    atomic_store_explicit(&g->line->posted, (uint32_t)seq + 1, memory_order_release);
-    count_in(&slot->arrived, &slot->arrive_sleepers, arrive_goal(g, seq));
+    count_in(&slot->arrived, &slot->arrive_sleepers, arrive_goal(g, seq), &g->line->posted, seq);
     *seq_p = seq;
     return LKS_OK;
 }
@@ -117,9 +120,8 @@ bool lks__shm_all_arrived(const struct lks__shm *g, uint64_t seq)
 void lks__shm_finish(struct lks__shm *g, uint64_t seq)
 {
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
-    atomic_store_explicit(&g->line->finished, (uint32_t)seq + 1, memory_order_release);
     g->finishes[seq % LKS__SHM_SLOTS]++;
-    count_in(&slot->finished, &slot->finish_sleepers, finish_goal(g, seq));
+    count_in(&slot->finished, &slot->finish_sleepers, finish_goal(g, seq), &g->line->finished, seq);
 }
 
 bool lks__shm_shares_done(const lks_comm *comm, const struct lks__shm_between *task)
@@ -138,8 +140,8 @@ void lks__shm_between_done(lks_comm *comm, uint64_t seq)
 {
     struct lks__shm *g = comm->state;
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
-    atomic_store_explicit(&g->line->between, (uint32_t)seq + 1, memory_order_release);
-    count_in(&slot->between, &slot->between_sleepers, atomic_load(&slot->between) + 1);
+    count_in(&slot->between, &slot->between_sleepers, atomic_load(&slot->between) + 1,
+             &g->line->between, seq);
 }
 
 bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal)
