@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "comm/backend.h"
 #include "comm/hosts.h"
 #include "comm/ranks.h"
 #include "comm/suite.h"
@@ -263,6 +265,39 @@ static int body_absent(void)
     return seen_by(world.rank, 4);
 }
 
+/* Both hosts are stopped, for longer than the deadline, when rank 0 has waited for longer than that
+ * and rank 1 has computed. Then rank 1 still computes. */
+static int body_suspended(void)
+{
+    const double timeout_s = 2 * lks_test_patience();
+    lks_comm *comm = ranks_open(60);
+    int32_t mine = getpid(), pids[2];
+    EXPECT(comm != NULL);
+    comm->timeout_s = timeout_s;
+    EXPECT(lks_comm_all_gather(comm, &mine, pids, 1, LKS_INT32) == LKS_OK);
+    if (lks_comm_rank(comm) == 1) {
+        for (double end = lks__sys_now() + 1.2 * timeout_s; lks__sys_now() < end; usleep(10000))
+            lks_comm_beat(comm);
+        const pid_t waker = fork();
+        EXPECT(waker >= 0);
+        if (waker == 0) {
+            kill(pids[0], SIGSTOP);
+            kill(pids[1], SIGSTOP);
+            usleep((useconds_t)(1.2e6 * timeout_s));
+            kill(pids[0], SIGCONT);
+            usleep(100 * 1000);
+            kill(pids[1], SIGCONT);
+            _exit(0);
+        }
+        EXPECT(waitpid(waker, NULL, 0) == waker);
+        usleep(500 * 1000);
+    }
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    const int code = seen_by_all(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
 /* One collective of each kind; small, sometimes larger. */
 static bool mixed(lks_comm *comm, int i)
 {
@@ -428,6 +463,11 @@ static void test_absent(void **state)
     expect_all("22", "absent");
 }
 
+static void test_suspended(void **state)
+{
+    assert_int_equal(expect_all("11", "suspended"), 0);
+}
+
 /* Without lockstep's launcher, rank 0 serves the store. */
 static void test_at_master(void **state)
 {
@@ -476,6 +516,7 @@ int main(int argc, char **argv)
         {"other_world", body_other_world},
         {"absent", body_absent},
         {"many", body_many},
+        {"suspended", body_suspended},
         {NULL, NULL},
     };
     hosts_main(argc, argv);
@@ -493,7 +534,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_many),
     };
     const struct CMUnitTest gloos[] = {cmocka_unit_test(test_at_master),
-                                       cmocka_unit_test(test_other_world)};
+                                       cmocka_unit_test(test_other_world),
+                                       cmocka_unit_test(test_suspended)};
     const struct CMUnitTest mpis[] = {cmocka_unit_test(test_wrong_numbers),
                                       cmocka_unit_test(test_absent)};
     int failed = cmocka_run_group_tests(tests, make_marks, NULL);

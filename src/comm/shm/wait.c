@@ -19,8 +19,8 @@ enum {
     MAX_NAMED = 8, /* missing ranks that a message names */
 };
 
-/* If a slice takes this much longer, this process or the whole machine was stopped: that time
- * doesn't count against other ranks. */
+/* If a slice takes this much longer, this process or the whole machine was stopped. Heartbeats from
+ * before say nothing then, so the deadline begins again. */
 static const double STOPPED_S = 1.0;
 
 /* --- failures ----------------------------------------------------------------------------- */
@@ -426,7 +426,7 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
             break;
         double now = lks__sys_now();
         if (now - last > STOPPED_S)
-            start += now - last;
+            start = now;
         if (now - last >= 0.5e-3 * SLICE_MS) { /* arrivals of others can end a slice early */
             lks__comm_beat_whole(g->comm);
             LKS__TRY(look_for_failures(g, w, start));
@@ -494,7 +494,7 @@ lks_status lks__shm_among_devices(lks_comm *comm, bool waits)
     if (!waits || now - g->looked_s < 1e-3 * SLICE_MS)
         return LKS_OK;
     if (now - g->looked_s > STOPPED_S)
-        g->among_s += now - g->looked_s;
+        g->among_s = now;
     g->looked_s = now;
     return look_for_failures(g, &w, g->among_s);
 }

@@ -259,9 +259,9 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
     lks__segment *segment = lks__shm_segment(h->local);
     double now = lks__sys_now(), away = now - h->looked_s;
     if (h->looked_s > 0 && away > STOPPED_S) {
-        h->began_s += away;
+        h->began_s = now;
         for (int i = 0; i < h->n_hosts; i++)
-            h->hosts[i].last_s += away;
+            h->hosts[i].last_s = now;
     }
     h->looked_s = now;
     if (!waits)
