@@ -572,6 +572,35 @@ static void test_paused(void **state)
     pause_ranks("BEATS=1.2");
 }
 
+/* Rank 0 has looked at rank 1 in a wait, and then closes all descriptors that it doesn't know. Its
+ * own files, which get their numbers, are no news about rank 1, and stay open. */
+static int body_closes_all(void)
+{
+    enum { FILES = 8 };
+    int files[FILES];
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    const int rank = lks_comm_rank(comm);
+    for (int i = 0; i < 2; i++) {
+        if (rank == 1)
+            usleep(300 * 1000);
+        EXPECT(lks_comm_barrier(comm) == LKS_OK);
+        if (rank == 0 && i == 0)
+            EXPECT(close_range(STDERR_FILENO + 1, ~0u, 0) == 0);
+        for (int k = 0; rank == 0 && i == 0 && k < FILES; k++)
+            EXPECT((files[k] = open("/proc/self/exe", O_RDONLY | O_CLOEXEC)) >= 0);
+    }
+    lks_comm_close(comm);
+    for (int k = 0; rank == 0 && k < FILES; k++)
+        EXPECT(close(files[k]) == 0);
+    return 0;
+}
+
+static void test_closes_all(void **state)
+{
+    ranks_run(2, "closes_all", NULL, 30);
+}
+
 static void test_memory_faults(void **state)
 {
     setenv("LOCKSTEP_FAULT_RANK", "1", 1);
@@ -810,6 +839,7 @@ int main(int argc, char **argv)
         {"of_job", body_of_job},
         {"same_rank", body_same_rank},
         {"paused", body_paused},
+        {"closes_all", body_closes_all},
         {"no_memfd", body_no_memfd},
         {"file_limit", body_file_limit},
         {NULL, NULL},
@@ -831,6 +861,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_table_words),
         cmocka_unit_test(test_short_table),
         cmocka_unit_test(test_killed_when_done),
+        cmocka_unit_test(test_closes_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/number/checked.h"
-#include "base/system/sys.h"
 #include "comm/world.h"
 
 /* A wait polls this long before it sleeps, if each rank has a core. It is longer than the usual
@@ -36,17 +35,14 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     g->spin_s = g->world_size <= lks__cpu_count() ? SPIN_S : 0;
     g->end = lks__round_up(lks__segment_header(segment)->base_bytes, LKS__SHM_UNIT);
     size_t W = (size_t)g->world_size;
-    g->pidfds = malloc(W * sizeof *g->pidfds);
     g->merges = malloc(W);
     lks_node *leaves = calloc(W, sizeof *leaves);
-    if (g->pidfds == NULL || g->merges == NULL || leaves == NULL) {
+    if (g->merges == NULL || leaves == NULL) {
         free(leaves);
         return lks__no_memory("for the state of %d ranks", g->world_size);
     }
-    for (int r = 0; r < g->world_size; r++) {
-        g->pidfds[r] = -1;
+    for (int r = 0; r < g->world_size; r++)
         leaves[r] = (lks_node){.level = 0, .index = r};
-    }
     lks__tree_plan(g->world_size, leaves, g->world_size, g->merges);
     free(leaves);
     LKS__TRY(lks__shm_plan_new(comm, &g->plan));
@@ -76,11 +72,7 @@ static void shm_close(lks_comm *comm)
     if (g->line != NULL && !lks__comm_is_inherited(comm))
         atomic_store(&g->line->state, LKS__RANK_LEFT);
     lks__shm_reduce_close(g);
-    for (int r = 0; g->pidfds != NULL && r < g->world_size; r++)
-        if (g->pidfds[r] >= 0)
-            lks__sys_close(g->pidfds[r]);
     lks__segment_close(g->segment);
-    free(g->pidfds);
     free(g->merges);
     free(g->regions);
     free(g);

@@ -67,7 +67,6 @@ struct lks__shm {
                                  time of the last check of the others */
     int late_elsewhere; /* the rank of another host that the status table names; -1: not known */
     uint64_t end;       /* end of the regions */
-    int *pidfds;        /* [world_size] -1: not opened yet */
     uint8_t *merges;    /* [world_size] the plan for a sum of one part per rank */
 
     struct lks__shm_region *regions;

@@ -220,18 +220,19 @@ static void name_wait(const struct lks__shm *g, const struct wait *w, char *text
                        w->seq, text, bytes);
 }
 
-/* True if a process has ended. Also works for zombies, and with other launchers. *fd_p is the
- * process's descriptor, or -1 if it isn't open. */
-static bool process_ended(pid_t pid, int *fd_p)
+/* True if a process has ended. Also works for zombies, and with other launchers. Keeps no
+ * descriptor, because the program may close all that it doesn't know. */
+static bool process_ended(pid_t pid)
 {
     if (pid <= 0 || pid == getpid())
         return false;
-    if (*fd_p < 0)
-        *fd_p = (int)syscall(SYS_pidfd_open, pid, 0); /* always close-on-exec */
-    if (*fd_p < 0)
+    const int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* always close-on-exec */
+    if (fd < 0)
         return errno == ESRCH;
-    struct pollfd p = {.fd = *fd_p, .events = POLLIN};
-    return poll(&p, 1, 0) == 1;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    const bool ended = poll(&p, 1, 0) == 1;
+    lks__sys_close(fd);
+    return ended;
 }
 
 int lks__shm_ended(const lks_comm *comm)
@@ -239,11 +240,8 @@ int lks__shm_ended(const lks_comm *comm)
     const struct lks__shm *g = comm->state;
     for (int r = 0; r < g->world_size; r++) {
         struct lks__rank_line *line = lks__segment_line(g->segment, r);
-        int fd = -1; /* the rank's own thread may use the others */
-        const bool ended = process_ended((pid_t)atomic_load(&line->pid), &fd);
-        if (fd >= 0)
-            lks__sys_close(fd);
-        if (ended && atomic_load(&line->state) != LKS__RANK_LEFT)
+        if (process_ended((pid_t)atomic_load(&line->pid)) &&
+            atomic_load(&line->state) != LKS__RANK_LEFT)
             return r;
     }
     return -1;
@@ -352,7 +350,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
         pid_t pid = (pid_t)atomic_load(&line->pid);
         /* A rank that has left in order has completed its device's transfers. */
         if ((state == LKS__RANK_LEFT && !devices) ||
-            (state != LKS__RANK_LEFT && process_ended(pid, &g->pidfds[r]))) {
+            (state != LKS__RANK_LEFT && process_ended(pid))) {
             /* The rank may have arrived, or left, and ended only then. */
             if (!missing(g, w, r) || (devices && atomic_load(&line->state) == LKS__RANK_LEFT))
                 continue;
@@ -366,7 +364,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
             else
                 snprintf(text, sizeof text, "%s %s before %s was complete", who,
                          state == LKS__RANK_LEFT ? "left the group" : "ended", in);
-            if (process_ended(pid, &g->pidfds[r]))
+            if (process_ended(pid))
                 lks__comm_lost_in_whole(g->comm, LKS_ERR_PEER, pid, text);
             return lks__shm_abort(g, LKS_ERR_PEER, r, text);
         }
