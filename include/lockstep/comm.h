@@ -101,8 +101,8 @@ void lks_comm_abort(lks_comm *comm, const char *why);
  * reports the step of each rank that it names. `phase` is a string that stays valid, such as a
  * literal, or NULL. If the program never calls this, lks_ddp notes its own steps, counted from
  * lks_ddp_open(): after a restart they begin at 0 again. Both functions increase the heartbeat, and
- * cost a few stores. A thread that beats, or works in a part, hides another one that hangs: then
- * the others wait for this rank without a limit. */
+ * cost a few stores; don't call them in a signal handler. A thread that beats, or works in a part,
+ * hides another one that hangs: then the others wait for this rank without a limit. */
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks_comm_beat(lks_comm *comm);
 

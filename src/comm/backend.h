@@ -177,6 +177,9 @@ void lks__work_retire(lks_work *work);
 bool lks__comm_is_closed(const lks_comm *comm); /* or inherited by a fork() */
 /* `part` was split from `whole`, or belongs to a group that was; NULL: neither. */
 void lks__comm_part_of(lks_comm *part, lks_comm *whole);
+/* While a thread holds this lock, no group that other threads close loses its `host`. */
+void lks__comm_lock(void);
+void lks__comm_unlock(void);
 /* Activity in a group is a heartbeat in those that it was split from: their ranks must not report
  * one that works in a part. Any thread. */
 void lks__comm_beat_whole(const lks_comm *comm);

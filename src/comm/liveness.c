@@ -13,8 +13,12 @@ static lks_comm *host_of(const lks_comm *comm)
 void lks_comm_abort(lks_comm *comm, const char *why)
 {
     LKS__FLOAT_MODE();
-    if (host_of(comm) != NULL)
+    if (comm == NULL || lks__comm_is_inherited(comm))
+        return;
+    lks__comm_lock(); /* the program may close the group meanwhile */
+    if (comm->host != NULL)
         lks__shm_rank_failed(comm->host, why != NULL ? why : "no reason was given");
+    lks__comm_unlock();
 }
 
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)
@@ -39,10 +43,19 @@ void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase)
 void lks_comm_beat(lks_comm *comm)
 {
     LKS__FLOAT_MODE();
-    if (host_of(comm) == NULL)
+    if (comm == NULL || lks__comm_is_inherited(comm))
         return;
-    lks__shm_beat(comm->host);
-    lks__comm_beat_whole(comm);
+    lks__comm_lock();
+    for (const lks_comm *c = comm; c != NULL; c = c->whole)
+        if (c->host != NULL)
+            lks__shm_beat(c->host);
+    lks__comm_unlock();
+}
+
+void lks__comm_beat_whole(const lks_comm *comm)
+{
+    if (comm->whole != NULL)
+        lks_comm_beat(comm->whole);
 }
 
 static void beat(void *comm)

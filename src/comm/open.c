@@ -272,14 +272,13 @@ void lks__comm_part_of(lks_comm *part, lks_comm *whole)
         lks__comm_hold(whole);
 }
 
-void lks__comm_beat_whole(const lks_comm *comm)
+void lks__comm_lock(void)
 {
-    if (comm->whole == NULL)
-        return;
     pthread_mutex_lock(&handles);
-    for (lks_comm *c = comm->whole; c != NULL; c = c->whole)
-        if (c->host != NULL)
-            lks__shm_beat(c->host);
+}
+
+void lks__comm_unlock(void)
+{
     pthread_mutex_unlock(&handles);
 }
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -601,6 +602,45 @@ static void test_closes_all(void **state)
     ranks_run(2, "closes_all", NULL, 30);
 }
 
+/* A thread beats, and reports failures, while its group is being closed. */
+struct beater {
+    _Atomic(lks_comm *) comm;
+    atomic_bool stop;
+    atomic_uint rounds;
+};
+
+static void *beat_on(void *arg)
+{
+    struct beater *b = arg;
+    for (; !b->stop; b->rounds++) {
+        lks_comm_beat(b->comm);
+        lks_comm_abort(b->comm, "too late");
+    }
+    return NULL;
+}
+
+static void test_closed_in_beats(void **state)
+{
+    const lks_world alone = {0, 1, 0, 1};
+    const lks_comm_options options = {"shm", 10};
+    struct beater b = {.comm = NULL};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, beat_on, &b), 0);
+    for (int i = 0; i < 2000; i++) {
+        lks_comm *comm;
+        assert_ok(lks_comm_open(&alone, &options, &comm));
+        b.comm = comm;
+        for (unsigned now = b.rounds; b.rounds == now;) /* it has begun */
+            sched_yield();
+        lks_comm_close(comm);
+        b.comm = NULL;
+        for (unsigned now = b.rounds; b.rounds - now < 2;) /* … and uses this group no longer */
+            sched_yield();
+    }
+    b.stop = true;
+    pthread_join(thread, NULL);
+}
+
 static void test_memory_faults(void **state)
 {
     setenv("LOCKSTEP_FAULT_RANK", "1", 1);
@@ -862,6 +902,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_short_table),
         cmocka_unit_test(test_killed_when_done),
         cmocka_unit_test(test_closes_all),
+        cmocka_unit_test(test_closed_in_beats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,8 +8,9 @@
 void lks__shm_beat(lks_comm *comm)
 {
     struct lks__shm *g = comm->state;
-    atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
-                          memory_order_relaxed);
+    if (g->line != NULL) /* a thread may still beat a closed group whose handle is being reused */
+        atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
+                              memory_order_relaxed);
 }
 
 void lks__shm_beat_all(struct lks__shm *g)
