@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -602,6 +603,52 @@ static void test_closes_all(void **state)
     ranks_run(2, "closes_all", NULL, 30);
 }
 
+/* Without lockstep's launcher: rank 2 never comes, and rank 0 is killed meanwhile. */
+static int body_killed_joining(void)
+{
+    lks_world world;
+    lks_comm_options options = {"shm", 60};
+    lks_comm *comm;
+    unsetenv("LOCKSTEP_SEGMENT");
+    setenv("WORLD_SIZE", "3", 1);
+    setenv("LOCAL_WORLD_SIZE", "3", 1);
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_PEER);
+    EXPECT(strstr(lks_last_error(), "rank 0 (pid ") != NULL);
+    EXPECT(strstr(lks_last_error(), "ended without joining the group") != NULL);
+    return 0;
+}
+
+/* True if the process has mapped another segment than `ours`, which it has before exec(). */
+static bool has_other_segment(pid_t pid, const lks__segment *ours)
+{
+    bool has = false;
+    char line[512];
+    struct stat st;
+    unsigned long inode;
+    assert_int_equal(fstat(lks__segment_fd(ours), &st), 0);
+    FILE *f = fopen(lks_test_text("/proc/%d/maps", (int)pid), "r");
+    while (f != NULL && !has && fgets(line, sizeof line, f) != NULL)
+        has = strstr(line, "memfd:lockstep") != NULL &&
+              sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1 && inode != st.st_ino;
+    if (f != NULL)
+        fclose(f);
+    return has;
+}
+
+static void test_killed_joining(void **state)
+{
+    struct ranks r;
+    bool joins = false;
+    ranks_start(&r, 2, "killed_joining", NULL);
+    for (int i = 0; i < lks_test_tries(20000) && !joins; i++, usleep(1000))
+        joins = has_other_segment(r.pids[1], r.segment);
+    kill(r.pids[0], SIGKILL);
+    ranks_wait(&r, 30);
+    assert_true(joins);
+    assert_int_equal(r.status[1], 0);
+}
+
 /* A thread beats, and reports failures, while its group is being closed. */
 struct beater {
     _Atomic(lks_comm *) comm;
@@ -880,6 +927,7 @@ int main(int argc, char **argv)
         {"same_rank", body_same_rank},
         {"paused", body_paused},
         {"closes_all", body_closes_all},
+        {"killed_joining", body_killed_joining},
         {"no_memfd", body_no_memfd},
         {"file_limit", body_file_limit},
         {NULL, NULL},
@@ -903,6 +951,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed_when_done),
         cmocka_unit_test(test_closes_all),
         cmocka_unit_test(test_closed_in_beats),
+        cmocka_unit_test(test_killed_joining),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,11 +97,15 @@ static socklen_t make_name(unsigned group, struct sockaddr_un *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-static bool is_ours(int fd)
+/* True if the process at the other end belongs to this user; *pid_p is its number. */
+static bool is_ours(int fd, pid_t *pid_p)
 {
     struct ucred peer;
     socklen_t n = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0 || peer.uid != geteuid())
+        return false;
+    *pid_p = peer.pid;
+    return true;
 }
 
 static bool readable(int fd, double seconds)
@@ -145,12 +149,13 @@ static void say_wait(double *say_at_p, const lks_world *w, int rank, double time
 
 /* A connection from another job is closed without an answer, and a second process with the same
  * local rank gets a shorter one. */
-static void serve_one(int fd, const lks_world *w, const lks__segment *segment, bool *served,
+static void serve_one(int fd, const lks_world *w, lks__segment *segment, bool *served,
                       int *n_served)
 {
     struct hello h;
     char env[LKS__SEGMENT_ENV_BYTES];
-    if (!is_ours(fd) || !readable(fd, HELLO_MS * 1e-3) ||
+    pid_t pid;
+    if (!is_ours(fd, &pid) || !readable(fd, HELLO_MS * 1e-3) ||
         recv(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != HELLO_MAGIC ||
         h.local_world_size != w->local_world_size || h.local_rank < 1 ||
         h.local_rank >= w->local_world_size)
@@ -159,7 +164,8 @@ static void serve_one(int fd, const lks_world *w, const lks__segment *segment, b
         (void)send(fd, "", 1, MSG_NOSIGNAL);
         return;
     }
-    lks__segment_env(segment, env); /* "FD:TOKEN" */
+    lks__segment_env(segment, env);                  /* "FD:TOKEN" */
+    lks__segment_expect(segment, h.local_rank, pid); /* until it joins */
     if (!send_segment(fd, segment, strchr(env, ':') + 1))
         return;
     served[h.local_rank] = true;
@@ -187,6 +193,7 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
     double end = lks__sys_now() + timeout_s;
     lks__segment *segment;
     LKS__TRY(lks__segment_create(w->local_world_size, &segment));
+    lks__segment_expect(segment, 0, getpid());
     bool *served = calloc((size_t)w->local_world_size, sizeof *served);
     int n_served = 1;
     lks_status st = LKS_OK;
@@ -274,9 +281,10 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
 {
     struct hello h = {HELLO_MAGIC, w->local_rank, w->local_world_size};
     char token[17], env[LKS__SEGMENT_ENV_BYTES];
+    pid_t pid;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), shared = -1;
     bool connected = fd >= 0 && connect(fd, (const struct sockaddr *)name, n) == 0;
-    if (connected && !is_ours(fd)) {
+    if (connected && !is_ours(fd, &pid)) {
         *st_p = lks__fail(LKS_ERR_IO, "a process of another user offers this job's shared memory");
         lks__sys_close(fd);
         return true;
