@@ -407,5 +407,31 @@ static bool other_receivers(lks_comm *comm)
     return other_shares(comm, 100, 2, lks_comm_rank(comm), "bytes (2 blocks to the first host, ");
 }
 
-bool (*const suite_others[])(lks_comm *comm) = {
-    other_root, other_type, other_op, other_blocks, other_share_borders, other_receivers, NULL};
+/* Rank 1 sums in the same way, but asks for another transport between hosts. */
+static bool other_transport(lks_comm *comm, lks_wire wire, lks_scatter scatter, const char *b)
+{
+    struct suite_sum s;
+    lks_work *work;
+    CHECK(suite_sum(comm, 100, &s));
+    s.r.wire = wire;
+    s.r.scatter = scatter;
+    CHECK(lks_comm_reduce_start(comm, &s.r, &work) == LKS_OK);
+    return suite_mismatch(comm, lks_work_wait(work), "100 elements with wire 0 and scatter 0,", b);
+}
+
+static bool other_wire(lks_comm *comm)
+{
+    return other_transport(comm, lks_comm_rank(comm) == 1 ? LKS_WIRE_BFLOAT16 : LKS_WIRE_FLOAT32,
+                           LKS_SCATTER_NONE, "with wire 1 and scatter 0;");
+}
+
+static bool other_scatter(lks_comm *comm)
+{
+    return other_transport(comm, LKS_WIRE_FLOAT32,
+                           lks_comm_rank(comm) == 1 ? LKS_SCATTER_HOSTS : LKS_SCATTER_NONE,
+                           "with wire 0 and scatter 1;");
+}
+
+bool (*const suite_others[])(lks_comm *comm) = {other_root,   other_type,          other_op,
+                                                other_blocks, other_share_borders, other_receivers,
+                                                other_wire,   other_scatter,       NULL};

@@ -860,21 +860,9 @@ static void test_pieces(void **state)
     run_hosts("11", 60, in_bfloat16_pieces);
 }
 
-static bool other_wire(lks_comm *comm)
-{
-    struct suite_sum s;
-    lks_work *work;
-    CHECK(suite_sum(comm, 100, &s));
-    s.r.wire = lks_comm_rank(comm);
-    CHECK(lks_comm_reduce_start(comm, &s.r, &work) == LKS_OK);
-    return suite_mismatch(comm, lks_work_wait(work), "100 elements",
-                          "rank 1 called lks_comm_reduce_start");
-}
-
 static void test_wire(void **state)
 {
     run_hosts("11", 20, half_the_bytes);
-    run_hosts("11", 20, other_wire);
 }
 
 /* --- many --------------------------------------------------------------------------------- */

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/number/bf16.h"
 #include "comm/hier/hier.h"
@@ -29,14 +28,8 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     h->local->exec = comm->exec;
     LKS__TRY(lks__shm_between_start(h->local, r, &work, &task.between, &task.desc));
     work->comm = comm;
-    if (h->leads) {
-        /* Compare the offsets, too: two reductions of the same shape, for example of two lks_ddp,
-         * must not be confused. */
-        uint64_t locations[2] = {task.desc.args[2], task.desc.args[3]};
-        task.desc.args[2] = (uint64_t)r->wire << 1 | (r->scatter == LKS_SCATTER_HOSTS);
-        task.desc.args[3] = XXH3_64bits(locations, sizeof locations);
+    if (h->leads)
         LKS__TRY(lks__hier_post(h, &task));
-    }
     *work_p = work;
     return LKS_OK;
 }

@@ -178,7 +178,8 @@ static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between
     struct lks__shm_part parts[LKS__TREE_MAX_COVER];
     uint32_t scale;
     memcpy(&scale, &r->scale, sizeof scale);
-    desc.args[0] = (uint64_t)scale << 32 | (uint32_t)r->n_leaves;
+    desc.args[0] = (uint64_t)scale << 32 | (uint32_t)r->scatter << LKS__SHM_SCATTER_BIT |
+                   (uint32_t)r->wire << LKS__SHM_WIRE_BIT | (uint32_t)r->n_leaves;
     desc.args[1] = r->n_blocks == 0
                        ? 0
                        : XXH3_64bits(r->block_start, (r->n_blocks + 1) * sizeof *r->block_start);

@@ -154,7 +154,8 @@ static void add_difference(const struct lks__shm_descriptor *m,
                            const struct lks__shm_descriptor *other, char *text, size_t bytes)
 {
     const size_t used = strlen(text);
-    const uint32_t leaves = (uint32_t)m->args[0], bits = (uint32_t)(m->args[0] >> 32);
+    const uint32_t low = (uint32_t)m->args[0], bits = (uint32_t)(m->args[0] >> 32);
+    const uint32_t leaves = low % (1u << LKS__SHM_WIRE_BIT);
     float scale;
     if (m->kind != other->kind || m->size != other->size || m->object != other->object)
         return;
@@ -165,8 +166,11 @@ static void add_difference(const struct lks__shm_descriptor *m,
     if (m->kind != LKS__OP_REDUCE)
         return;
     memcpy(&scale, &bits, sizeof scale);
-    if (leaves != (uint32_t)other->args[0])
+    if (leaves != (uint32_t)other->args[0] % (1u << LKS__SHM_WIRE_BIT))
         snprintf(text + used, bytes - used, " over %u leaves", (unsigned)leaves);
+    else if (low != (uint32_t)other->args[0])
+        snprintf(text + used, bytes - used, " with wire %u and scatter %u",
+                 (unsigned)(low >> LKS__SHM_WIRE_BIT & 1), (unsigned)(low >> LKS__SHM_SCATTER_BIT));
     else if (m->args[0] != other->args[0])
         snprintf(text + used, bytes - used, " with scale %.9g", (double)scale);
     else if (memcmp(m->args, other->args, sizeof m->args) != 0)

@@ -13,6 +13,9 @@
 enum {
     LKS__SHM_IN_FLIGHT = 64, /* maximal number of reductions in flight */
     LKS__SHM_PAYLOAD = 960,  /* bytes of data in a descriptor */
+    /* Places of a reduction's `wire` and `scatter` in args[0], above the number of leaves. */
+    LKS__SHM_WIRE_BIT = 30,
+    LKS__SHM_SCATTER_BIT = 31,
 };
 
 enum lks__shm_kind {
