@@ -252,6 +252,21 @@ static bool shares(lks_comm *comm)
     return true;
 }
 
+/* A reduction of no elements: its blocks have no squares, whatever was there. */
+static bool empty(lks_comm *comm)
+{
+    struct suite_sum s;
+    lks_work *work;
+    CHECK(suite_sum(comm, 0, &s));
+    if (lks_comm_rank(comm) == lks_comm_leader(comm))
+        *s.r.block_sumsq = 777;
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    CHECK(lks_comm_reduce_start(comm, &s.r, &work) == LKS_OK);
+    CHECK(lks_work_wait(work) == LKS_OK);
+    CHECK(*s.r.block_sumsq == 0);
+    return true;
+}
+
 bool suite_reductions(lks_comm *comm)
 {
     const int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
@@ -302,7 +317,7 @@ bool suite_reductions(lks_comm *comm)
         if (!one_tree(comm, &m, V, back * V / W, (back + 1) * V / W, false))
             return false;
     }
-    return shares(comm);
+    return empty(comm) && shares(comm);
 }
 
 bool suite_sum(lks_comm *comm, size_t count, struct suite_sum *s)
