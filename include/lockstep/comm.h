@@ -50,7 +50,9 @@ typedef struct lks_comm_options {
 } lks_comm_options;
 
 /* Join the group; every rank calls it. ERR_SUPPORT names the backends that can't be used, and the
- * reasons. */
+ * reasons. Ranks count their calls, and the n-th calls meet. A call that has waited for other ranks
+ * and failed counts, too: call again on all ranks or on none. If ranks start late, give the first
+ * call a longer timeout_s instead. */
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options,
                          lks_comm **comm_p);
 /* lks_comm_open() with the usual options: the world of the environment, the first backend that
