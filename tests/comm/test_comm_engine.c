@@ -298,6 +298,19 @@ static int body_suspended(void)
     return code;
 }
 
+/* Shares of which MPI can't count the bytes: the message has the size on both sides. */
+static int body_too_large(void)
+{
+    const size_t start[] = {0, 1, 2200000002}; /* on the second host: all but the first byte */
+    lks_comm *comm = ranks_open(60);
+    void *mem;
+    EXPECT(comm != NULL);
+    EXPECT(lks_comm_alloc(comm, LKS_MEM_LAZY, start[2], &mem) == LKS_OK);
+    EXPECT(lks_comm_gather_shares(comm, mem, start, 2, 1) == LKS_ERR_PEER);
+    EXPECT(strstr(lks_last_error(), ": 2200000001 bytes at once are more than MPI can count"));
+    return seen_by_all(comm);
+}
+
 /* One collective of each kind; small, sometimes larger. */
 static bool mixed(lks_comm *comm, int i)
 {
@@ -468,6 +481,11 @@ static void test_suspended(void **state)
     assert_int_equal(expect_all("11", "suspended"), 0);
 }
 
+static void test_too_large(void **state)
+{
+    expect_all("11", "too_large");
+}
+
 /* Without lockstep's launcher, rank 0 serves the store. */
 static void test_at_master(void **state)
 {
@@ -517,6 +535,7 @@ int main(int argc, char **argv)
         {"absent", body_absent},
         {"many", body_many},
         {"suspended", body_suspended},
+        {"too_large", body_too_large},
         {NULL, NULL},
     };
     hosts_main(argc, argv);
@@ -537,7 +556,8 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_other_world),
                                        cmocka_unit_test(test_suspended)};
     const struct CMUnitTest mpis[] = {cmocka_unit_test(test_wrong_numbers),
-                                      cmocka_unit_test(test_absent)};
+                                      cmocka_unit_test(test_absent),
+                                      cmocka_unit_test(test_too_large)};
     int failed = cmocka_run_group_tests(tests, make_marks, NULL);
     if (strcmp(engine, "gloo") == 0)
         failed += cmocka_run_group_tests(gloos, make_marks, NULL);

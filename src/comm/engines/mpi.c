@@ -370,9 +370,11 @@ static int mpi_start(void *engine, int slot, const lks__engine_op *op, char *why
                   whole_floats(op->recv_at, op->recv_bytes, n);
     MPI_Datatype type = floats ? MPI_FLOAT : MPI_BYTE;
     size_t unit = floats ? sizeof(float) : 1;
-    size_t end = extent(op->recv_at, op->recv_bytes, n);
-    if (end / unit > INT_MAX || extent(op->send_at, op->send_bytes, n_sent) / unit > INT_MAX) {
-        snprintf(why, why_bytes, "%zu bytes at once are more than MPI can count", end);
+    const size_t got = extent(op->recv_at, op->recv_bytes, n);
+    const size_t sent = extent(op->send_at, op->send_bytes, n_sent);
+    if (got / unit > INT_MAX || sent / unit > INT_MAX) {
+        snprintf(why, why_bytes, "%zu bytes at once are more than MPI can count",
+                 got > sent ? got : sent);
         return -1;
     }
     count_in(op->recv_at, op->recv_bytes, n, unit, c[2], c[3]);
