@@ -106,6 +106,11 @@ extern const struct lks_comm_ops lks__comm_shm;
 
 /* The backends, shm first, in the order in which "auto" tries them; NULL after the last. */
 const struct lks_comm_ops *lks__backend_at(int index);
+/* ops->probe(). Unless the user has `chosen` this backend, also false if its engine needs another
+ * launcher, and lockstep run or torchrun has started this rank: the variables of an mpirun or srun
+ * that started that launcher say nothing about its ranks. */
+bool lks__backend_probe(const struct lks_comm_ops *ops, const lks_world *world, bool chosen,
+                        char *why, size_t why_bytes);
 
 /* Make a handle that is not open yet. Open it with ops->open(), or the backend's own function. */
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,

@@ -44,6 +44,20 @@ static void list_names(char *text, size_t bytes)
                                  lks__backend_at(i)->name);
 }
 
+bool lks__backend_probe(const struct lks_comm_ops *ops, const lks_world *world, bool chosen,
+                        char *why, size_t why_bytes)
+{
+    const char *launcher = ops->engine != NULL ? ops->engine->launcher : NULL;
+    if (!ops->probe(ops, world, why, why_bytes))
+        return false;
+    if (chosen || launcher == NULL || !lks__env_set("TORCHELASTIC_RUN_ID"))
+        return true;
+    snprintf(why, why_bytes,
+             "%s must start its ranks, and lockstep run or torchrun has started this one",
+             launcher);
+    return false;
+}
+
 /* "auto" chooses the first backend whose probe succeeds. */
 static lks_status choose(const char *name, const lks_world *world,
                          const struct lks_comm_ops **ops_p)
@@ -54,7 +68,7 @@ static lks_status choose(const char *name, const lks_world *world,
         const struct lks_comm_ops *ops = lks__backend_at(i);
         if (!any && strcmp(name, ops->name) != 0)
             continue;
-        if (ops->probe(ops, world, why, sizeof why)) {
+        if (lks__backend_probe(ops, world, !any, why, sizeof why)) {
             *ops_p = ops;
             return LKS_OK;
         }

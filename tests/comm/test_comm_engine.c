@@ -251,6 +251,23 @@ static int body_other_world(void)
     return seen_by(world.rank, 2);
 }
 
+/* The launcher of the second host runs inside a step of srun, whose variables its ranks have. */
+static int body_inside_srun(void)
+{
+    lks_world world;
+    lks_comm_options options = {"auto", 60};
+    lks_comm *comm = NULL;
+    if (strcmp(getenv("GROUP_RANK"), "1") == 0)
+        setenv("PMIX_RANK", "1", 1);
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_OK);
+    EXPECT(strcmp(lks_comm_backend(comm), "gloo") == 0);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    const int code = seen_by_all(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
 /* A rank that doesn't lead its host never comes: nobody waits for it longer than the deadline. */
 static int body_absent(void)
 {
@@ -471,6 +488,33 @@ static void test_other_world(void **state)
     assert_int_equal(expect_all("11", "other_world"), 0);
 }
 
+static void test_inside_srun(void **state)
+{
+    setenv("TORCHELASTIC_RUN_ID", "17", 1);
+    assert_int_equal(expect_all("22", "inside_srun"), 0);
+    unsetenv("TORCHELASTIC_RUN_ID");
+}
+
+/* In ranks of lockstep run or torchrun, inherited variables of mpirun only count if the user has
+ * chosen MPI. */
+static void test_other_launcher(void **state)
+{
+    const char *sign = strcmp(engine, "mpich") == 0 ? "PMI_RANK" : "OMPI_COMM_WORLD_SIZE";
+    const struct lks_comm_ops *mpi = lks__backend_at(1);
+    const lks_world world = {0, 2, 0, 1};
+    char why[512];
+    assert_string_equal(mpi->name, "mpi");
+    setenv(sign, "0", 1);
+    assert_true(lks__backend_probe(mpi, &world, false, why, sizeof why));
+    setenv("TORCHELASTIC_RUN_ID", "17", 1);
+    assert_false(lks__backend_probe(mpi, &world, false, why, sizeof why));
+    assert_string_equal(why, "mpirun must start its ranks, and lockstep run or torchrun has "
+                             "started this one");
+    assert_true(lks__backend_probe(mpi, &world, true, why, sizeof why));
+    unsetenv("TORCHELASTIC_RUN_ID");
+    unsetenv(sign);
+}
+
 static void test_absent(void **state)
 {
     expect_all("22", "absent");
@@ -532,6 +576,7 @@ int main(int argc, char **argv)
         {"wrong_world", body_wrong_world},
         {"wrong_host", body_wrong_host},
         {"other_world", body_other_world},
+        {"inside_srun", body_inside_srun},
         {"absent", body_absent},
         {"many", body_many},
         {"suspended", body_suspended},
@@ -552,12 +597,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_many),
     };
-    const struct CMUnitTest gloos[] = {cmocka_unit_test(test_at_master),
-                                       cmocka_unit_test(test_other_world),
-                                       cmocka_unit_test(test_suspended)};
-    const struct CMUnitTest mpis[] = {cmocka_unit_test(test_wrong_numbers),
-                                      cmocka_unit_test(test_absent),
-                                      cmocka_unit_test(test_too_large)};
+    const struct CMUnitTest gloos[] = {
+        cmocka_unit_test(test_at_master), cmocka_unit_test(test_other_world),
+        cmocka_unit_test(test_suspended), cmocka_unit_test(test_inside_srun)};
+    const struct CMUnitTest mpis[] = {
+        cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_too_large), cmocka_unit_test(test_other_launcher)};
     int failed = cmocka_run_group_tests(tests, make_marks, NULL);
     if (strcmp(engine, "gloo") == 0)
         failed += cmocka_run_group_tests(gloos, make_marks, NULL);

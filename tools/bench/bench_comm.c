@@ -251,7 +251,7 @@ lks_status bench_comm(lks__settings *s)
         char why[512] = "";
         if (!all && strcmp(s->backend, ops->name) != 0)
             continue;
-        if (ops->probe(ops, &world, why, sizeof why))
+        if (lks__backend_probe(ops, &world, !all, why, sizeof why))
             return bench_backend(s, ops, &world);
         if (!all)
             return lks__fail(LKS_ERR_SUPPORT, "%s: %s", ops->name, why);
