@@ -28,6 +28,7 @@ static struct {
     int refuses[FAKE_MAX_HOSTS];
     struct fake_deeds deeds[FAKE_MAX_HOSTS];
     double told_s[FAKE_MAX_HOSTS];
+    double slow_until[FAKE_MAX_HOSTS];
     double heard_from[FAKE_MAX_HOSTS]; /* messages of a host are withheld until this time */
     struct {
         int n;
@@ -51,6 +52,7 @@ void fake_engine_hosts(int n_hosts, const int *local)
         bus.deeds[h].left = -1;
         bus.deeds[h].gap_s = INFINITY;
     }
+    memset(bus.slow_until, 0, sizeof bus.slow_until);
     memset(bus.heard_from, 0, sizeof bus.heard_from);
     memset(bus.notes, 0, sizeof bus.notes);
     pthread_mutex_unlock(&bus.lock);
@@ -78,6 +80,13 @@ void fake_engine_break_late(int host, double late_s)
     pthread_mutex_lock(&bus.lock);
     bus.heard_from[host] = lks__sys_now() + late_s;
     bus.broken[host] = true;
+    pthread_mutex_unlock(&bus.lock);
+}
+
+void fake_engine_slow(int host, double late_s)
+{
+    pthread_mutex_lock(&bus.lock);
+    bus.slow_until[host] = lks__sys_now() + late_s;
     pthread_mutex_unlock(&bus.lock);
 }
 
@@ -225,7 +234,7 @@ static int fake_test(void *engine, int slot, char *why, size_t why_bytes)
             for (int i = 0; i < bus.n; i++)
                 copy_from(i, m->host, slot);
         bus.copied[m->host] = m->tested + 1;
-        st = all_reach(bus.copied, m->tested + 1);
+        st = all_reach(bus.copied, m->tested + 1) && lks__sys_now() >= bus.slow_until[m->host];
     }
     m->tested += st > 0;
     if (st == 0 && any_broken(m->host, why, why_bytes))

@@ -30,6 +30,9 @@ void fake_engine_break(int host);
  * later. */
 void fake_engine_break_late(int host, double late_s);
 
+/* Operations end on host h no earlier than `late_s` from now, also if they have on other hosts. */
+void fake_engine_slow(int host, double late_s);
+
 /* The next n notes of host h find no room at first, as if the one before were still being sent. */
 void fake_engine_refuse(int host, int n);
 /* A note that host h hasn't sent, with other bytes, arrives at the others. */

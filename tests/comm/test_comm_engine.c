@@ -15,6 +15,7 @@
 #include "comm/backend.h"
 #include "comm/hosts.h"
 #include "comm/ranks.h"
+#include "comm/shm/host.h"
 #include "comm/suite.h"
 #include "lockstep/reduce.h"
 
@@ -203,6 +204,34 @@ static int body_killed(void)
     EXPECT(lks__sys_now() - start < 5 * lks_test_patience());
     EXPECT(strstr(lks_last_error(), rank == 3 ? "rank 2 " : " (ranks 2 to 3)") != NULL ||
            strstr(lks_last_error(), "rank 2 ") != NULL);
+    lks_comm_close(comm);
+    return 0;
+}
+
+/* The last rank ends while the others of its host compute. Rank 0, which needs them all, doesn't
+ * wait for those. With "22" even rank 0's own host isn't complete. */
+static int body_ended(void)
+{
+    lks_comm *comm = ranks_open(60);
+    struct suite_sum s;
+    lks_work *work;
+    EXPECT(comm != NULL && suite_sum(comm, 100, &s));
+    const int rank = lks_comm_rank(comm), last = lks_comm_world_size(comm) - 1;
+    const lks__segment *segment = lks__shm_segment(comm->host);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    if (rank == last)
+        kill(getpid(), SIGKILL);
+    for (int i = 0; i < lks_test_tries(3000) && rank > 0 && !lks__segment_aborted(segment);
+         i++, usleep(10000))
+        lks_comm_beat(comm);
+    EXPECT(rank == 0 || lks__segment_aborted(segment));
+    lks_status st = rank == 0 ? lks_comm_reduce_start(comm, &s.r, &work) : lks_comm_barrier(comm);
+    if (rank == 0 && st == LKS_OK)
+        st = lks_work_wait(work);
+    char text[64];
+    snprintf(text, sizeof text, "rank %d on host ", last);
+    EXPECT(st == LKS_ERR_PEER && strstr(lks_last_error(), text) != NULL);
+    EXPECT(strstr(lks_last_error(), " ended before it left the group") != NULL);
     lks_comm_close(comm);
     return 0;
 }
@@ -549,6 +578,12 @@ static void test_killed(void **state)
     assert_true(lks__sys_now() - start < 20 * lks_test_patience());
 }
 
+static void test_ended(void **state)
+{
+    assert_int_equal(run_body("12", "ended"), 128 + SIGKILL);
+    assert_int_equal(run_body("22", "ended"), 128 + SIGKILL);
+}
+
 static void test_many(void **state)
 {
     expect_all("22", "many");
@@ -573,6 +608,7 @@ int main(int argc, char **argv)
         {"stands_still", body_stands_still},
         {"compute", body_compute},
         {"killed", body_killed},
+        {"ended", body_ended},
         {"wrong_world", body_wrong_world},
         {"wrong_host", body_wrong_host},
         {"other_world", body_other_world},
@@ -599,7 +635,8 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest gloos[] = {
         cmocka_unit_test(test_at_master), cmocka_unit_test(test_other_world),
-        cmocka_unit_test(test_suspended), cmocka_unit_test(test_inside_srun)};
+        cmocka_unit_test(test_suspended), cmocka_unit_test(test_inside_srun),
+        cmocka_unit_test(test_ended)};
     const struct CMUnitTest mpis[] = {
         cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_absent),
         cmocka_unit_test(test_too_large), cmocka_unit_test(test_other_launcher)};

@@ -286,6 +286,26 @@ static bool one_is_late_with_its_share(lks_comm *comm)
     return true;
 }
 
+/* Rank 3 is late with its share, and has heartbeats. Rank 2 has none after its own share, but isn't
+ * missing. */
+static bool one_has_added_its_share(lks_comm *comm)
+{
+    const int rank = lks_comm_rank(comm);
+    struct suite_sum s;
+    lks_work *work;
+    CHECK(suite_sum(comm, 64, &s));
+    const double end = lks__sys_now() + 2.5 * comm->timeout_s;
+    for (; rank == 3 && lks__sys_now() < end; usleep(10000))
+        lks_comm_beat(comm);
+    CHECK(lks_comm_reduce_start(comm, &s.r, &work) == LKS_OK);
+    for (; lks__shm_owes_shares(comm->host); usleep(1000))
+        CHECK(lks_comm_progress(comm) == LKS_OK);
+    while (rank == 2 && lks__sys_now() < end)
+        usleep(10000);
+    CHECK(lks_work_wait(work) == LKS_OK);
+    return true;
+}
+
 /* Rank 1 stands still beside another rank of its host that is busy. */
 static bool one_beside_is_late(lks_comm *comm)
 {
@@ -367,6 +387,28 @@ static bool one_host_ends(lks_comm *comm)
     return true;
 }
 
+/* A host may leave while its last data are still on their way to another one. */
+static bool last_data_are_slow(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 1)
+        fake_engine_slow(1, 2.5);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    return true;
+}
+
+/* … but they must arrive within the deadline. */
+static bool last_data_are_lost(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 1)
+        fake_engine_slow(1, 1000);
+    const lks_status st = lks_comm_barrier(comm);
+    CHECK(st == (lks_comm_rank(comm) == 1 ? LKS_ERR_TIMEOUT : LKS_OK));
+    CHECK(st == LKS_OK || says("host %s (rank 1) has had no heartbeat from host "));
+    return true;
+}
+
 /* Host 1 fails when host 0 has begun to leave. */
 static bool one_fails_late(lks_comm *comm)
 {
@@ -397,6 +439,9 @@ static void test_leaving(void **state)
     expect_left(2, 1);
     run_hosts("11", 20, one_fails_late);
     expect_left(2, 0);
+    run_hosts("11", 20, last_data_are_slow);
+    expect_left(2, 1);
+    run_hosts("11", 1 * lks_test_patience(), last_data_are_lost);
 }
 
 /* Host 1 sends what another program might. */
@@ -719,6 +764,7 @@ static void test_waits_end(void **state)
     run_hosts("21", 0.8 * lks_test_patience(), one_is_late);
     run_hosts("12", 0.8 * lks_test_patience(), one_beside_is_late);
     run_hosts("22", 0.8 * lks_test_patience(), one_is_late_with_its_share);
+    run_hosts("121", 0.8 * lks_test_patience(), one_has_added_its_share);
     run_hosts("11", 20, other_build);
     run_hosts("22", 20, one_asks_to_stop);
     run_hosts("211", 0.8 * lks_test_patience(), one_is_busy);

@@ -60,18 +60,20 @@ struct lks__hier_heartbeat {
     /* The rank that has been silent for longest without waiting, or that caused the failure; -1:
      * all wait, or not known. */
     int32_t rank;
-    int32_t ended; /* a rank of the host whose process has ended before it left; -1: none */
+    int32_t ended;  /* a rank of the host whose process has ended before it left; -1: none */
+    uint64_t begun; /* operations between hosts that need nothing more from the host's ranks */
     uint64_t step;
     double age_s;
     char phase[LKS__SHM_PHASE + 1];
     char name[64];  /* the host's name, safe on a terminal */
-    char text[872]; /* text of the failure */
+    char text[864]; /* text of the failure */
 };
 _Static_assert(sizeof(struct lks__hier_heartbeat) <= LKS__ENGINE_MESSAGE, "a heartbeat fits");
 
 struct lks__hier_host {
     struct lks__hier_heartbeat last; /* the latest heartbeat */
     double last_s;                   /* time of arrival */
+    double ended_s;                  /* when a heartbeat first had an ended rank; 0: not yet */
     bool gone;
 };
 
@@ -140,6 +142,7 @@ struct lks__hier {
     uint16_t *narrow; /* for LKS_WIRE_BFLOAT16: a whole bucket to send, and the received pieces */
     size_t narrow_bytes;
     uint64_t number; /* of the current operation between hosts */
+    uint64_t begun;  /* as in a heartbeat */
     double sent_s, looked_s;
     double began_s; /* when the current operation between hosts began to wait */
     bool sent_failure;

@@ -127,6 +127,7 @@ lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_descriptor 
     struct lks__shm_descriptor *mine = &h->descs[h->host];
     *mine = *desc;
     mine->seq = (uint32_t)h->number;
+    h->begun = h->number + 1;
     lks__engine_op op = {
         .kind = LKS__ENGINE_ALL_GATHER, .recv = h->descs, .recv_bytes = h->desc_bytes};
     LKS__TRY(lks__hier_move(h, &op));

@@ -8,13 +8,14 @@
 #include "base/system/sys.h"
 #include "comm/hier/hier.h"
 
-enum { MAGIC = 0x6c6b7348 };
+enum { MAGIC = 0x6c6b7349 }; /* another one for each form of struct lks__hier_heartbeat */
 
 static const double FRESH_S = 1.0;   /* maximal age of a heartbeat that counts */
 static const double STOPPED_S = 1.0; /* after a pause this long, this process itself was stopped */
 static const double LAST_SEND_S = 0.5;
-static const double LEAVE_S = 5.0; /* time for the others to leave, too */
-static const double CAUSE_S = 3.0; /* time for the cause of an engine's error to arrive */
+static const double LEAVE_S = 5.0;  /* time for the others to leave, too */
+static const double REPORT_S = 0.5; /* time for a host to report the end of its rank itself */
+static const double CAUSE_S = 3.0;  /* time for the cause of an engine's error to arrive */
 
 /* --- failures ----------------------------------------------------------------------------- */
 
@@ -102,8 +103,9 @@ static void find_silent(const struct lks__hier *h, struct lks__hier_heartbeat *b
     }
 }
 
-/* A rank of this host that has ended, by its number in the world; -1: none. Calls that wait for it
- * notice that themselves, but the opening of a part waits inside an engine. */
+/* A rank of this host that has ended, by its number in the world; -1: none. Calls of this host that
+ * wait for it notice that themselves. Other hosts wait for this host, and the opening of a part
+ * waits inside an engine. */
 static int find_ended(const struct lks__hier *h)
 {
     const int r = lks__shm_ended(h->local);
@@ -119,6 +121,7 @@ static bool send_heartbeat(struct lks__hier *h, bool leaves)
     lks__segment *segment = lks__shm_segment(h->local);
     struct lks__hier_heartbeat beat = {.magic = MAGIC,
                                        .left = leaves,
+                                       .begun = h->begun,
                                        .ended = find_ended(h),
                                        .stop_signal = lks__segment_asked_stop(segment),
                                        .saving = lks__segment_saving(segment, false)};
@@ -160,6 +163,8 @@ static lks_status take_heartbeat(struct lks__hier *h, int host, const unsigned c
                  who);
         return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
     }
+    if (other->last.ended >= 0 && other->ended_s == 0)
+        other->ended_s = now;
     if (other->last.ended >= 0)
         lks__segment_has_ended(lks__shm_segment(h->local), other->last.ended);
     if (other->last.stop_signal != 0)
@@ -200,6 +205,25 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
     return LKS_OK;
 }
 
+/* Report a rank of another host that has ended, if an operation needs it. */
+static lks_status look_for_end(struct lks__hier *h, double now)
+{
+    for (int i = 0; i < h->n_hosts; i++) {
+        const struct lks__hier_host *other = &h->hosts[i];
+        char who[LKS__HIER_WHO], text[256];
+        if (other->ended_s == 0 || now - other->ended_s < REPORT_S || other->last.left ||
+            other->last.begun > h->number || !lks__hier_is_busy(h))
+            continue;
+        h->late = other->last.ended;
+        name_host(h, i, who, sizeof who);
+        snprintf(text, sizeof text,
+                 "rank %d on %s ended before it left the group, and other ranks wait for it",
+                 h->late, who);
+        return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
+    }
+    return LKS_OK;
+}
+
 static bool waits_for_devices(const struct lks__hier *h)
 {
     lks__rank_status s = {.among_devices = false};
@@ -210,7 +234,8 @@ static bool waits_for_devices(const struct lks__hier *h)
 
 /* During an operation that makes no progress, or an exchange between devices: report a host that
  * has been silent for the deadline, or a rank of a host, if the operation has also waited for so
- * long: ranks may all compute for longer than that. */
+ * long: ranks may all compute for longer than that. If a host has begun the operation, its ranks
+ * have done their part, and it may leave before its last data arrive. */
 static lks_status look_for_silence(struct lks__hier *h, double now, bool operation)
 {
     double limit = h->comm->timeout_s + (operation ? 0 : LKS__OWN_WORD_S);
@@ -226,22 +251,22 @@ static lks_status look_for_silence(struct lks__hier *h, double now, bool operati
         double silent = now - other->last_s;
         if (i == h->host)
             continue;
-        /* A host's last heartbeat may arrive before its last data. */
-        bool left = operation && other->last.left && silent > FRESH_S;
+        const bool begun = operation && other->last.begun > h->number;
+        const bool left = operation && other->last.left && !begun;
         (left ? name_leader : name_host)(h, i, who, sizeof who);
         if (left)
             snprintf(text, sizeof text, "%s left the group before %s was complete", who, in);
-        else if (other->last.left)
+        else if (other->last.left && !begun)
             continue;
         else if (silent > limit)
             describe_silence(h, i, limit, in, text);
-        else if (waited && other->last.rank >= 0 && other->last.age_s > limit && silent < FRESH_S)
+        else if (waited && !begun && other->last.rank >= 0 && other->last.age_s > limit &&
+                 silent < FRESH_S)
             name_late(other, limit, in, who, text);
         else
             continue;
-        lks_status st = left ? LKS_ERR_PEER : LKS_ERR_TIMEOUT;
         h->late = silent > limit ? -1 : other->last.rank;
-        return lks__hier_fail(h, st, -1, text);
+        return lks__hier_fail(h, left ? LKS_ERR_PEER : LKS_ERR_TIMEOUT, -1, text);
     }
     return LKS_OK;
 }
@@ -272,6 +297,7 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
     if (failed)
         return lks__shm_failure(h->local);
     LKS__TRY(receive_heartbeats(h, now));
+    LKS__TRY(look_for_end(h, now));
     if (waits)
         lks_comm_beat(h->local); /* so that our ranks don't report us: we all wait for others */
     return waits || waits_for_devices(h) ? look_for_silence(h, now, waits) : LKS_OK;
