@@ -357,6 +357,23 @@ static int body_too_large(void)
     return seen_by_all(comm);
 }
 
+/* The first host never comes. The other rank of the second host learns which address doesn't
+ * answer, and doesn't name its leader as late. */
+static int body_no_master(void)
+{
+    lks_world world;
+    lks_comm_options options = {getenv("ENGINE"), 3 * lks_test_patience()};
+    lks_comm *comm = NULL;
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    if (world.rank < 2)
+        return seen_by(world.rank, 4);
+    EXPECT(lks_comm_open(&world, &options, &comm) ==
+           (world.rank == 2 ? LKS_ERR_TIMEOUT : LKS_ERR_PEER));
+    EXPECT(strstr(lks_last_error(), "can't connect to 127.0.0.1:") != NULL);
+    EXPECT(world.rank == 2 || strstr(lks_last_error(), "rank 2 failed: ") != NULL);
+    return seen_by(world.rank, 4);
+}
+
 /* One collective of each kind; small, sometimes larger. */
 static bool mixed(lks_comm *comm, int i)
 {
@@ -567,6 +584,7 @@ static void test_at_master(void **state)
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1); /* an agent already listens on MASTER_PORT */
     assert_int_equal(expect_all("11", "mixed"), 0);
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    assert_int_equal(expect_all("22", "no_master"), 0);
     at_master = false;
 }
 
@@ -614,6 +632,7 @@ int main(int argc, char **argv)
         {"other_world", body_other_world},
         {"inside_srun", body_inside_srun},
         {"absent", body_absent},
+        {"no_master", body_no_master},
         {"many", body_many},
         {"suspended", body_suspended},
         {"too_large", body_too_large},

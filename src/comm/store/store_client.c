@@ -192,7 +192,7 @@ lks_status lks__store_open(const char *host, int port, const char *token, double
     }
     if (st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT) {
         st = LKS_ERR_TIMEOUT;
-        lks__fail_in(st, "no connection within %g s", timeout_s);
+        lks__fail_in(st, "no connection within %.3g s", timeout_s);
     }
     return st;
 }

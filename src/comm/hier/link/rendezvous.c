@@ -2,6 +2,7 @@
  * run` serves a store. Under torchrun, and any launcher that sets rank 0's address (MASTER_ADDR,
  * MASTER_PORT), rank 0 serves one until all are connected. */
 #include <limits.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,21 +99,50 @@ static lks_status find_port(int *port_p)
                      lks__escape(shown, sizeof shown, text, strlen(text)));
 }
 
-static lks_status meet_at_master(struct lks__hier *h, lks__store **store_p)
+/* On rank 0: serve the store at the master's address. */
+static lks_status serve_at_master(struct lks__hier *h)
 {
-    const char *host = getenv("MASTER_ADDR");
     char token[512];
     int port;
     LKS__TRY(find_port(&port));
     find_token(token, sizeof token);
-    if (h->join.rank == 0) {
-        const lks_status st = lks__store_serve(host, port, token, &h->server);
-        if (st == LKS_ERR_SUPPORT)
-            return lks__fail_in(LKS_ERR_CONFIG, "rank 0 listens at MASTER_ADDR and MASTER_PORT, so "
-                                                "only one process may have RANK=0");
-        LKS__TRY(st);
+    const lks_status st = lks__store_serve(getenv("MASTER_ADDR"), port, token, &h->server);
+    if (st == LKS_ERR_SUPPORT)
+        return lks__fail_in(LKS_ERR_CONFIG,
+                            "rank 0 listens at MASTER_ADDR and MASTER_PORT, so only "
+                            "one process may have RANK=0");
+    return st;
+}
+
+/* Try for `timeout_s` to reach the store at which the hosts of this group meet. */
+static lks_status try_store(struct lks__hier *h, double timeout_s)
+{
+    const struct lks__hier_part *part = h->part;
+    const char *host = part != NULL ? part->store_address : getenv("MASTER_ADDR");
+    int port = part != NULL ? part->store_port : 0;
+    char token[512];
+    if (part == NULL && lks__env_set(LKS__STORE_ENV))
+        return lks__store_open_env(timeout_s, &h->store);
+    if (part == NULL)
+        LKS__TRY(find_port(&port));
+    find_token(token, sizeof token);
+    return lks__store_open(host, port, token, timeout_s, &h->store);
+}
+
+/* Connect in short tries. In between, a heartbeat keeps the host's other ranks from reporting us:
+ * only we know the address that doesn't answer. A part's store is gone if its first rank has
+ * ended. */
+static lks_status open_store(struct lks__hier *h)
+{
+    static const double TRY_S = 2.0;
+    const double limit = h->comm->timeout_s, end = lks__sys_now() + limit;
+    lks_status st = LKS_ERR_TIMEOUT;
+    for (double left; st == LKS_ERR_TIMEOUT && (left = end - lks__sys_now()) > 0;) {
+        lks_comm_beat(h->local);
+        LKS__TRY(lks__hier_whole_failed(h, false));
+        st = try_store(h, fmin(left, fmin(TRY_S, limit / 2)));
     }
-    return lks__store_open(host, port, token, h->comm->timeout_s, store_p);
+    return st == LKS_ERR_TIMEOUT ? lks__fail_in(st, "tried for %g s", limit) : st;
 }
 
 /* The size of the world and the number of its hosts, as a host knows them. */
@@ -182,10 +212,9 @@ static lks_status meet_world(struct lks__hier *h)
     lks__engine_join *j = &h->join;
     h->group = atomic_fetch_add(&n_groups, 1);
     LKS__TRY(find_host(j));
-    if (lks__env_set(LKS__STORE_ENV))
-        LKS__TRY(lks__store_open_env(h->comm->timeout_s, &h->store));
-    else
-        LKS__TRY(meet_at_master(h, &h->store));
+    if (j->rank == 0 && !lks__env_set(LKS__STORE_ENV))
+        LKS__TRY(serve_at_master(h));
+    LKS__TRY(open_store(h));
     const char *given =
         getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr; otherwise see below */
     if (given == NULL)
@@ -222,35 +251,15 @@ void lks__hier_part_free(struct lks__hier_part *part)
     free(part);
 }
 
-/* Connect to the part's store in short tries: it is gone if the part's first rank has ended. */
-static lks_status open_store(struct lks__hier *h, const char *token)
-{
-    static const double TRY_S = 2.0;
-    const struct lks__hier_part *part = h->part;
-    const double end = lks__sys_now() + h->comm->timeout_s;
-    for (double left; (left = end - lks__sys_now()) > 0;) {
-        const lks_status st = lks__store_open(part->store_address, part->store_port, token,
-                                              left < TRY_S ? left : TRY_S, &h->store);
-        if (st != LKS_ERR_TIMEOUT)
-            return st;
-        LKS__TRY(lks__hier_whole_failed(h, false));
-    }
-    return lks__fail(LKS_ERR_TIMEOUT,
-                     "the first rank of the part has not answered at %s, port %d, within %g s",
-                     part->store_address, part->store_port, h->comm->timeout_s);
-}
-
 static lks_status meet_part(struct lks__hier *h)
 {
     struct lks__hier_part *part = h->part;
-    char token[512];
-    find_token(token, sizeof token);
     h->server = part->server;
     part->server = NULL;
     h->join.host = part->host;
     h->join.n_hosts = part->n_hosts;
     memcpy(h->join.address, part->address, sizeof h->join.address);
-    return open_store(h, token);
+    return open_store(h);
 }
 
 lks_status lks__hier_rendezvous_open(struct lks__hier *h)
