@@ -1,7 +1,11 @@
 #include "comm/liveness.h"
 
+#include <unistd.h>
+
 #include "base/number/cpu.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
+#include "comm/hier/hier.h"
 #include "comm/shm/host.h"
 
 /* NULL if the group isn't open in this process. */
@@ -10,8 +14,18 @@ static lks_comm *host_of(const lks_comm *comm)
     return comm != NULL && !lks__comm_is_inherited(comm) ? comm->host : NULL;
 }
 
+/* True while the thread that tells the other hosts of a failure hasn't done so. */
+static bool is_telling(const lks_comm *comm)
+{
+    lks__comm_lock();
+    const bool telling = comm->host != NULL && lks__hier_serves(comm);
+    lks__comm_unlock();
+    return telling;
+}
+
 void lks_comm_abort(lks_comm *comm, const char *why)
 {
+    static const double TELL_S = 0.5;
     LKS__FLOAT_MODE();
     if (comm == NULL || lks__comm_is_inherited(comm))
         return;
@@ -19,6 +33,8 @@ void lks_comm_abort(lks_comm *comm, const char *why)
     if (comm->host != NULL)
         lks__shm_rank_failed(comm->host, why != NULL ? why : "no reason was given");
     lks__comm_unlock();
+    for (double end = lks__sys_now() + TELL_S; is_telling(comm) && lks__sys_now() < end;)
+        usleep(1000); /* the process may end next */
 }
 
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)

@@ -157,6 +157,24 @@ static int body_gives_up(void)
     return code;
 }
 
+/* Rank 2, the first of its host, ends without closing the group. */
+static int body_gives_up_and_ends(void)
+{
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 2) {
+        EXPECT(seen_by(2, 0) == 0);
+        lks_comm_abort(comm, "the shard is torn");
+        _exit(0);
+    }
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    EXPECT(strstr(lks_last_error(), "rank 2 failed: the shard is torn"));
+    int code = seen_by_all(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
 /* Rank 3 stands still although its leader's thread runs; rank 2's whole process is stopped. */
 static int body_stands_still(void)
 {
@@ -596,6 +614,11 @@ static void test_killed(void **state)
     assert_true(lks__sys_now() - start < 20 * lks_test_patience());
 }
 
+static void test_gives_up_and_ends(void **state)
+{
+    assert_int_equal(expect_all("22", "gives_up_and_ends"), 0);
+}
+
 static void test_ended(void **state)
 {
     assert_int_equal(run_body("12", "ended"), 128 + SIGKILL);
@@ -623,6 +646,7 @@ int main(int argc, char **argv)
         {"alloc_fails", body_alloc_fails},
         {"mixed", body_mixed},
         {"gives_up", body_gives_up},
+        {"gives_up_and_ends", body_gives_up_and_ends},
         {"stands_still", body_stands_still},
         {"compute", body_compute},
         {"killed", body_killed},
@@ -655,7 +679,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest gloos[] = {
         cmocka_unit_test(test_at_master), cmocka_unit_test(test_other_world),
         cmocka_unit_test(test_suspended), cmocka_unit_test(test_inside_srun),
-        cmocka_unit_test(test_ended)};
+        cmocka_unit_test(test_ended),     cmocka_unit_test(test_gives_up_and_ends)};
     const struct CMUnitTest mpis[] = {
         cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_absent),
         cmocka_unit_test(test_too_large), cmocka_unit_test(test_other_launcher)};

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,22 @@ static bool one_gives_up(lks_comm *comm)
     CHECK(strstr(lks_last_error(), "rank 3 failed at step 3, phase data: the shard is torn"));
     CHECK(lks__sys_now() - start < 1 * lks_test_patience());
     CHECK(is_culprit(comm, 3));
+    return true;
+}
+
+/* … also if no rank of its host calls anything until they know. */
+static bool one_gives_up_in_silence(lks_comm *comm)
+{
+    static atomic_bool known;
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 3) {
+        fake_engine_refuse(1, 3);
+        lks_comm_abort(comm, "the shard is torn");
+    }
+    for (int i = 0; i < lks_test_tries(20000) && !known; i++, usleep(1000))
+        if (lks_comm_rank(comm) < 2 && lks__segment_aborted(segment_of(comm)))
+            known = true;
+    CHECK(known);
     return true;
 }
 
@@ -760,6 +777,7 @@ static void test_waits_end(void **state)
     run_hosts("22", 20, one_gives_up);
     expect_left(2, 0);
     run_hosts("13", 20, one_gives_up);
+    run_hosts("22", 20, one_gives_up_in_silence);
     run_hosts("22", 0.8 * lks_test_patience(), one_is_late);
     run_hosts("21", 0.8 * lks_test_patience(), one_is_late);
     run_hosts("12", 0.8 * lks_test_patience(), one_beside_is_late);

@@ -122,7 +122,8 @@ struct lks__hier {
     unsigned first_task, n_tasks;
     int joined; /* 1; -1: it failed */
     bool ready, stop;
-    bool stuck; /* the thread will not return from the engine */
+    bool stuck;         /* the thread will not return from the engine */
+    atomic_bool serves; /* the thread is connected to the other hosts; not guarded */
     char open_why[512];
 
     /* --- only for the thread --- */
@@ -246,6 +247,9 @@ lks_status lks__hier_whole_failed(struct lks__hier *h, bool waits);
 void lks__hier_thread_ready(struct lks__hier *h); /* all that it needs is set */
 void lks__hier_thread_close(struct lks__hier *h); /* orderly, unless the group has failed */
 bool lks__hier_is_busy(struct lks__hier *h);      /* true if operations are queued or running */
+/* True while this rank's thread is connected to the other hosts. After a failure it tells them and
+ * disconnects. False on a rank that doesn't lead its host, and for a group of one host. */
+bool lks__hier_serves(const lks_comm *comm);
 /* Queue an operation; `wait` is NULL for reductions. */
 lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_task *task);
 /* Queue an operation and wait for it. */

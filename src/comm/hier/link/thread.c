@@ -86,26 +86,39 @@ static bool stopping(struct lks__hier *h)
     return stop;
 }
 
+static void end_engine(struct lks__hier *h, bool orderly)
+{
+    if (h->engine != NULL)
+        lks__hier_end_engine(h, orderly);
+    h->serves = false;
+}
+
 static void serve(struct lks__hier *h)
 {
     lks_status st = LKS_OK;
+    h->serves = true;
     while (!stopping(h)) {
         struct lks__hier_task *task = next_task(h);
         if (st == LKS_OK)
             st = lks__hier_look(h, false);
-        if (task == NULL)
-            continue;
-        if (st == LKS_OK) {
+        if (st == LKS_OK && task != NULL) {
             st = run(h, task);
             h->number++;
         }
-        /* After the first failure, the callers' memory is not touched. */
-        if (st != LKS_OK && h->engine != NULL)
-            lks__hier_end_engine(h, false);
-        finish_task(h, task, st);
+        /* After the first failure, the callers' memory is not touched. The other hosts learn the
+         * reason now, because this rank may call nothing more. */
+        if (st != LKS_OK)
+            end_engine(h, false);
+        if (task != NULL)
+            finish_task(h, task, st);
     }
-    if (h->engine != NULL)
-        lks__hier_end_engine(h, st == LKS_OK && !lks__segment_aborted(lks__shm_segment(h->local)));
+    end_engine(h, st == LKS_OK && !lks__segment_aborted(lks__shm_segment(h->local)));
+}
+
+bool lks__hier_serves(const lks_comm *comm)
+{
+    const struct lks__hier *h = comm->state;
+    return comm->ops->close == lks__hier_close && h != NULL && h->serves;
 }
 
 static void *thread_main(void *arg)
