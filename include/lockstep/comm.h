@@ -95,9 +95,10 @@ const char *lks_comm_backend(const lks_comm *comm);
 const lks_world *lks_comm_world(const lks_comm *comm);
 
 /* Report this rank's failure to the group: every wait on every rank returns ERR_PEER with this
- * rank's number and `why`. May be called from any thread. If several ranks fail, the first report
- * is kept. The process may end afterwards: with several hosts, the first rank of a host waits up to
- * half a second until the report is sent. This function and the next two ignore a NULL group. */
+ * rank's number and `why`. Call it from any thread, but not in a signal handler. If several ranks
+ * fail, the first report is kept. The process may end afterwards: with several hosts, the first
+ * rank of a host waits up to half a second until the report is sent. This function and the next two
+ * ignore a NULL group. */
 void lks_comm_abort(lks_comm *comm, const char *why);
 
 /* Publish this rank's step and phase. A collective that fails, or that ranks call differently,

@@ -253,10 +253,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seed),         cmocka_unit_test(test_resumed),
         cmocka_unit_test(test_shapes),       cmocka_unit_test(test_config),
-        cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_updates),      cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_false_record),
-        cmocka_unit_test(test_not_executed),
+        cmocka_unit_test(test_unused),       cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_checkpoint),
+        cmocka_unit_test(test_false_record), cmocka_unit_test(test_not_executed),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
