@@ -757,6 +757,53 @@ static void test_idle_node(void **state)
     }
 }
 
+/* The messages of a job's list from number *at_p on, until one contains `text`. */
+static void wait_for_message(lks__store *store, int *at_p, const char *text)
+{
+    for (bool found = false; !found;) {
+        void *data = NULL;
+        size_t bytes;
+        assert_ok(lks__store_get(store, lks_test_text("lockstep/launch/%d", (*at_p)++),
+                                 20 * lks_test_patience(), &data, &bytes));
+        found = strstr(data, text) != NULL;
+        free(data);
+    }
+}
+
+/* A second job on a node begins while a slow node, which this test plays, hasn't left the first
+ * one yet: the second job takes no end from the first, but waits for its own first node. */
+static void test_second_job(void **state)
+{
+    const int port = lks_test_free_port();
+    const char *ran = lks_test_text("%s/ran", lks_test_folder()), *link = "--link-timeout=600";
+    static const char hello[] =
+        "{\"is\":\"hello\",\"key\":\"slow\",\"host\":\"slow\",\"nproc\":1,\"rank\":1,\"version\":"
+        "\"" LKS_VERSION_TEXT "\",\"nnodes\":\"2:2\",\"run_id\":\"none\",\"max_restarts\":\"0\"}",
+                      verdict[] = "{\"is\":\"verdict\",\"node\":1,\"round\":0,\"ok\":true,"
+                                  "\"code\":0}",
+                      lost[] = "{\"is\":\"lost\",\"key\":\"slow\"}";
+    lks__store *slow;
+    int at = 1;
+    struct node a = START(port, "true", "--nnodes=2", "--node-rank=0", link);
+    assert_ok(lks__store_open("127.0.0.1", port, secret, 20 * lks_test_patience(), &slow));
+    assert_ok(lks__store_will(slow, "lockstep/launch", lost, strlen(lost)));
+    wait_for_message(slow, &at, "\"hello\"");
+    assert_ok(lks__store_post(slow, "lockstep/launch", hello, strlen(hello)));
+    wait_for_message(slow, &at, "\"round\",");
+    assert_ok(lks__store_post(slow, "lockstep/launch", verdict, strlen(verdict)));
+    wait_for_message(slow, &at, "\"end\"");
+    struct node b =
+        START(port, lks_test_text("touch \"%s\"", ran), "--nnodes=2", "--node-rank=1", link);
+    wait_for_message(slow, &at, "\"hello\"");
+    wait_for_message(slow, &at, "\"lost\"");
+    lks__store_close(slow);
+    assert_int_equal(end_of(&a).exit_code, 0);
+    a = START(port, "true", "--nnodes=2", "--node-rank=0", link);
+    assert_int_equal(end_of(&a).exit_code, 0);
+    assert_int_equal(end_of(&b).exit_code, 0);
+    assert_true(lks_test_exists(ran));
+}
+
 /* --- nodes that don't match --------------------------------------------------------------- */
 
 static const char *host_name(void)
@@ -1287,6 +1334,7 @@ int main(void)
         cmocka_unit_test(test_spare_node),
         cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_idle_node),
+        cmocka_unit_test(test_second_job),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_waits_here),
