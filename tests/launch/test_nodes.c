@@ -1008,18 +1008,19 @@ static void test_wrong_options(void **state)
 static const char *make_rsh(const char *folder)
 {
     const char *path = lks_test_text("%s/lks-rsh", folder);
-    const char *text = lks_test_text("#!/bin/sh\n"
-                                     "[ \"$1\" = option ] && shift\n"
-                                     "[ $# = 2 ] || exit 99\n"
-                                     "[ \"$1\" != nowhere ] || exit 255\n"
-                                     "[ \"$1\" != refuses ] || exit 3\n"
-                                     "[ \"$1\" != dies ] || kill -9 $$\n"
-                                     "[ \"$1\" != detaches ] || exit 0\n"
-                                     "[ \"$1\" != lacks ] || PATH=/usr/bin:/bin\n"
-                                     "[ \"$1\" != hangs ] || { trap '' TERM; sleep 99; }\n"
-                                     "echo \"$2\" >\"%s\"/line-$1\n"
-                                     "exec sh -c \"$2\"\n",
-                                     folder);
+    const char *text =
+        lks_test_text("#!/bin/sh\n"
+                      "[ \"$1\" = option ] && shift\n"
+                      "[ $# = 2 ] || exit 99\n"
+                      "[ \"$1\" != nowhere ] || exit 255\n"
+                      "[ \"$1\" != refuses ] || exit 3\n"
+                      "[ \"$1\" != dies ] || kill -9 $$\n"
+                      "[ \"$1\" != detaches ] || exit 0\n"
+                      "[ \"$1\" != lacks ] || PATH=/usr/bin:/bin\n"
+                      "[ \"$1\" != hangs ] || { trap '' TERM; : >\"%s\"/hangs; sleep 99; }\n"
+                      "echo \"$2\" >\"%s\"/line-$1\n"
+                      "exec sh -c \"$2\"\n",
+                      folder, folder);
     lks_test_write(path, text, strlen(text));
     assert_int_equal(chmod(path, 0700), 0);
     /* By name, because a path with blanks would be more than one word. */
@@ -1144,10 +1145,12 @@ static void test_hosts_hang(void **state)
         int code, commands;
     } cases[] = {{"--hosts=refuses:1,hangs:1", 3, 2}, {"--hosts=hangs:1", 128 + SIGTERM, 1}};
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        const char *rsh = make_rsh(lks_test_folder()), *mark = marked_variable();
+        const char *folder = lks_test_folder(), *rsh = make_rsh(folder), *mark = marked_variable();
         lks_test_child child = lks_test_start(
             (const char *const[]){"lockstep", "run", rsh, cases[c].hosts, "true", NULL},
             (const char *const[]){mark, NULL});
+        wait_for_files(folder,
+                       2); /* the script, and the host that hangs: signals are handled by now */
         for (int i = 0; i < lks_test_tries(40) && lks_test_is_running(&child); i++) {
             sleep(1);
             kill(child.pid, SIGTERM);

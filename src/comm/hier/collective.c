@@ -56,7 +56,9 @@ lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtyp
         LKS__TRY(lks_comm_broadcast(h->local, buf, count, dtype, root - h->first[host]));
     if (h->leads)
         LKS__TRY(lks__hier_call(h, &desc, &wait));
-    return host == h->host ? LKS_OK : lks_comm_broadcast(h->local, buf, count, dtype, 0);
+    /* A rank of the root's host may end next, so it waits until the leader has sent the data. */
+    return host == h->host ? lks__shm_call(h->local, &desc)
+                           : lks_comm_broadcast(h->local, buf, count, dtype, 0);
 }
 
 /* On the leader: gather each host's piece in `all`; frees `pieces`, which may be NULL. */

@@ -184,7 +184,9 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
         }
     }
     LKS__TRY(open_local(h, segment));
+    lks__comm_lock();
     comm->host = h->local;
+    lks__comm_unlock();
     return learn_hosts(h, h->leads ? open_between(h) : LKS_OK);
 }
 

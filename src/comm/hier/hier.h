@@ -74,6 +74,7 @@ struct lks__hier_host {
     struct lks__hier_heartbeat last; /* the latest heartbeat */
     double last_s;                   /* time of arrival */
     double ended_s;                  /* when a heartbeat first had an ended rank; 0: not yet */
+    int32_t ended;                   /* that rank */
     bool gone;
 };
 
@@ -248,7 +249,7 @@ void lks__hier_thread_ready(struct lks__hier *h); /* all that it needs is set */
 void lks__hier_thread_close(struct lks__hier *h); /* orderly, unless the group has failed */
 bool lks__hier_is_busy(struct lks__hier *h);      /* true if operations are queued or running */
 /* True while this rank's thread is connected to the other hosts. After a failure it tells them and
- * disconnects. False on a rank that doesn't lead its host, and for a group of one host. */
+ * disconnects. False on a rank that doesn't lead its host, and for a group of shared memory. */
 bool lks__hier_serves(const lks_comm *comm);
 /* Queue an operation; `wait` is NULL for reductions. */
 lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_task *task);

@@ -31,7 +31,9 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     g->segment = segment;
     g->rank = comm->world.rank;
     g->world_size = comm->world.world_size;
+    lks__comm_lock(); /* a thread may beat a closed group whose handle this is */
     comm->host = comm;
+    lks__comm_unlock();
     g->spin_s = g->world_size <= lks__cpu_count() ? SPIN_S : 0;
     g->end = lks__round_up(lks__segment_header(segment)->base_bytes, LKS__SHM_UNIT);
     size_t W = (size_t)g->world_size;

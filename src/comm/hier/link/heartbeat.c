@@ -163,8 +163,10 @@ static lks_status take_heartbeat(struct lks__hier *h, int host, const unsigned c
                  who);
         return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
     }
-    if (other->last.ended >= 0 && other->ended_s == 0)
+    if (other->last.ended >= 0 && other->ended_s == 0) {
         other->ended_s = now;
+        other->ended = other->last.ended;
+    }
     if (other->last.ended >= 0)
         lks__segment_has_ended(lks__shm_segment(h->local), other->last.ended);
     if (other->last.stop_signal != 0)
@@ -214,7 +216,7 @@ static lks_status look_for_end(struct lks__hier *h, double now)
         if (other->ended_s == 0 || now - other->ended_s < REPORT_S || other->last.left ||
             other->last.begun > h->number || !lks__hier_is_busy(h))
             continue;
-        h->late = other->last.ended;
+        h->late = other->ended;
         name_host(h, i, who, sizeof who);
         snprintf(text, sizeof text,
                  "rank %d on %s ended before it left the group, and other ranks wait for it",
