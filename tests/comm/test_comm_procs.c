@@ -408,6 +408,7 @@ static void test_killed_in_a_wait(void **state)
     }
 }
 
+#if defined(__x86_64__) /* elsewhere an atomic operation may not survive single steps */
 /* Kill rank 1 with the instruction that publishes that it has arrived, or has done its share. */
 static void kill_when_done(bool share)
 {
@@ -440,14 +441,10 @@ static void kill_when_done(bool share)
 /* No rank waits forever for one that has published an operation and ended before it was counted. */
 static void test_killed_when_done(void **state)
 {
-#if defined(__x86_64__)
-    const int n = 2;
-#else
-    const int n = 0; /* an atomic operation may not survive single steps */
-#endif
-    for (int share = 0; share < n; share++)
-        kill_when_done(share == 1);
+    kill_when_done(false);
+    kill_when_done(true);
 }
+#endif
 
 static void test_killed_anywhere(void **state)
 {
@@ -952,7 +949,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_table_words),
         cmocka_unit_test(test_short_table),
+#if defined(__x86_64__)
         cmocka_unit_test(test_killed_when_done),
+#endif
         cmocka_unit_test(test_closes_all),
         cmocka_unit_test(test_closed_in_beats),
         cmocka_unit_test(test_killed_joining),

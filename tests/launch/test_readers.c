@@ -157,7 +157,7 @@ static void test_left(void **state)
 }
 
 /* The reader pauses until output is dropped, because the ranks are to end. The ranks of a restart
- * lose nothing, although it still pauses when they start, and it is told what was dropped. */
+ * lose nothing, also if it still pauses when they start. It is told what was dropped. */
 static void test_pause_over_restart(void **state)
 {
     static const struct lks__output_plan plan = {.inherit = LKS__STD_ERR, .console = LKS__STD_OUT};

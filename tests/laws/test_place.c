@@ -120,7 +120,7 @@ static void test_config(void **state)
     law_assert_remedy(reference(false), other, lks_test_text("%s-equal", other), reference(false));
 }
 
-/* A command that leaves out what its optimizer doesn't use: it would be refused. */
+/* The command leaves out a setting that its optimizer doesn't use, which would be refused. */
 static void test_unused(void **state)
 {
     const char *conf = lks_test_text("%s/my.conf", lks_test_folder());

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
@@ -240,11 +239,8 @@ lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *bloc
                                    size_t n_blocks, int to_first)
 {
     struct lks__hier *h = comm->state;
-    struct lks__shm_descriptor desc = {.kind = LKS__OP_GATHER_SHARES,
-                                       .size = block_start[n_blocks] - block_start[0]};
-    desc.args[0] = n_blocks;
-    desc.args[1] = to_first != 0;
-    desc.args[3] = XXH3_64bits(block_start, (n_blocks + 1) * sizeof *block_start);
+    struct lks__shm_descriptor desc = {0};
+    lks__shm_describe_shares(&desc, block_start, n_blocks, to_first);
     LKS__TRY(
         lks__shm_location(h->local, "lks_comm_gather_shares", mem, desc.size, true, &desc.args[2]));
     LKS__TRY(lks__shm_call(h->local, &desc));

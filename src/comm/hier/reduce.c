@@ -287,7 +287,9 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_task *task)
     memcpy(task->desc.payload, nodes, (size_t)c.n_mine * sizeof *nodes);
     LKS__TRY(lks__hier_meet(h, &task->desc));
     LKS__TRY(read_nodes(h, &c));
-    for (size_t b = 0; b < r->n_blocks && r->count == 0; b++)
+    if (r->count > 0)
+        return add_pieces(h, &c);
+    for (size_t b = 0; b < r->n_blocks; b++)
         r->block_sumsq[b] = 0;
-    return r->count > 0 ? add_pieces(h, &c) : LKS_OK;
+    return LKS_OK;
 }

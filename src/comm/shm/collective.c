@@ -4,8 +4,6 @@
  * 2. */
 #include <string.h>
 
-#include <xxhash.h>
-
 #include "base/number/checked.h"
 #include "comm/shm/shm.h"
 #include "comm/tree/combine.h"
@@ -61,13 +59,10 @@ lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes)
 lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first)
 {
-    struct lks__shm_descriptor desc = {.kind = LKS__OP_GATHER_SHARES,
-                                       .size = block_start[n_blocks] - block_start[0]};
+    struct lks__shm_descriptor desc = {0};
+    lks__shm_describe_shares(&desc, block_start, n_blocks, to_first);
     LKS__TRY(lks__shm_check_common(comm->state, "lks_comm_gather_shares", mem, desc.size, true,
                                    &desc.args[2]));
-    desc.args[0] = n_blocks;
-    desc.args[1] = to_first != 0;
-    desc.args[3] = XXH3_64bits(block_start, (n_blocks + 1) * sizeof *block_start);
     return lks__shm_call(comm, &desc);
 }
 

@@ -242,11 +242,8 @@ void lks__nodes_close(struct lks__nodes *n)
 /* The coordinator gives up while the job waits for nodes: end the others' wait, too. */
 static void end_waiting(struct lks__nodes *n, int code, const char *text)
 {
-    n->ended = true;
     n->again = false;
-    lks__nodes_post(n,
-                    json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round", n->round,
-                              "again", false, "code", code, "text", text, "tail", "", "table", ""));
+    lks__nodes_post_end(n, false, code, text, "", "");
 }
 
 static void end_on_signal(struct lks__nodes *n, int sig)

@@ -345,6 +345,15 @@ static void describe(const struct lks__nodes *n, const struct lks__job_node *fir
     }
 }
 
+void lks__nodes_post_end(struct lks__nodes *n, bool again, int code, const char *text,
+                         const char *tail, const char *table)
+{
+    n->ended = true;
+    lks__nodes_post(n, json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round",
+                                 n->round, "again", again, "code", code, "text", text, "tail", tail,
+                                 "table", table));
+}
+
 static void decide(struct lks__nodes *n)
 {
     char text[LKS__LAUNCH_MESSAGE];
@@ -366,11 +375,9 @@ static void decide(struct lks__nodes *n)
                  n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
     describe(n, first, stop, text);
-    n->ended = true;
-    lks__nodes_post(n, json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round",
-                                 n->round, "again", again, "code", exit_code(n, code), "text", text,
-                                 "tail", first != NULL && first->tail != NULL ? first->tail : "",
-                                 "table", table != NULL ? table : ""));
+    lks__nodes_post_end(n, again, exit_code(n, code), text,
+                        first != NULL && first->tail != NULL ? first->tail : "",
+                        table != NULL ? table : "");
     free(table);
 }
 

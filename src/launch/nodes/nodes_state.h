@@ -128,6 +128,9 @@ bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks_
 /* Begin the next attempt if enough nodes have joined; false if they didn't in time. */
 bool lks__nodes_gather_more(struct lks__nodes *n);
 double lks__nodes_join_s(const struct lks__nodes *n); /* limit for joining in time */
+/* Post the end of this round or, unless `again`, of the job. */
+void lks__nodes_post_end(struct lks__nodes *n, bool again, int code, const char *text,
+                         const char *tail, const char *table);
 /* Once all nodes have posted how they ended, or are gone: decide about the job. Nodes that are late
  * are dropped. */
 void lks__nodes_try_to_decide(struct lks__nodes *n);

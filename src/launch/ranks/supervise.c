@@ -24,9 +24,9 @@ lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attemp
     double now = lks__sys_now();
     *sup = (struct lks__supervisor){
         .attempt = a, .nodes = nodes, .look_from = now, .looked_at = now, .first_rank = -1};
+    /* The end of an earlier attempt may have hurried. */
     if (a->job->consoles != NULL)
-        lks__consoles_unhurry(
-            a->job->consoles); /* the end of an earlier attempt may have hurried */
+        lks__consoles_unhurry(a->job->consoles);
     sup->polls = calloc((size_t)lks__output_polls(a->nproc) + OWN_POLLS, sizeof *sup->polls);
     return sup->polls != NULL ? LKS_OK : lks__no_memory("for %d ranks", a->nproc);
 }
@@ -144,8 +144,9 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     static const char text[] = "ranks on another node have ended";
     struct lks__attempt *a = sup->attempt;
     char table[LKS__SHM_REPORT];
-    reap(sup);             /* ranks that have ended before this point did so by themselves */
-    if (a->n_running == 0) /* only output is left, and the other nodes wait for our verdict */
+    reap(sup); /* ranks that have ended before this point did so by themselves */
+    /* If only output is left, the other nodes wait for our verdict. */
+    if (a->n_running == 0)
         lks__hurry(a->job);
     if (a->n_running == 0 || sup->failed)
         return;

@@ -125,6 +125,16 @@ void lks__shm_describe_counts(struct lks__shm_descriptor *desc, const size_t *co
     memcpy(desc->payload, counts, lks__shm_counts_bytes(desc));
 }
 
+void lks__shm_describe_shares(struct lks__shm_descriptor *desc, const size_t *block_start,
+                              size_t n_blocks, int to_first)
+{
+    desc->kind = LKS__OP_GATHER_SHARES;
+    desc->size = block_start[n_blocks] - block_start[0];
+    desc->args[0] = n_blocks;
+    desc->args[1] = to_first != 0;
+    desc->args[3] = XXH3_64bits(block_start, (n_blocks + 1) * sizeof *block_start);
+}
+
 size_t lks__shm_counts_bytes(const struct lks__shm_descriptor *desc)
 {
     return desc->kind == LKS__OP_ALL_GATHER_V ? desc->n_parts * sizeof(size_t) : 0;

@@ -54,6 +54,9 @@ void lks__shm_sign(struct lks__shm_descriptor *desc, const lks_comm *comm);
 
 /* Describe an all-gather of `counts` [n], for messages with the counts if they fit. */
 void lks__shm_describe_counts(struct lks__shm_descriptor *desc, const size_t *counts, size_t n);
+/* Describe a gathering of the shares that these blocks form; args[2] is the memory's place. */
+void lks__shm_describe_shares(struct lks__shm_descriptor *desc, const size_t *block_start,
+                              size_t n_blocks, int to_first);
 /* Bytes of the counts in the payload. */
 size_t lks__shm_counts_bytes(const struct lks__shm_descriptor *desc);
 
