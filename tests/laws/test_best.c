@@ -142,6 +142,7 @@ static void check_overfitting(bool always)
         if (first >= 0)
             law_add(&args, "--init_from=resume");
         law_add(&args, "--always_save_checkpoint=%s", always ? "true" : "false");
+        law_add(&args, "--checkpoint_interval=%s", always ? "2" : "auto");
         law_add(&args, "--nproc_per_node=%d", 1 << round % 3);
         law_run(&args);
         const int best = lowest(out), last = round * ROUND;
@@ -173,36 +174,52 @@ static void test_overfitting(void **state)
     check_overfitting(true);
 }
 
-/* With always_save_checkpoint=false: saves when the loss has fallen, and at the end. No worse state
- * in between, however short the checkpoint_interval is; but also improvements that aren't on the
- * interval. */
-static void test_only_improvements(void **state)
+/* Check that the saves of `out` after 40 steps are the improvements, the multiples of `interval`
+ * (0: none) and the end. */
+static void check_saves(const char *out, int interval)
 {
-    const char *out = lks_test_folder();
-    go_on(out, 40, "--always_save_checkpoint=false");
     const json_t *evals = lines(out, "eval"), *saved = lines(out, "checkpoint");
     double lowest_loss = 1e9;
-    size_t n = 0;
-    for (size_t i = 0; i < json_array_size(evals); i++) {
-        const json_t *e = json_array_get(evals, i);
-        if (lks_test_number(e, "val_loss") >= lowest_loss)
-            continue;
-        lowest_loss = lks_test_number(e, "val_loss");
-        if (lks_test_number(e, "iter") > 0)
-            assert_int_equal(lks_test_number(json_array_get(saved, n++), "iter"),
-                             lks_test_number(e, "iter"));
+    size_t n = 0, improved = 0, e = 0;
+    for (int i = 1; i <= 40; i++) {
+        bool due = interval > 0 && i % interval == 0;
+        for (; e < json_array_size(evals); e++) {
+            const json_t *line = json_array_get(evals, e);
+            if (lks_test_number(line, "iter") > i)
+                break;
+            if (lks_test_number(line, "val_loss") >= lowest_loss)
+                continue;
+            lowest_loss = lks_test_number(line, "val_loss");
+            if (lks_test_number(line, "iter") == i) {
+                due = true;
+                improved++;
+            }
+        }
+        if (due)
+            assert_int_equal(lks_test_number(json_array_get(saved, n++), "iter"), i);
     }
-    assert_in_range(n, 1, 7);
+    assert_in_range(improved, 1, 7);
     assert_int_equal(lks_test_number(json_array_get(saved, n), "iter"), 41);
     assert_int_equal(json_array_size(saved), n + 1);
-    /* With true: every second iteration and each improvement. */
-    const char *all = lks_test_folder();
-    go_on(all, 40, "--keep=0");
-    for (int i = 2; i <= 40; i += 2)
-        assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", all, i)));
-    for (size_t i = 0; i < n; i++)
-        assert_true(lks_test_exists(lks_test_text(
-            "%s/ckpt-%08d", all, (int)lks_test_number(json_array_get(saved, i), "iter"))));
+}
+
+/* With always_save_checkpoint=false: saves when the loss has fallen, and at the end. No worse state
+ * in between, unless a checkpoint_interval asks for it. With true: also with each evaluation. */
+static void test_when_saved(void **state)
+{
+    static const struct {
+        const char *always, *interval;
+        int saves;
+    } cases[] = {
+        {"false", "auto", 0}, {"false", "7", 7}, {"true", "auto", EVERY}, {"true", "2", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *out = lks_test_folder();
+        law_args args = train(out, 40);
+        law_add(&args, "--always_save_checkpoint=%s", cases[i].always);
+        law_add(&args, "--checkpoint_interval=%s", cases[i].interval);
+        law_run(&args);
+        check_saves(out, cases[i].saves);
+    }
 }
 
 /* Going back to an earlier checkpoint cuts later evaluations. Of the remaining ones, the lowest
@@ -490,6 +507,7 @@ static void test_without_links(void **state)
     const char *const env[] = {"LOCKSTEP_FAULT=symlink:*:EPERM", NULL};
     law_args args = train(out, 11);
     law_add(&args, "--always_save_checkpoint=false");
+    law_add(&args, "--checkpoint_interval=auto");
     lks_test_result r = lks_test_run(args.argv, env, 60);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.err, "no symbolic links can be made in");
@@ -656,7 +674,7 @@ static void test_equal_losses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overfitting),   cmocka_unit_test(test_only_improvements),
+        cmocka_unit_test(test_overfitting),   cmocka_unit_test(test_when_saved),
         cmocka_unit_test(test_decided_anew),  cmocka_unit_test(test_power_loss),
         cmocka_unit_test(test_final),         cmocka_unit_test(test_last_lines),
         cmocka_unit_test(test_without_links), cmocka_unit_test(test_not_recorded),

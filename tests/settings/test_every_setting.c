@@ -595,7 +595,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "log_interval", "2", LOG),
     ROW(TRAIN, "always_save_checkpoint", "false", SAVES | FILES | LOG, .where = A_SAVES,
         .is = "3 9",
-        .with = "--checkpoint_interval=3 --batch_size=1 --learning_rate=0.3 --warmup_iters=30 "
+        .with = "--checkpoint_interval=auto --batch_size=1 --learning_rate=0.3 --warmup_iters=30 "
                 "--lr_decay_iters=60 --eval_iters=20"),
     ROW(TRAIN, "checkpoint_interval", "2", SAVES | FILES | LOG, .where = A_SAVES, .is = "2 4 6 8 9",
         .with = "--eval_interval=0"),

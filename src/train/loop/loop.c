@@ -32,9 +32,12 @@ struct run_loop {
     void *first_draws; /* the sampler's state before evaluation 0; NULL: none, or a resume */
 };
 
+/* Iterations between checkpoints; 0: none are written on a schedule. */
 static uint64_t checkpoint_interval(const lks__settings *s)
 {
-    return (uint64_t)(s->checkpoint_interval != 0 ? s->checkpoint_interval : s->eval_interval);
+    if (s->checkpoint_interval != 0)
+        return (uint64_t)s->checkpoint_interval;
+    return s->always_save_checkpoint ? (uint64_t)s->eval_interval : 0;
 }
 
 /* True if r->eval is the evaluation of the current state. */
@@ -47,8 +50,7 @@ static bool evaluated(const struct run_loop *r)
 static bool on_schedule(const lks__run *run, const lks__state *state)
 {
     uint64_t interval = checkpoint_interval(&run->s);
-    return run->s.always_save_checkpoint && state->iter > 0 && interval > 0 &&
-           state->iter % interval == 0;
+    return state->iter > 0 && interval > 0 && state->iter % interval == 0;
 }
 
 static bool at_end(const lks__run *run, const lks__state *state, const lks__checks *checks)
