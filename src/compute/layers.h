@@ -305,8 +305,8 @@ typedef void lks__xent_rows_fn(const lks__exec *ex, const lks__xent *xent, lks__
 /* loss: the mean of row_loss[rows], summed in an order that depends only on `rows`. */
 typedef void lks__mean_loss_fn(const lks__exec *ex, float *loss, const double *row_loss,
                                size_t rows);
-/* Bytes of the logits that the head computes at once, counted as float32 (model/head.h). The
- * division into chunks changes bits of the gradient, so it depends only on the kind of device. */
+/* Bytes of the logits that the head sums in one product, counted as float32 (model/head.h). The
+ * division into products changes bits of the gradient, so it depends only on the kind of device. */
 typedef size_t lks__head_bytes_fn(void);
 /* y[n] = cap * tanh(logits / cap), or the logits unchanged if the cap is 0. If activations are
  * floats, y and logits may be the same memory. */

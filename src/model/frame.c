@@ -118,7 +118,8 @@ static void carve_layers(lks__model *m, lks__carver *v)
 
 static void carve_all(lks__model *m, lks__carver *v)
 {
-    m->head.chunk_rows = lks__head_chunk_rows(m->layers, m->max_rows, m->V);
+    m->head.sum_rows = lks__head_sum_rows(m->layers, m->V);
+    m->head.chunk_rows = lks__head_chunk_rows(m->layers, m->max_rows, m->V, m->C);
     m->head.ld = lks__round_up(m->V, 16);
     m->head.act_bytes = m->act_bytes;
     m->ops->carve(m, v);

@@ -11,6 +11,7 @@
 
 typedef struct lks__head {
     size_t chunk_rows, ld; /* logits: [chunk_rows, ld] */
+    size_t sum_rows;       /* of one product for the weights' gradient */
     lks__act *logits;
     size_t act_bytes; /* bytes per element of activations */
     double *row_loss; /* [rows] */
@@ -18,9 +19,14 @@ typedef struct lks__head {
     bool fresh;       /* dw replaces the contents of its memory */
 } lks__head;
 
-/* Rows per chunk for a vocabulary of V: as many as the device's head_bytes allows, at least 128,
- * and at most `rows`. */
-size_t lks__head_chunk_rows(const lks__layers *layers, size_t rows, size_t V);
+/* Rows of one product for the gradient of the weights: as many as the device's head_bytes allows,
+ * at least 128. Their number decides bits. */
+size_t lks__head_sum_rows(const lks__layers *layers, size_t V);
+
+/* Rows per chunk, at most `rows`. With a large vocabulary a chunk reads all its weights, which are
+ * larger than a cache. So it has as many rows as one product or several, up to 512, for which the
+ * logits need no more memory than the weights. */
+size_t lks__head_chunk_rows(const lks__layers *layers, size_t rows, size_t V, size_t C);
 
 /* *loss = mean loss of x[rows, C] w[V, C]^T against targets (not computed if loss is NULL).
  * Gradients, each computed if its pointer isn't NULL: dx[rows, C] is set, dw[V, C] += gradient. All

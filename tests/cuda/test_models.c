@@ -200,6 +200,7 @@ static struct head_results compute_head(const lks__layers *layers, size_t chunk_
     int32_t *targets = host_tokens(ROWS, V, 4);
     lks__act *dx = host_empty_acts(ROWS * C);
     const lks__head head = {.chunk_rows = chunk_rows,
+                            .sum_rows = chunk_rows,
                             .ld = LD,
                             .logits = host_empty_acts(chunk_rows * LD),
                             .act_bytes = act_bytes(false),
@@ -239,10 +240,10 @@ static void check_head(float softcap)
 static void test_chunks(void **state)
 {
     const lks__layers layers = cuda_layers();
-    assert_int_equal(lks__head_chunk_rows(&layers, 12288, 50304), 2560);
-    assert_int_equal(lks__head_chunk_rows(&layers, 65536, 1024), 65536);
-    assert_int_equal(lks__head_chunk_rows(&layers, 1024, 50304), 1024);
-    assert_int_equal(lks__head_chunk_rows(&layers, 1024, 1 << 22), 128);
+    assert_int_equal(lks__head_chunk_rows(&layers, 12288, 50304, 768), 2560);
+    assert_int_equal(lks__head_chunk_rows(&layers, 65536, 1024, 512), 65536);
+    assert_int_equal(lks__head_chunk_rows(&layers, 1024, 50304, 768), 1024);
+    assert_int_equal(lks__head_chunk_rows(&layers, 1024, 1 << 22, 64), 128);
 }
 
 static void test_head(void **state)

@@ -220,7 +220,8 @@ static void check_dw(const struct problem *p, const struct expected *e, const fl
 
 static lks__head head_of(const shape *s)
 {
-    lks__head h = {.chunk_rows = lks__head_chunk_rows(&lks__layers_cpu, s->rows, s->V),
+    lks__head h = {.chunk_rows = lks__head_chunk_rows(&lks__layers_cpu, s->rows, s->V, s->C),
+                   .sum_rows = lks__head_sum_rows(&lks__layers_cpu, s->V),
                    .ld = lks__round_up(s->V, 16),
                    .softcap = s->softcap,
                    .act_bytes = sizeof(float)};
@@ -296,6 +297,49 @@ static void test_shapes(void **state)
                   worst.row_loss, worst.mean_loss, worst.dx, worst.dw);
 }
 
+/* Rows of chunks and of products, and the same bits for any number of products in a chunk. */
+static void test_chunks(void **state)
+{
+    enum { ROWS = 23, V = 67, LD = 80, C = 24, SUM = 4 };
+    static const size_t chunks[] = {SUM, 2 * SUM, 3 * SUM, ROWS};
+    const lks__layers *cpu = &lks__layers_cpu;
+    assert_int_equal(lks__head_sum_rows(cpu, 50304), 128);
+    assert_int_equal(lks__head_chunk_rows(cpu, 4096, 50304, 64), 128);
+    assert_int_equal(lks__head_chunk_rows(cpu, 4096, 50304, 300), 256);
+    assert_int_equal(lks__head_chunk_rows(cpu, 4096, 50304, 768), 512);
+    assert_int_equal(lks__head_chunk_rows(cpu, 300, 50304, 768), 300);
+    assert_int_equal(lks__head_sum_rows(cpu, 1024), 2048);
+    assert_int_equal(lks__head_chunk_rows(cpu, 4096, 1024, 768), 2048);
+
+    lks__mt g;
+    lks__mt_seed(&g, 23);
+    float *x = filled(ROWS * C, 1.0, &g), *w = filled(V * C, 1.0, &g), mean[4];
+    float logits[ROWS * LD];
+    struct {
+        float dx[ROWS * C], dw[V * C];
+    } got[4];
+    double row_loss[ROWS];
+    int32_t targets[ROWS];
+    for (int r = 0; r < ROWS; r++)
+        targets[r] = r * 5 % V;
+    for (int i = 0; i < 4; i++) {
+        const lks__head h = {.chunk_rows = chunks[i],
+                             .ld = LD,
+                             .sum_rows = SUM,
+                             .logits = lks__acts(logits),
+                             .act_bytes = sizeof(float),
+                             .row_loss = row_loss,
+                             .fresh = true};
+        memset(&got[i], 0xff, sizeof got[i]);
+        lks__head_loss(cpu, &ex, &h, &mean[i], lks__acts(got[i].dx), got[i].dw, lks__acts(x), w,
+                       targets, ROWS, V, C);
+        assert_true(mean[i] == mean[0]);
+        assert_memory_equal(&got[i], &got[0], sizeof got[i]);
+    }
+    free(x);
+    free(w);
+}
+
 /* Logits for a caller, made in chunks of 7 rows, the last of them short: those of double
  * arithmetic, and the same bits as in one chunk. */
 static void test_logits(void **state)
@@ -339,7 +383,7 @@ int main(void)
     if (lks__cpu_level_get(&level) != LKS_OK || lks__kernels_open(level, &kernels) != LKS_OK ||
         lks__pool_open(2, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool) != LKS_OK)
         return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_chunks),
                                        cmocka_unit_test(test_logits)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     lks__pool_close(ex.pool);
