@@ -328,7 +328,7 @@ static void test_after_the_end(void **state)
     assert_string_equal(text_of(refusal, "is"), "refuse");
     json_decref(refusal);
     hear_posted(&j, posted(&j, 1));
-    assert_true(lks__nodes_over(j.nodes));
+    assert_true(j.nodes->over);
     hear(&j, hello('c', 1, 1));
     hear(&j, hello('d', 1, 2));
     assert_int_equal(lks__nodes_here(j.nodes), 1);
@@ -415,6 +415,45 @@ static void test_coordinator_gave_up(void **state)
         assert_int_equal(j.nodes->event.end_ours, !settled);
         close_job(&j);
     }
+}
+
+/* So does a newcomer whose hello comes just before the end: the coordinator, which hasn't heard the
+ * hello yet, waits until the newcomer has left. */
+static void test_newcomer_at_end(void **state)
+{
+    static const char lost[] = "{\"is\":\"lost\",\"key\":\"b\"}";
+    struct job j;
+    struct lks__nodes_part part;
+    bool over = false;
+    int code = 0, status;
+    int64_t n;
+    open_job(&j, 2, true);
+    hear(&j, hello('a', 1, 2));
+    const char *newcomer = hello('b', 1, 2);
+    assert_ok(lks__store_post(j.reader, LKS__NODES_LIST, newcomer, strlen(newcomer)));
+    assert_ok(lks__nodes_ask_next(j.nodes));
+    j.nodes->gather_since = -1000; /* long ago */
+    assert_fails(LKS_ERR_TIMEOUT, lks__nodes_gather(j.nodes, 0, &part, &over, &code),
+                 "1 of at least 2 nodes are here");
+    setenv("LOCKSTEP_LINK_TIMEOUT", "3600", 1);
+    alarm((unsigned)(60 * lks_test_patience()));
+    const pid_t leaver = fork();
+    if (leaver == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        lks__store *store = connect_to(&j);
+        usleep(300000); /* the coordinator must not have left by then */
+        assert_ok(lks__store_post(store, LKS__NODES_LIST, lost, strlen(lost)));
+        _exit(0);
+    }
+    lks__nodes_close(j.nodes);
+    alarm(0);
+    unsetenv("LOCKSTEP_LINK_TIMEOUT");
+    assert_ok(lks__store_add(j.reader, LKS__NODES_LIST, 0, &n));
+    assert_int_equal(waitpid(leaver, &status, 0), leaver);
+    lks__store_close(j.reader);
+    lks__store_stop(j.server);
+    assert_int_equal(status, 0);
+    assert_int_equal(n, 3); /* hello, end, lost */
 }
 
 /* The coordinator waits for the others to leave, but a signal of the user ends that. It doesn't
@@ -1171,6 +1210,7 @@ int main(void)
         cmocka_unit_test(test_after_the_end),
         cmocka_unit_test(test_gives_up),
         cmocka_unit_test(test_coordinator_gave_up),
+        cmocka_unit_test(test_newcomer_at_end),
         cmocka_unit_test(test_signal_at_end),
         cmocka_unit_test(test_own_end),
         cmocka_unit_test(test_full_disk),

@@ -216,12 +216,13 @@ static lks_status listen_for(struct lks__nodes *n, int ms, bool printed, int *si
     }
 }
 
-/* The store ends with this node, so wait until all other nodes have received the job's end and
- * left, or the user has no patience. A signal that comes at once is the one that ended the job. */
+/* The store ends with this node, so wait until all nodes that joined before the job's end have
+ * received it and left, or the user has no patience. A signal that comes at once is the one that
+ * ended the job. */
 static void let_others_go(struct lks__nodes *n)
 {
     const double since = lks__sys_now();
-    while (lks__nodes_here(n) > 1 && lks__sys_now() - since < lks__link_s()) {
+    while ((!n->over || lks__nodes_here(n) > 1) && lks__sys_now() - since < lks__link_s()) {
         int sig;
         if (listen_for(n, 100, false, &sig) != LKS_OK ||
             (sig != 0 && lks__sys_now() - since > LKS__SAME_CAUSE_S))
@@ -295,8 +296,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
         LKS__TRY(st);
         if (n->refused[0] != '\0')
             return lks__fail(LKS_ERR_CONFIG, "%s", n->refused);
-        bool done = lks__nodes_over(n) && n->self >= 0;
-        if (sig == 0 && !done)
+        if (sig == 0 && (!n->over || n->self < 0))
             continue;
         *over_p = true;
         *exit_code_p = sig != 0 ? 128 + sig : n->verdict.exit_code;
