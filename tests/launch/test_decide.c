@@ -456,6 +456,40 @@ static void test_newcomer_at_end(void **state)
     assert_int_equal(n, 3); /* hello, end, lost */
 }
 
+/* The coordinator has already left when a slow node hears the job's end, during a round or while it
+ * waits for one: the end counts. */
+static void test_left_after_end(void **state)
+{
+    static const char *const list[] = {
+        "{\"is\":\"end\",\"round\":0,\"again\":false,\"code\":0,\"text\":\"\"}"};
+    for (int running = 0; running < 2; running++) {
+        struct job j;
+        struct lks__nodes_part part;
+        struct lks__nodes_report report = {.table = ""};
+        struct lks__verdict v = {.culprit = -1, .exit_code = 3};
+        char tail[2 * LKS__TAIL_BYTES] = "";
+        bool over = false, again;
+        int other_end;
+        open_job(&j, 2, false);
+        hear(&j, hello('b', 1, 2));
+        hear(&j, hello('a', 1, 2));
+        if (running)
+            hear(&j, round_of(2));
+        lks__store_close(j.nodes->hear);
+        j.nodes->hear = played_store(token, list, 1, &other_end);
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        assert_int_equal(shutdown(other_end, SHUT_RDWR), 0);
+        if (running)
+            assert_ok(lks__nodes_settle(j.nodes, &report, &v, tail, &again));
+        else
+            assert_ok(lks__nodes_gather(j.nodes, 0, &part, &over, &v.exit_code));
+        assert_int_equal(over, !running);
+        assert_int_equal(v.exit_code, 0);
+        close_job(&j);
+        close(other_end);
+    }
+}
+
 /* The coordinator waits for the others to leave, but a signal of the user ends that. It doesn't
  * wait if the job was to restart, because the others don't know that they should leave. */
 static void test_signal_at_end(void **state)
@@ -1211,6 +1245,7 @@ int main(void)
         cmocka_unit_test(test_gives_up),
         cmocka_unit_test(test_coordinator_gave_up),
         cmocka_unit_test(test_newcomer_at_end),
+        cmocka_unit_test(test_left_after_end),
         cmocka_unit_test(test_signal_at_end),
         cmocka_unit_test(test_own_end),
         cmocka_unit_test(test_full_disk),

@@ -468,10 +468,12 @@ lks_status lks__nodes_hear_all(struct lks__nodes *n)
         st = lks__nodes_hear(n, data, bytes);
         free(data);
         LKS__TRY(st);
-        LKS__TRY(lks__nodes_ask_next(n));
+        st = lks__nodes_ask_next(n);
+        if (st != LKS_OK && !n->over) /* after the job's end, the store may be gone */
+            return st;
         /* A waiting node sees the end before the next round begins. Messages after the beginning of
          * a round are for the supervisor of the ranks that it starts. */
-        if (n->event.end_ours || n->event.signal != 0 || running != n->running)
+        if (n->event.end_ours || n->event.signal != 0 || running != n->running || n->over)
             return LKS_OK;
     }
 }
