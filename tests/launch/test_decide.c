@@ -956,6 +956,47 @@ static void test_one_stop_twice(void **state)
     assert_ok(st);
 }
 
+/* The user's stop arrives with the last report about a failure. The coordinator decides before it
+ * hears its own signal, or has already decided on a restart: the stop isn't lost. */
+static void test_stop_at_decision(void **state)
+{
+    static const struct signalfd_siginfo info = {.ssi_signo = SIGTERM};
+    static const struct timespec now = {0};
+    lks__consoles consoles = {.terminal = false};
+    sigset_t stops, before;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    sigprocmask(SIG_BLOCK, &stops, &before);
+    for (int decided = 0; decided < 2; decided++) {
+        struct job j;
+        struct lks__nodes_report report = {.table = ""};
+        struct lks__verdict v = {.culprit = -1};
+        char tail[2 * LKS__TAIL_BYTES] = "";
+        bool again;
+        int fds[2];
+        begin(&j, 2);
+        j.options.max_restarts = 1;
+        j.options.quiet = true;
+        j.job.consoles = &consoles;
+        hear(&j, verdict_of(1, FAILED("B", "")));
+        if (decided) {
+            hear(&j, verdict_of(0, FAILED("", "")));
+            lks__nodes_try_to_decide(j.nodes);
+        }
+        assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+        assert_int_equal(write(fds[1], &info, sizeof info), sizeof info);
+        j.job.signals = fds[0];
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        assert_ok(lks__nodes_settle(j.nodes, &report, &v, tail, &again));
+        assert_int_equal(again, decided);
+        assert_int_equal(sigtimedwait(&stops, NULL, &now), decided ? SIGTERM : -1);
+        close(fds[0]);
+        close(fds[1]);
+        close_job(&j);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 /* A sentence with any bytes reaches the others. */
 static void test_text_not_utf8(void **state)
 {
@@ -1263,6 +1304,7 @@ int main(void)
         cmocka_unit_test(test_dropped_coordinator),
         cmocka_unit_test(test_dropped_itself),
         cmocka_unit_test(test_one_stop_twice),
+        cmocka_unit_test(test_stop_at_decision),
         cmocka_unit_test(test_text_not_utf8),
         cmocka_unit_test(test_slow_reader),
         cmocka_unit_test(test_not_dropped_while_stopping),

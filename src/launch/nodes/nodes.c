@@ -441,7 +441,8 @@ static void look_at_others(struct lks__nodes *n, double since, bool *said_p)
 lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
                              struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES], bool *again_p)
 {
-    double asked_at = 0; /* the first signal; 0: none has come */
+    double asked_at = 0; /* time of the first signal */
+    int asked = 0;       /* ... and its number; 0: none has come */
     bool said = false;
     *again_p = false;
     n->stopping |= r->user_signal != 0;
@@ -467,8 +468,10 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         lks_status st = listen_for(n, 100, true, &sig);
         if (st != LKS_OK) {
             give_job_up(n, st);
-        } else if (sig != 0 && asked_at <= 0) {
+        } else if (sig != 0 && asked == 0) {
             lks__nodes_signal(n, sig);
+            n->stopping = true; /* we may decide before we hear it */
+            asked = sig;
             asked_at = lks__sys_now();
         } else if (sig != 0 && lks__sys_now() - asked_at > LKS__SAME_CAUSE_S) {
             return lks__fail(LKS_ERR_PEER, "stopped by a signal while other nodes still ran");
@@ -490,6 +493,8 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         snprintf(v->text, sizeof v->text, "%s", n->lost_text);
         return LKS_OK;
     }
+    if (n->again && asked != 0) /* too late for the decision: end the wait for the next round */
+        raise(asked);
     *again_p = n->again;
     *v = n->verdict;
     snprintf(tail, 2 * LKS__TAIL_BYTES, "%s", n->tail != NULL ? n->tail : "");
