@@ -1019,7 +1019,7 @@ static void test_slow_reader(void **state)
     struct job j;
     struct lks__attempt a = {.job = &j.job, .nproc = 1, .guard = -1, .guard_fd = -1};
     struct lks__supervisor sup;
-    int fds[2], ends[2], other_end;
+    int kept, ends[2], other_end;
     open_job(&j, 2, false);
     hear(&j, hello('a', 1, 2));
     hear(&j, hello('b', 1, 2));
@@ -1028,13 +1028,7 @@ static void test_slow_reader(void **state)
     j.nodes->hear = played_store(token, list, 1, &other_end);
     assert_ok(lks__nodes_ask_next(j.nodes));
     j.options.shutdown_timeout_s = 0.3;
-    fflush(stdout);
-    const int kept = dup(STDOUT_FILENO);
-    signal(SIGPIPE, SIG_IGN);
-    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    assert_true(fcntl(fds[1], F_SETPIPE_SZ, 4096) >= 4096);
-    assert_int_equal(dup2(fds[1], STDOUT_FILENO), STDOUT_FILENO);
-    close(fds[1]);
+    const int reader = lks_test_pipe_begin(STDOUT_FILENO, &kept);
     assert_ok(lks__consoles_open(&j.job.consoles));
     assert_ok(lks__output_open(&plan, 1, 0, "host", NULL, j.job.consoles, &j.job.output));
     lks__output_ends(j.job.output, 0, ends);
@@ -1049,11 +1043,10 @@ static void test_slow_reader(void **state)
     lks__supervise(&sup);
     alarm(0);
     const size_t dropped = k->dropped;
-    close(fds[0]);
+    close(reader);
     lks__output_close(j.job.output);
     lks__consoles_close(j.job.consoles, -1);
-    dup2(kept, STDOUT_FILENO);
-    close(kept);
+    lks_test_pipe_end(STDOUT_FILENO, kept);
     assert_int_equal(dropped, strlen("[host:0] x\n"));
     j.job.output = NULL;
     j.job.consoles = NULL;
