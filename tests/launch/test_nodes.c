@@ -795,7 +795,8 @@ static void test_idle_node(void **state)
 }
 
 /* A second job on a node begins while a slow node, which this test plays, hasn't left the first
- * one yet: the second job takes no end from the first, but waits for its own first node. */
+ * one yet: the second job takes no end from the first, but waits for its own first node, and says
+ * so. */
 static void test_second_job(void **state)
 {
     const int port = lks_test_free_port();
@@ -820,11 +821,14 @@ static void test_second_job(void **state)
         START(port, lks_test_text("touch \"%s\"", ran), "--nnodes=2", "--node-rank=1", link);
     wait_for_message(slow, &at, "\"hello\"");
     wait_for_message(slow, &at, "\"lost\"");
+    lks_test_wait_for_text(b.child.err_path, "s for the next job at 127.0.0.1:");
     lks__store_close(slow);
     assert_int_equal(end_of(&a).exit_code, 0);
     a = START(port, "true", "--nnodes=2", "--node-rank=0", link);
     assert_int_equal(end_of(&a).exit_code, 0);
-    assert_int_equal(end_of(&b).exit_code, 0);
+    const lks_test_result r = end_of(&b);
+    assert_int_equal(r.exit_code, 0);
+    assert_null(strstr(strstr(r.err, "next job") + 1, "next job")); /* once */
     assert_true(lks_test_exists(ran));
 }
 

@@ -197,6 +197,23 @@ lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p)
     return st == LKS_ERR_PEER ? join_next(n) : st;
 }
 
+/* join_next() for a launcher that has waited since time `since`. */
+static lks_status join_in_time(struct lks__nodes *n, double since, bool *said_p)
+{
+    const double waited = lks__sys_now() - since;
+    char where[LKS__ADDRESS_BYTES];
+    if (waited >= CONNECT_S)
+        return lks__fail(LKS_ERR_TIMEOUT, "only a job that has ended was found for %.0f s", waited);
+    if (!*said_p && waited > PATIENCE_S)
+        lks__say_here(n->job,
+                      "host %s waits up to %.0f s for the next job at %s: the job there has ended, "
+                      "and waits for slow nodes to leave",
+                      n->job->host, CONNECT_S,
+                      lks__address_text(where, n->job->store_host, n->job->store_port));
+    *said_p |= waited > PATIENCE_S;
+    return join_next(n);
+}
+
 /* Wait for the list or a signal, at most `ms`. Our ranks aren't running, so the only event that
  * matters is a signal, while we wait for readers of the ranks' output (`printed`). */
 static lks_status listen_for(struct lks__nodes *n, int ms, bool printed, int *signal_p)
@@ -260,6 +277,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
                              bool *over_p, int *exit_code_p)
 {
     const double since = lks__sys_now();
+    bool said = false;
     int sig = 0;
     n->part.attempt = attempt;
     n->stopping = n->said_what = false;
@@ -287,10 +305,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
         lks__nodes_show_life(n);
         lks_status st = listen_for(n, 100, false, &sig);
         if (sig == 0 && (n->late || (st == LKS_ERR_PEER && n->self < 0))) {
-            if (lks__sys_now() - since >= CONNECT_S)
-                return lks__fail(LKS_ERR_TIMEOUT, "only a job that has ended was found for %.0f s",
-                                 CONNECT_S);
-            LKS__TRY(join_next(n));
+            LKS__TRY(join_in_time(n, since, &said));
             continue;
         }
         LKS__TRY(st);
