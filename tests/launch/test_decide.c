@@ -1134,6 +1134,31 @@ static void test_fails_while_stopping(void **state)
 
 /* --- lost nodes --------------------------------------------------------------------------- */
 
+/* A node's loss is posted after everything that it posted, because both come by one connection. */
+static void test_loss_comes_last(void **state)
+{
+    struct job j;
+    struct lks__nodes *joins = NULL;
+    void *data[2] = {NULL};
+    size_t bytes;
+    open_job(&j, 2, false);
+    j.options.node_rank = 1;
+    j.job.store_port = lks__store_port(j.server);
+    snprintf(j.job.token, sizeof j.job.token, "%s", token);
+    assert_ok(lks__nodes_open(&j.job, &joins));
+    lks__store_close(joins->say);
+    joins->say = NULL;
+    for (int i = 0; i < 2; i++)
+        assert_ok(lks__store_get(j.reader, lks_test_text(LKS__NODES_LIST "/%d", i + 1),
+                                 20 * lks_test_patience(), &data[i], &bytes));
+    assert_contains(data[0], "\"hello\"");
+    assert_contains(data[1], "\"lost\"");
+    free(data[0]);
+    free(data[1]);
+    lks__nodes_close(joins);
+    close_job(&j);
+}
+
 static void test_ranks_of_node(void **state)
 {
     char text[48];
@@ -1303,6 +1328,7 @@ int main(void)
         cmocka_unit_test(test_not_dropped_while_stopping),
         cmocka_unit_test(test_killed_while_stopping),
         cmocka_unit_test(test_fails_while_stopping),
+        cmocka_unit_test(test_loss_comes_last),
         cmocka_unit_test(test_ranks_of_node),
         cmocka_unit_test(test_lost_all),
         cmocka_unit_test(test_code_of_nodes),

@@ -121,7 +121,8 @@ static lks_status connect_both(struct lks__nodes *n)
              n->job->options->local_addr != NULL ? n->job->options->local_addr : address);
     LKS__TRY(lks__token_new(n->key));
     snprintf(will, sizeof will, "{\"is\":\"lost\",\"key\":\"%s\"}", n->key);
-    LKS__TRY(lks__store_will(n->hear, LKS__NODES_LIST, will, strlen(will)));
+    /* On the connection of our messages, so that the server reads all of them before it. */
+    LKS__TRY(lks__store_will(n->say, LKS__NODES_LIST, will, strlen(will)));
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(restarts, sizeof restarts, "%d", n->job->options->max_restarts);
     /* The id may be any bytes, but JSON has only text. */
