@@ -1134,6 +1134,15 @@ static void test_fails_while_stopping(void **state)
 
 /* --- lost nodes --------------------------------------------------------------------------- */
 
+/* A job that another node can join at the test's server. */
+static void open_address(struct job *j)
+{
+    open_job(j, 2, false);
+    j->options.node_rank = 1;
+    j->job.store_port = lks__store_port(j->server);
+    snprintf(j->job.token, sizeof j->job.token, "%s", token);
+}
+
 /* A node's loss is posted after everything that it posted, because both come by one connection. */
 static void test_loss_comes_last(void **state)
 {
@@ -1141,10 +1150,7 @@ static void test_loss_comes_last(void **state)
     struct lks__nodes *joins = NULL;
     void *data[2] = {NULL};
     size_t bytes;
-    open_job(&j, 2, false);
-    j.options.node_rank = 1;
-    j.job.store_port = lks__store_port(j.server);
-    snprintf(j.job.token, sizeof j.job.token, "%s", token);
+    open_address(&j);
     assert_ok(lks__nodes_open(&j.job, &joins));
     lks__store_close(joins->say);
     joins->say = NULL;
@@ -1157,6 +1163,29 @@ static void test_loss_comes_last(void **state)
     free(data[1]);
     lks__nodes_close(joins);
     close_job(&j);
+}
+
+/* A list as long as after thousands of nodes that were refused leaves room for the job's own
+ * messages: it gets no more from newcomers. */
+static void test_long_list(void **state)
+{
+    for (int more = -1; more <= 0; more++) {
+        struct job j;
+        struct lks__nodes *joins = NULL;
+        int64_t n;
+        open_address(&j);
+        assert_ok(lks__store_add(j.reader, LKS__NODES_LIST, 50000 + more, &n));
+        if (more < 0)
+            assert_ok(lks__nodes_open(&j.job, &joins));
+        else
+            assert_fails(LKS_ERR_NOMEM, lks__nodes_open(&j.job, &joins),
+                         "accepts no more nodes after 50000 messages");
+        lks__nodes_close(joins);
+        assert_ok(lks__store_add(j.reader, LKS__NODES_LIST, 0, &n));
+        if (more == 0)
+            assert_int_equal(n, 50000);
+        close_job(&j);
+    }
 }
 
 static void test_ranks_of_node(void **state)
@@ -1329,6 +1358,7 @@ int main(void)
         cmocka_unit_test(test_killed_while_stopping),
         cmocka_unit_test(test_fails_while_stopping),
         cmocka_unit_test(test_loss_comes_last),
+        cmocka_unit_test(test_long_list),
         cmocka_unit_test(test_ranks_of_node),
         cmocka_unit_test(test_lost_all),
         cmocka_unit_test(test_code_of_nodes),

@@ -15,6 +15,8 @@
 #include "comm/store/address.h"
 #include "launch/nodes/nodes_state.h"
 
+enum { MOST_MESSAGES = 50000 }; /* that a newcomer may find; about half of the store */
+
 /* Seconds. */
 static const double CONNECT_S = 300.0; /* wait for the coordinator's answer */
 static const double PATIENCE_S = 5.0;  /* wait before a message about it */
@@ -110,12 +112,29 @@ void lks__nodes_command(const struct lks__nodes *n, char out[LKS__NODES_COMMAND]
     lks__escape(out, LKS__NODES_COMMAND, line, strlen(line));
 }
 
+/* A supervisor may start a launcher again and again that the job refuses, or that leaves at once.
+ * Keep it out before the store has no room for the job's own messages. */
+static lks_status check_room(struct lks__nodes *n)
+{
+    int64_t n_messages;
+    char where[LKS__ADDRESS_BYTES];
+    LKS__TRY(lks__store_add(n->say, LKS__NODES_LIST, 0, &n_messages));
+    if (n_messages < MOST_MESSAGES)
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_NOMEM,
+        "the job at %s accepts no more nodes after %d messages: too many have come and "
+        "gone. Its first node prints which ones it refuses; start the job again",
+        lks__address_text(where, n->job->store_host, n->job->store_port), MOST_MESSAGES);
+}
+
 static lks_status connect_both(struct lks__nodes *n)
 {
     char run_id[LKS__NODES_RUN_ID], command[LKS__NODES_COMMAND];
     char will[96], range[32], restarts[16], address[64];
     LKS__TRY(connect_to_first(n, &n->say));
     LKS__TRY(connect_to_first(n, &n->hear));
+    LKS__TRY(check_room(n));
     LKS__TRY(lks__store_local_address(n->say, address, sizeof address));
     snprintf(n->job->local_address, sizeof n->job->local_address, "%s",
              n->job->options->local_addr != NULL ? n->job->options->local_addr : address);
