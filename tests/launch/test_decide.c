@@ -462,9 +462,11 @@ static void test_left_after_end(void **state)
 {
     static const char *const list[] = {
         "{\"is\":\"end\",\"round\":0,\"again\":false,\"code\":0,\"text\":\"\"}"};
-    for (int running = 0; running < 2; running++) {
+    for (int i = 0; i < 3; i++) { /* in a round also while the ranks are being ended */
+        const bool running = i > 0;
         struct job j;
         struct lks__nodes_part part;
+        struct lks__nodes_event event;
         struct lks__nodes_report report = {.table = ""};
         struct lks__verdict v = {.culprit = -1, .exit_code = 3};
         char tail[2 * LKS__TAIL_BYTES] = "";
@@ -479,6 +481,11 @@ static void test_left_after_end(void **state)
         j.nodes->hear = played_store(token, list, 1, &other_end);
         assert_ok(lks__nodes_ask_next(j.nodes));
         assert_int_equal(shutdown(other_end, SHUT_RDWR), 0);
+        if (i == 2) {
+            assert_true(lks__nodes_next(j.nodes, false, &event));
+            assert_true(event.end_ours);
+            assert_false(lks__nodes_next(j.nodes, false, &event));
+        }
         if (running)
             assert_ok(lks__nodes_settle(j.nodes, &report, &v, tail, &again));
         else

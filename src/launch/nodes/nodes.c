@@ -347,14 +347,20 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
 
 /* --- while ranks run ---------------------------------------------------------------------- */
 
+/* True if no message can matter any more: the job is over or lost. */
+static bool is_done(const struct lks__nodes *n)
+{
+    return n == NULL || n->over || n->lost_text[0] != '\0';
+}
+
 int lks__nodes_fd(const struct lks__nodes *n)
 {
-    return n != NULL && n->lost_text[0] == '\0' ? lks__store_fd(n->hear) : -1;
+    return is_done(n) ? -1 : lks__store_fd(n->hear);
 }
 
 double lks__nodes_due(const struct lks__nodes *n)
 {
-    if (n == NULL || n->lost_text[0] != '\0')
+    if (is_done(n))
         return 0;
     const double now = lks__sys_now();
     const bool decides = n->coordinator && n->running && !n->ended;
@@ -387,7 +393,7 @@ static void give_job_up(struct lks__nodes *n, lks_status why)
 
 bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_event *event)
 {
-    if (n == NULL || n->lost_text[0] != '\0')
+    if (is_done(n))
         return false;
     say_refused(n);
     n->stopping |= stopping;
