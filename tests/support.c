@@ -548,6 +548,25 @@ int lks_test_free_port(void)
     return ntohs(at.sin_port);
 }
 
+int lks_test_pipe_begin(int fd, int *kept_p)
+{
+    int ends[2];
+    fflush(NULL);
+    signal(SIGPIPE, SIG_IGN);
+    *kept_p = dup(fd);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_true(fcntl(ends[1], F_SETPIPE_SZ, 4096) >= 4096);
+    assert_int_equal(dup2(ends[1], fd), fd);
+    close(ends[1]);
+    return ends[0];
+}
+
+void lks_test_pipe_end(int fd, int kept)
+{
+    dup2(kept, fd);
+    close(kept);
+}
+
 /* ---- child processes --------------------------------------------------------------------- */
 
 static double now(void)

@@ -150,6 +150,11 @@ int lks_test_tries(int n); /* the same for a number of tries with pauses between
 /* A free port of 127.0.0.1, chosen by the kernel. */
 int lks_test_free_port(void);
 
+/* Put a pipe of 4096 bytes into the place of stdout or stderr, `fd`; returns its reading end. It
+ * ends with lks_test_pipe_end(fd, kept). */
+int lks_test_pipe_begin(int fd, int *kept_p);
+void lks_test_pipe_end(int fd, int kept);
+
 /* ---- child processes --------------------------------------------------------------------- */
 
 typedef struct lks_test_child {

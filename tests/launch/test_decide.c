@@ -328,7 +328,7 @@ static void test_after_the_end(void **state)
     assert_string_equal(text_of(refusal, "is"), "refuse");
     json_decref(refusal);
     hear_posted(&j, posted(&j, 1));
-    assert_true(lks__nodes_over(j.nodes));
+    assert_true(j.nodes->over);
     hear(&j, hello('c', 1, 1));
     hear(&j, hello('d', 1, 2));
     assert_int_equal(lks__nodes_here(j.nodes), 1);
@@ -414,6 +414,86 @@ static void test_coordinator_gave_up(void **state)
         hear(&j, end);
         assert_int_equal(j.nodes->event.end_ours, !settled);
         close_job(&j);
+    }
+}
+
+/* So does a newcomer whose hello comes just before the end: the coordinator, which hasn't heard the
+ * hello yet, waits until the newcomer has left. */
+static void test_newcomer_at_end(void **state)
+{
+    static const char lost[] = "{\"is\":\"lost\",\"key\":\"b\"}";
+    struct job j;
+    struct lks__nodes_part part;
+    bool over = false;
+    int code = 0, status;
+    int64_t n;
+    open_job(&j, 2, true);
+    hear(&j, hello('a', 1, 2));
+    const char *newcomer = hello('b', 1, 2);
+    assert_ok(lks__store_post(j.reader, LKS__NODES_LIST, newcomer, strlen(newcomer)));
+    assert_ok(lks__nodes_ask_next(j.nodes));
+    j.nodes->gather_since = -1000; /* long ago */
+    assert_fails(LKS_ERR_TIMEOUT, lks__nodes_gather(j.nodes, 0, &part, &over, &code),
+                 "1 of at least 2 nodes are here");
+    setenv("LOCKSTEP_LINK_TIMEOUT", "3600", 1);
+    alarm((unsigned)(60 * lks_test_patience()));
+    const pid_t leaver = fork();
+    if (leaver == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        lks__store *store = connect_to(&j);
+        usleep(300000); /* the coordinator must not have left by then */
+        assert_ok(lks__store_post(store, LKS__NODES_LIST, lost, strlen(lost)));
+        _exit(0);
+    }
+    lks__nodes_close(j.nodes);
+    alarm(0);
+    unsetenv("LOCKSTEP_LINK_TIMEOUT");
+    assert_ok(lks__store_add(j.reader, LKS__NODES_LIST, 0, &n));
+    assert_int_equal(waitpid(leaver, &status, 0), leaver);
+    lks__store_close(j.reader);
+    lks__store_stop(j.server);
+    assert_int_equal(status, 0);
+    assert_int_equal(n, 3); /* hello, end, lost */
+}
+
+/* The coordinator has already left when a slow node hears the job's end, during a round or while it
+ * waits for one: the end counts. */
+static void test_left_after_end(void **state)
+{
+    static const char *const list[] = {
+        "{\"is\":\"end\",\"round\":0,\"again\":false,\"code\":0,\"text\":\"\"}"};
+    for (int i = 0; i < 3; i++) { /* in a round also while the ranks are being ended */
+        const bool running = i > 0;
+        struct job j;
+        struct lks__nodes_part part;
+        struct lks__nodes_event event;
+        struct lks__nodes_report report = {.table = ""};
+        struct lks__verdict v = {.culprit = -1, .exit_code = 3};
+        char tail[2 * LKS__TAIL_BYTES] = "";
+        bool over = false, again;
+        int other_end;
+        open_job(&j, 2, false);
+        hear(&j, hello('b', 1, 2));
+        hear(&j, hello('a', 1, 2));
+        if (running)
+            hear(&j, round_of(2));
+        lks__store_close(j.nodes->hear);
+        j.nodes->hear = played_store(token, list, 1, &other_end);
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        assert_int_equal(shutdown(other_end, SHUT_RDWR), 0);
+        if (i == 2) {
+            assert_true(lks__nodes_next(j.nodes, false, &event));
+            assert_true(event.end_ours);
+            assert_false(lks__nodes_next(j.nodes, false, &event));
+        }
+        if (running)
+            assert_ok(lks__nodes_settle(j.nodes, &report, &v, tail, &again));
+        else
+            assert_ok(lks__nodes_gather(j.nodes, 0, &part, &over, &v.exit_code));
+        assert_int_equal(over, !running);
+        assert_int_equal(v.exit_code, 0);
+        close_job(&j);
+        close(other_end);
     }
 }
 
@@ -883,6 +963,48 @@ static void test_one_stop_twice(void **state)
     assert_ok(st);
 }
 
+/* The user's stop arrives with the last report about a failure. The coordinator decides before it
+ * hears its own signal, or has already decided on a restart: the stop isn't lost. */
+static void test_stop_at_decision(void **state)
+{
+    static const struct signalfd_siginfo info = {.ssi_signo = SIGTERM};
+    static const struct timespec now = {0};
+    lks__consoles consoles = {.terminal = false};
+    sigset_t stops, before;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    sigprocmask(SIG_BLOCK, &stops, &before);
+    for (int decided = 0; decided < 2; decided++) {
+        struct job j;
+        struct lks__nodes_report report = {.table = ""};
+        struct lks__verdict v = {.culprit = -1};
+        char tail[2 * LKS__TAIL_BYTES] = "";
+        bool again;
+        int fds[2];
+        begin(&j, 2);
+        j.options.max_restarts = 1;
+        j.options.quiet = true;
+        j.job.consoles = &consoles;
+        hear(&j, verdict_of(1, FAILED("B", "")));
+        if (decided) {
+            hear(&j, verdict_of(0, FAILED("", "")));
+            lks__nodes_try_to_decide(j.nodes);
+        }
+        assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+        assert_int_equal(write(fds[1], &info, sizeof info), sizeof info);
+        j.job.signals = fds[0];
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        assert_ok(lks__nodes_settle(j.nodes, &report, &v, tail, &again));
+        const int raised = sigtimedwait(&stops, NULL, &now);
+        assert_int_equal(again, decided);
+        assert_int_equal(raised, decided ? SIGTERM : -1);
+        close(fds[0]);
+        close(fds[1]);
+        close_job(&j);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 /* A sentence with any bytes reaches the others. */
 static void test_text_not_utf8(void **state)
 {
@@ -905,7 +1027,7 @@ static void test_slow_reader(void **state)
     struct job j;
     struct lks__attempt a = {.job = &j.job, .nproc = 1, .guard = -1, .guard_fd = -1};
     struct lks__supervisor sup;
-    int fds[2], ends[2], other_end;
+    int kept, ends[2], other_end;
     open_job(&j, 2, false);
     hear(&j, hello('a', 1, 2));
     hear(&j, hello('b', 1, 2));
@@ -914,13 +1036,7 @@ static void test_slow_reader(void **state)
     j.nodes->hear = played_store(token, list, 1, &other_end);
     assert_ok(lks__nodes_ask_next(j.nodes));
     j.options.shutdown_timeout_s = 0.3;
-    fflush(stdout);
-    const int kept = dup(STDOUT_FILENO);
-    signal(SIGPIPE, SIG_IGN);
-    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    assert_true(fcntl(fds[1], F_SETPIPE_SZ, 4096) >= 4096);
-    assert_int_equal(dup2(fds[1], STDOUT_FILENO), STDOUT_FILENO);
-    close(fds[1]);
+    const int reader = lks_test_pipe_begin(STDOUT_FILENO, &kept);
     assert_ok(lks__consoles_open(&j.job.consoles));
     assert_ok(lks__output_open(&plan, 1, 0, "host", NULL, j.job.consoles, &j.job.output));
     lks__output_ends(j.job.output, 0, ends);
@@ -935,11 +1051,10 @@ static void test_slow_reader(void **state)
     lks__supervise(&sup);
     alarm(0);
     const size_t dropped = k->dropped;
-    close(fds[0]);
+    close(reader);
     lks__output_close(j.job.output);
     lks__consoles_close(j.job.consoles, -1);
-    dup2(kept, STDOUT_FILENO);
-    close(kept);
+    lks_test_pipe_end(STDOUT_FILENO, kept);
     assert_int_equal(dropped, strlen("[host:0] x\n"));
     j.job.output = NULL;
     j.job.consoles = NULL;
@@ -1026,6 +1141,60 @@ static void test_fails_while_stopping(void **state)
 }
 
 /* --- lost nodes --------------------------------------------------------------------------- */
+
+/* A job that another node can join at the test's server. */
+static void open_address(struct job *j)
+{
+    open_job(j, 2, false);
+    j->options.node_rank = 1;
+    j->job.store_port = lks__store_port(j->server);
+    snprintf(j->job.token, sizeof j->job.token, "%s", token);
+}
+
+/* A node's loss is posted after everything that it posted, because both come by one connection. */
+static void test_loss_comes_last(void **state)
+{
+    struct job j;
+    struct lks__nodes *joins = NULL;
+    void *data[2] = {NULL};
+    size_t bytes;
+    open_address(&j);
+    assert_ok(lks__nodes_open(&j.job, &joins));
+    lks__store_close(joins->say);
+    joins->say = NULL;
+    for (int i = 0; i < 2; i++)
+        assert_ok(lks__store_get(j.reader, lks_test_text(LKS__NODES_LIST "/%d", i + 1),
+                                 20 * lks_test_patience(), &data[i], &bytes));
+    assert_contains(data[0], "\"hello\"");
+    assert_contains(data[1], "\"lost\"");
+    free(data[0]);
+    free(data[1]);
+    lks__nodes_close(joins);
+    close_job(&j);
+}
+
+/* A list as long as after thousands of nodes that were refused leaves room for the job's own
+ * messages: it gets no more from newcomers. */
+static void test_long_list(void **state)
+{
+    for (int more = -1; more <= 0; more++) {
+        struct job j;
+        struct lks__nodes *joins = NULL;
+        int64_t n;
+        open_address(&j);
+        assert_ok(lks__store_add(j.reader, LKS__NODES_LIST, 50000 + more, &n));
+        if (more < 0)
+            assert_ok(lks__nodes_open(&j.job, &joins));
+        else
+            assert_fails(LKS_ERR_NOMEM, lks__nodes_open(&j.job, &joins),
+                         "accepts no more nodes after 50000 messages");
+        lks__nodes_close(joins);
+        assert_ok(lks__store_add(j.reader, LKS__NODES_LIST, 0, &n));
+        if (more == 0)
+            assert_int_equal(n, 50000);
+        close_job(&j);
+    }
+}
 
 static void test_ranks_of_node(void **state)
 {
@@ -1171,6 +1340,8 @@ int main(void)
         cmocka_unit_test(test_after_the_end),
         cmocka_unit_test(test_gives_up),
         cmocka_unit_test(test_coordinator_gave_up),
+        cmocka_unit_test(test_newcomer_at_end),
+        cmocka_unit_test(test_left_after_end),
         cmocka_unit_test(test_signal_at_end),
         cmocka_unit_test(test_own_end),
         cmocka_unit_test(test_full_disk),
@@ -1188,11 +1359,14 @@ int main(void)
         cmocka_unit_test(test_dropped_coordinator),
         cmocka_unit_test(test_dropped_itself),
         cmocka_unit_test(test_one_stop_twice),
+        cmocka_unit_test(test_stop_at_decision),
         cmocka_unit_test(test_text_not_utf8),
         cmocka_unit_test(test_slow_reader),
         cmocka_unit_test(test_not_dropped_while_stopping),
         cmocka_unit_test(test_killed_while_stopping),
         cmocka_unit_test(test_fails_while_stopping),
+        cmocka_unit_test(test_loss_comes_last),
+        cmocka_unit_test(test_long_list),
         cmocka_unit_test(test_ranks_of_node),
         cmocka_unit_test(test_lost_all),
         cmocka_unit_test(test_code_of_nodes),

@@ -423,6 +423,43 @@ static void test_cannot_start(void **state)
     }
 }
 
+/* The messages of a job's list from number *at_p on, until one contains `text`. */
+static void wait_for_message(lks__store *store, int *at_p, const char *text)
+{
+    for (bool found = false; !found;) {
+        void *data = NULL;
+        size_t bytes;
+        assert_ok(lks__store_get(store, lks_test_text("lockstep/launch/%d", (*at_p)++),
+                                 20 * lks_test_patience(), &data, &bytes));
+        found = strstr(data, text) != NULL;
+        free(data);
+    }
+}
+
+/* An elastic job restarts without a node that can't start its ranks, because that node says at once
+ * that it leaves. */
+static void test_cannot_start_elastic(void **state)
+{
+    const int port = lks_test_free_port();
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text("while [ ! -e \"%s/stop\" ]; do sleep 0.02; done", folder);
+    lks__store *store;
+    int at = 1;
+    setenv("LOCKSTEP_FAULT", "memfd:1:ENOMEM", 1);
+    struct node b = START(port, script, "--nnodes=1:2", "--max-restarts=1", "--node-rank=1");
+    unsetenv("LOCKSTEP_FAULT");
+    struct node a = START(port, script, "--nnodes=1:2", "--max-restarts=1", "--node-rank=0");
+    assert_ok(lks__store_open("127.0.0.1", port, secret, 20 * lks_test_patience(), &store));
+    wait_for_message(store, &at, "\"leaves\":true");
+    lks__store_close(store);
+    lks_test_write(lks_test_text("%s/stop", folder), "", 0);
+    const lks_test_result r = end_of(&a);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "can't start its ranks: ");
+    assert_contains(r.err, "restart 1 of 1");
+    assert_int_equal(end_of(&b).exit_code, 1);
+}
+
 static void test_node_lost(void **state)
 {
     int port = lks_test_free_port();
@@ -757,21 +794,9 @@ static void test_idle_node(void **state)
     }
 }
 
-/* The messages of a job's list from number *at_p on, until one contains `text`. */
-static void wait_for_message(lks__store *store, int *at_p, const char *text)
-{
-    for (bool found = false; !found;) {
-        void *data = NULL;
-        size_t bytes;
-        assert_ok(lks__store_get(store, lks_test_text("lockstep/launch/%d", (*at_p)++),
-                                 20 * lks_test_patience(), &data, &bytes));
-        found = strstr(data, text) != NULL;
-        free(data);
-    }
-}
-
 /* A second job on a node begins while a slow node, which this test plays, hasn't left the first
- * one yet: the second job takes no end from the first, but waits for its own first node. */
+ * one yet: the second job takes no end from the first, but waits for its own first node, and says
+ * so. */
 static void test_second_job(void **state)
 {
     const int port = lks_test_free_port();
@@ -796,11 +821,14 @@ static void test_second_job(void **state)
         START(port, lks_test_text("touch \"%s\"", ran), "--nnodes=2", "--node-rank=1", link);
     wait_for_message(slow, &at, "\"hello\"");
     wait_for_message(slow, &at, "\"lost\"");
+    lks_test_wait_for_text(b.child.err_path, "s for the next job at 127.0.0.1:");
     lks__store_close(slow);
     assert_int_equal(end_of(&a).exit_code, 0);
     a = START(port, "true", "--nnodes=2", "--node-rank=0", link);
     assert_int_equal(end_of(&a).exit_code, 0);
-    assert_int_equal(end_of(&b).exit_code, 0);
+    const lks_test_result r = end_of(&b);
+    assert_int_equal(r.exit_code, 0);
+    assert_null(strstr(strstr(r.err, "next job") + 1, "next job")); /* once */
     assert_true(lks_test_exists(ran));
 }
 
@@ -1326,6 +1354,7 @@ int main(void)
         cmocka_unit_test(test_stop_then_lost),
         cmocka_unit_test(test_signal_alone),
         cmocka_unit_test(test_cannot_start),
+        cmocka_unit_test(test_cannot_start_elastic),
         cmocka_unit_test(test_node_lost),
         cmocka_unit_test(test_left_early),
         cmocka_unit_test(test_frozen),

@@ -42,30 +42,23 @@ static void test_reader_leaves(void **state)
     const struct lks__output_plan plan = {.inherit = LKS__STD_ERR, .console = LKS__STD_OUT};
     lks__consoles *consoles;
     lks__output *o;
-    int fds[2], ends[2];
+    int kept, ends[2];
     bool done = false;
-    fflush(stdout);
-    const int kept = dup(STDOUT_FILENO);
-    signal(SIGPIPE, SIG_IGN);
-    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    assert_true(fcntl(fds[1], F_SETPIPE_SZ, 4096) >= 4096);
-    assert_int_equal(dup2(fds[1], STDOUT_FILENO), STDOUT_FILENO);
-    close(fds[1]);
+    const int reader = lks_test_pipe_begin(STDOUT_FILENO, &kept);
     assert_int_equal(lks__consoles_open(&consoles), LKS_OK);
     assert_int_equal(lks__output_open(&plan, 1, 0, "host", NULL, consoles, &o), LKS_OK);
     lks__output_ends(o, 0, ends);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     fill(o, ends[0]);
     lks__output_started(o, 0); /* closes the rank's end */
-    close(fds[0]);
+    close(reader);
     for (int i = 0; i < lks_test_tries(200) && !done; i++) {
         done = lks__output_drain(o, true);
         usleep(50000);
     }
     lks__output_close(o);
     lks__consoles_close(consoles, -1);
-    dup2(kept, STDOUT_FILENO);
-    close(kept);
+    lks_test_pipe_end(STDOUT_FILENO, kept);
     assert_true(done);
 }
 
@@ -77,15 +70,11 @@ static void test_full_disk(void **state)
     char *const folders[] = {(char *)(uintptr_t)folder};
     lks__consoles *consoles;
     lks__output *o;
-    int fds[2], ends[2];
+    int kept, ends[2];
     char text[4096];
     assert_int_equal(symlink("/dev/full", lks_test_text("%s/stdout.log", folder)), 0);
     assert_int_equal(symlink("/dev/full", lks_test_text("%s/stderr.log", folder)), 0);
-    fflush(stderr);
-    const int kept = dup(STDERR_FILENO);
-    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    assert_int_equal(dup2(fds[1], STDERR_FILENO), STDERR_FILENO);
-    close(fds[1]);
+    const int reader = lks_test_pipe_begin(STDERR_FILENO, &kept);
     assert_int_equal(lks__consoles_open(&consoles), LKS_OK);
     assert_int_equal(lks__output_open(&plan, 1, 0, "host", folders, consoles, &o), LKS_OK);
     lks__output_ends(o, 0, ends);
@@ -103,10 +92,9 @@ static void test_full_disk(void **state)
         usleep(1000);
     lks__output_close(o);
     lks__consoles_close(consoles, -1);
-    dup2(kept, STDERR_FILENO);
-    close(kept);
-    const ssize_t n = read(fds[0], text, sizeof text - 1);
-    close(fds[0]);
+    lks_test_pipe_end(STDERR_FILENO, kept);
+    const ssize_t n = read(reader, text, sizeof text - 1);
+    close(reader);
     assert_true(n > 0);
     text[n] = '\0';
     static const char said[] = "a log file can't be written any more: No space left on device\n";
@@ -165,15 +153,10 @@ static void test_pause_over_restart(void **state)
     struct lks__job job = {.signals = -1};
     struct lks__attempt a = {.job = &job, .nproc = 1};
     struct lks__supervisor sup;
-    int fds[2][2], kept[2], ends[2];
-    fflush(NULL);
+    int readers[2], kept[2], ends[2];
     for (int i = 0; i < 2; i++) {
-        kept[i] = dup(1 + i);
-        assert_int_equal(pipe2(fds[i], O_CLOEXEC), 0);
-        assert_true(fcntl(fds[i][1], F_SETPIPE_SZ, 4096) >= 4096);
-        fcntl(fds[i][0], F_SETFL, O_NONBLOCK);
-        assert_int_equal(dup2(fds[i][1], 1 + i), 1 + i);
-        close(fds[i][1]);
+        readers[i] = lks_test_pipe_begin(1 + i, &kept[i]);
+        fcntl(readers[i], F_SETFL, O_NONBLOCK);
     }
     assert_ok(lks__consoles_open(&job.consoles));
     assert_ok(lks__output_open(&plan, 1, 0, "host", NULL, job.consoles, &job.output));
@@ -193,30 +176,28 @@ static void test_pause_over_restart(void **state)
     lks__output_started(job.output, 0);
     size_t n_text = 0;
     for (int i = 0; i < lks_test_tries(20000) && !lks__consoles_idle(job.consoles); i++) {
-        const ssize_t n = read(fds[0][0], text + n_text, sizeof text - 1 - n_text);
+        const ssize_t n = read(readers[0], text + n_text, sizeof text - 1 - n_text);
         n_text += n > 0 ? (size_t)n : 0;
         lks__output_drain(job.output, true);
         usleep(n > 0 ? 0 : 1000);
     }
-    const ssize_t n_last = read(fds[0][0], text + n_text, sizeof text - 1 - n_text);
+    const ssize_t n_last = read(readers[0], text + n_text, sizeof text - 1 - n_text);
     n_text += n_last > 0 ? (size_t)n_last : 0;
     lks__consoles_look(job.consoles); /* all is written: it reports the loss */
     const size_t left = k->dropped;
     lks__output_close(job.output);
     lks__consoles_close(job.consoles, -1);
-    for (int i = 0; i < 2; i++) {
-        dup2(kept[i], 1 + i);
-        close(kept[i]);
-    }
+    for (int i = 0; i < 2; i++)
+        lks_test_pipe_end(1 + i, kept[i]);
     char said[1000] = "";
-    assert_true(read(fds[1][0], said, sizeof said - 1) > 0);
+    assert_true(read(readers[1], said, sizeof said - 1) > 0);
     assert_contains(said, "lockstep: 15 bytes (1 lines) for the standard output were dropped");
     assert_int_equal(dropped, 15);
     assert_int_equal(left, 0);
     assert_int_equal(n_text, 2 * sizeof large + 16);
     assert_string_equal(text + 2 * sizeof large, "[host:0] second\n");
     for (int i = 0; i < 2; i++)
-        close(fds[i][0]);
+        close(readers[i]);
     free(sup.polls);
 }
 

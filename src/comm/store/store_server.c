@@ -131,8 +131,7 @@ static int expire(lks__store_server *s)
     return next == 0 ? -1 : (int)((next - now < most_s ? next - now : most_s) * 1e3) + 1;
 }
 
-/* Dropping a connection may post its will, so first handle the readable connections in poll's
- * order, then drop. */
+/* From the last connection to the first, because dropping one moves those after it. */
 static void step(lks__store_server *s)
 {
     int wait_ms = expire(s);

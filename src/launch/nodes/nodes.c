@@ -15,6 +15,8 @@
 #include "comm/store/address.h"
 #include "launch/nodes/nodes_state.h"
 
+enum { MOST_MESSAGES = 50000 }; /* that a newcomer may find; about half of the store */
+
 /* Seconds. */
 static const double CONNECT_S = 300.0; /* wait for the coordinator's answer */
 static const double PATIENCE_S = 5.0;  /* wait before a message about it */
@@ -110,18 +112,36 @@ void lks__nodes_command(const struct lks__nodes *n, char out[LKS__NODES_COMMAND]
     lks__escape(out, LKS__NODES_COMMAND, line, strlen(line));
 }
 
+/* A supervisor may start a launcher again and again that the job refuses, or that leaves at once.
+ * Keep it out before the store has no room for the job's own messages. */
+static lks_status check_room(struct lks__nodes *n)
+{
+    int64_t n_messages;
+    char where[LKS__ADDRESS_BYTES];
+    LKS__TRY(lks__store_add(n->say, LKS__NODES_LIST, 0, &n_messages));
+    if (n_messages < MOST_MESSAGES)
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_NOMEM,
+        "the job at %s accepts no more nodes after %d messages: too many have come and "
+        "gone. Its first node prints which ones it refuses; start the job again",
+        lks__address_text(where, n->job->store_host, n->job->store_port), MOST_MESSAGES);
+}
+
 static lks_status connect_both(struct lks__nodes *n)
 {
     char run_id[LKS__NODES_RUN_ID], command[LKS__NODES_COMMAND];
     char will[96], range[32], restarts[16], address[64];
     LKS__TRY(connect_to_first(n, &n->say));
     LKS__TRY(connect_to_first(n, &n->hear));
+    LKS__TRY(check_room(n));
     LKS__TRY(lks__store_local_address(n->say, address, sizeof address));
     snprintf(n->job->local_address, sizeof n->job->local_address, "%s",
              n->job->options->local_addr != NULL ? n->job->options->local_addr : address);
     LKS__TRY(lks__token_new(n->key));
     snprintf(will, sizeof will, "{\"is\":\"lost\",\"key\":\"%s\"}", n->key);
-    LKS__TRY(lks__store_will(n->hear, LKS__NODES_LIST, will, strlen(will)));
+    /* On the connection of our messages, so that the server reads all of them before it. */
+    LKS__TRY(lks__store_will(n->say, LKS__NODES_LIST, will, strlen(will)));
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(restarts, sizeof restarts, "%d", n->job->options->max_restarts);
     /* The id may be any bytes, but JSON has only text. */
@@ -197,6 +217,23 @@ lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p)
     return st == LKS_ERR_PEER ? join_next(n) : st;
 }
 
+/* join_next() for a launcher that has waited since time `since`. */
+static lks_status join_in_time(struct lks__nodes *n, double since, bool *said_p)
+{
+    const double waited = lks__sys_now() - since;
+    char where[LKS__ADDRESS_BYTES];
+    if (waited >= CONNECT_S)
+        return lks__fail(LKS_ERR_TIMEOUT, "only a job that has ended was found for %.0f s", waited);
+    if (!*said_p && waited > PATIENCE_S)
+        lks__say_here(n->job,
+                      "host %s waits up to %.0f s for the next job at %s: the job there has ended, "
+                      "and waits for slow nodes to leave",
+                      n->job->host, CONNECT_S,
+                      lks__address_text(where, n->job->store_host, n->job->store_port));
+    *said_p |= waited > PATIENCE_S;
+    return join_next(n);
+}
+
 /* Wait for the list or a signal, at most `ms`. Our ranks aren't running, so the only event that
  * matters is a signal, while we wait for readers of the ranks' output (`printed`). */
 static lks_status listen_for(struct lks__nodes *n, int ms, bool printed, int *signal_p)
@@ -216,12 +253,13 @@ static lks_status listen_for(struct lks__nodes *n, int ms, bool printed, int *si
     }
 }
 
-/* The store ends with this node, so wait until all other nodes have received the job's end and
- * left, or the user has no patience. A signal that comes at once is the one that ended the job. */
+/* The store ends with this node, so wait until all nodes that joined before the job's end have
+ * received it and left, or the user has no patience. A signal that comes at once is the one that
+ * ended the job. */
 static void let_others_go(struct lks__nodes *n)
 {
     const double since = lks__sys_now();
-    while (lks__nodes_here(n) > 1 && lks__sys_now() - since < lks__link_s()) {
+    while ((!n->over || lks__nodes_here(n) > 1) && lks__sys_now() - since < lks__link_s()) {
         int sig;
         if (listen_for(n, 100, false, &sig) != LKS_OK ||
             (sig != 0 && lks__sys_now() - since > LKS__SAME_CAUSE_S))
@@ -259,6 +297,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
                              bool *over_p, int *exit_code_p)
 {
     const double since = lks__sys_now();
+    bool said = false;
     int sig = 0;
     n->part.attempt = attempt;
     n->stopping = n->said_what = false;
@@ -286,17 +325,13 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
         lks__nodes_show_life(n);
         lks_status st = listen_for(n, 100, false, &sig);
         if (sig == 0 && (n->late || (st == LKS_ERR_PEER && n->self < 0))) {
-            if (lks__sys_now() - since >= CONNECT_S)
-                return lks__fail(LKS_ERR_TIMEOUT, "only a job that has ended was found for %.0f s",
-                                 CONNECT_S);
-            LKS__TRY(join_next(n));
+            LKS__TRY(join_in_time(n, since, &said));
             continue;
         }
         LKS__TRY(st);
         if (n->refused[0] != '\0')
             return lks__fail(LKS_ERR_CONFIG, "%s", n->refused);
-        bool done = lks__nodes_over(n) && n->self >= 0;
-        if (sig == 0 && !done)
+        if (sig == 0 && (!n->over || n->self < 0))
             continue;
         *over_p = true;
         *exit_code_p = sig != 0 ? 128 + sig : n->verdict.exit_code;
@@ -312,14 +347,20 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
 
 /* --- while ranks run ---------------------------------------------------------------------- */
 
+/* True if no message can matter any more: the job is over or lost. */
+static bool is_done(const struct lks__nodes *n)
+{
+    return n == NULL || n->over || n->lost_text[0] != '\0';
+}
+
 int lks__nodes_fd(const struct lks__nodes *n)
 {
-    return n != NULL && n->lost_text[0] == '\0' ? lks__store_fd(n->hear) : -1;
+    return is_done(n) ? -1 : lks__store_fd(n->hear);
 }
 
 double lks__nodes_due(const struct lks__nodes *n)
 {
-    if (n == NULL || n->lost_text[0] != '\0')
+    if (is_done(n))
         return 0;
     const double now = lks__sys_now();
     const bool decides = n->coordinator && n->running && !n->ended;
@@ -352,7 +393,7 @@ static void give_job_up(struct lks__nodes *n, lks_status why)
 
 bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_event *event)
 {
-    if (n == NULL || n->lost_text[0] != '\0')
+    if (is_done(n))
         return false;
     say_refused(n);
     n->stopping |= stopping;
@@ -441,7 +482,8 @@ static void look_at_others(struct lks__nodes *n, double since, bool *said_p)
 lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
                              struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES], bool *again_p)
 {
-    double asked_at = 0; /* the first signal; 0: none has come */
+    double asked_at = 0; /* time of the first signal */
+    int asked = 0;       /* ... and its number; 0: none has come */
     bool said = false;
     *again_p = false;
     n->stopping |= r->user_signal != 0;
@@ -467,8 +509,10 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         lks_status st = listen_for(n, 100, true, &sig);
         if (st != LKS_OK) {
             give_job_up(n, st);
-        } else if (sig != 0 && asked_at <= 0) {
+        } else if (sig != 0 && asked == 0) {
             lks__nodes_signal(n, sig);
+            n->stopping = true; /* we may decide before we hear it */
+            asked = sig;
             asked_at = lks__sys_now();
         } else if (sig != 0 && lks__sys_now() - asked_at > LKS__SAME_CAUSE_S) {
             return lks__fail(LKS_ERR_PEER, "stopped by a signal while other nodes still ran");
@@ -490,6 +534,8 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         snprintf(v->text, sizeof v->text, "%s", n->lost_text);
         return LKS_OK;
     }
+    if (n->again && asked != 0) /* too late for the decision: end the wait for the next round */
+        raise(asked);
     *again_p = n->again;
     *v = n->verdict;
     snprintf(tail, 2 * LKS__TAIL_BYTES, "%s", n->tail != NULL ? n->tail : "");

@@ -147,11 +147,6 @@ int lks__nodes_here(const struct lks__nodes *n)
     return here;
 }
 
-bool lks__nodes_over(const struct lks__nodes *n)
-{
-    return n->ended && !n->again && !n->running;
-}
-
 /* --- handling messages -------------------------------------------------------------------- */
 
 static void begin_end(struct lks__nodes *n, struct lks__job_node *m)
@@ -185,7 +180,7 @@ static lks_status on_hello(struct lks__nodes *n, const json_t *m)
     n->nodes = nodes;
     struct lks__job_node *node = &nodes[n->n_nodes++];
     /* A newcomer that meets a job that has ended belongs to the next one. */
-    *node = (struct lks__job_node){.here = !lks__nodes_over(n),
+    *node = (struct lks__job_node){.here = !n->over,
                                    .nproc = int_of(m, "nproc", LKS__SEGMENT_MAX_RANKS, 1),
                                    .wanted_rank = int_of(m, "rank", MAX_COUNT, -1)};
     if (node->nproc < 1)
@@ -286,7 +281,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         chosen |= n->self >= 0 && m == &n->nodes[n->self];
     }
     n->running = true;
-    n->ended = n->again = n->failing = n->asked = n->stopping = false;
+    n->ended = n->over = n->again = n->failing = n->asked = n->stopping = false;
     n->end_by = 0;
     n->patience_s = n->asked_at = n->asked_next = 0;
     take_part(n, message, chosen);
@@ -352,6 +347,7 @@ static void on_end(struct lks__nodes *n, const json_t *message)
     n->ended = true;
     n->running = false;
     n->again = json_is_true(json_object_get(message, "again"));
+    n->over = !n->again;
     n->verdict =
         (struct lks__verdict){.culprit = -1, .exit_code = int_of(message, "code", UINT8_MAX, 1)};
     copy_sentence(n->verdict.text, sizeof n->verdict.text, message, "text");
@@ -472,10 +468,12 @@ lks_status lks__nodes_hear_all(struct lks__nodes *n)
         st = lks__nodes_hear(n, data, bytes);
         free(data);
         LKS__TRY(st);
-        LKS__TRY(lks__nodes_ask_next(n));
+        st = lks__nodes_ask_next(n);
+        if (st != LKS_OK && !n->over) /* after the job's end, the store may be gone */
+            return st;
         /* A waiting node sees the end before the next round begins. Messages after the beginning of
          * a round are for the supervisor of the ranks that it starts. */
-        if (n->event.end_ours || n->event.signal != 0 || running != n->running)
+        if (n->event.end_ours || n->event.signal != 0 || running != n->running || n->over)
             return LKS_OK;
     }
 }

@@ -64,7 +64,9 @@ struct lks__nodes {
     int n_nodes;
     int round;     /* number of the next round */
     bool starting; /* coordinator: the round has been posted */
-    bool running, ended, again;
+    bool running, again;
+    bool ended; /* the round has; on the coordinator from the decision on */
+    bool over;  /* the job's end was heard */
     double gather_since, joined_at, end_by;
     bool said_what, said_full;
     char not_first[300]; /* why this node can't be the first one; "": it wasn't tried */
@@ -117,8 +119,7 @@ const struct lks__job_node *lks__nodes_first(const struct lks__nodes *n);
  * next message. */
 lks_status lks__nodes_hear_all(struct lks__nodes *n);
 lks_status lks__nodes_ask_next(struct lks__nodes *n);
-int lks__nodes_here(const struct lks__nodes *n);  /* number of nodes currently present */
-bool lks__nodes_over(const struct lks__nodes *n); /* true if the job has ended for good */
+int lks__nodes_here(const struct lks__nodes *n); /* number of nodes currently present */
 
 /* --- nodes_coordinate.c ------------------------------------------------------------------- */
 
