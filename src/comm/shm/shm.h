@@ -65,9 +65,10 @@ struct lks__shm {
     bool timing;                       /* inside lks_work_wait() */
     double among_s, looked_s; /* of lks__shm_among_devices(): time when the wait began (0: no wait);
                                  time of the last check of the others */
-    int late_elsewhere; /* the rank of another host that the status table names; -1: not known */
-    uint64_t end;       /* end of the regions */
-    uint8_t *merges;    /* [world_size] the plan for a sum of one part per rank */
+    /* The rank of another host that the status table names; -1: not known. Any thread sets it. */
+    atomic_int late_elsewhere;
+    uint64_t end;    /* end of the regions */
+    uint8_t *merges; /* [world_size] the plan for a sum of one part per rank */
 
     struct lks__shm_region *regions;
     size_t n_regions;
