@@ -14,6 +14,7 @@
 #include "base/system/sys.h"
 #include "comm/fake_engine.h"
 #include "comm/hier/hier.h"
+#include "comm/shm/segment/segment_layout.h"
 #include "comm/suite.h"
 #include "comm/tree/tree.h"
 
@@ -404,6 +405,41 @@ static bool one_host_ends(lks_comm *comm)
     return true;
 }
 
+static struct lks__rank_line *line_of(const lks_comm *comm, int rank)
+{
+    return lks__segment_line(segment_of(comm), rank);
+}
+
+/* The root of a broadcast, rank 1, may end as soon as it has returned. So it doesn't return before
+ * the leader of its host has sent the data to the other host, which comes last. */
+static bool root_returns_last(lks_comm *comm)
+{
+    static lks_comm *_Atomic first;
+    static atomic_int n_begun;
+    static atomic_bool comes, returned;
+    const int rank = lks_comm_rank(comm);
+    int value = rank;
+    if (rank == 0)
+        first = comm;
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    n_begun += rank < 2;
+    /* Rank 1 has returned, or arrived at one operation more than the leader. */
+    for (int i = 0; rank == 2 && i < lks_test_tries(20000) && !returned; i++, usleep(1000))
+        if (n_begun == 2 && line_of(first, 0)->waiting == LKS__WAIT_BETWEEN &&
+            line_of(first, 1)->posted > line_of(first, 0)->posted)
+            break;
+    if (rank == 2)
+        comes = true;
+    const lks_status st = lks_comm_broadcast(comm, &value, 1, LKS_INT32, 1);
+    const bool last = comes;
+    if (rank == 1)
+        returned = true;
+    while (!comes) /* it looks at the group of rank 0 */
+        usleep(1000);
+    CHECK(last && st == LKS_OK && value == 1);
+    return true;
+}
+
 /* A host may leave while its last data are still on their way to another one. */
 static bool last_data_are_slow(lks_comm *comm)
 {
@@ -456,6 +492,7 @@ static void test_leaving(void **state)
     expect_left(2, 1);
     run_hosts("11", 20, one_fails_late);
     expect_left(2, 0);
+    run_hosts("21", 20, root_returns_last);
     run_hosts("11", 20, last_data_are_slow);
     expect_left(2, 1);
     run_hosts("11", 1 * lks_test_patience(), last_data_are_lost);
