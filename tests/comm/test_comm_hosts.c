@@ -117,6 +117,38 @@ static bool few_bytes(lks_comm *comm)
     return true;
 }
 
+/* Shares that are too large for one operation are gathered on the first host in pieces, and nowhere
+ * else. */
+static bool large_shares(lks_comm *comm)
+{
+    enum { BLOCKS = 3, BYTES = 90001 };
+    static const size_t start[BLOCKS + 1] = {0, 10, 50000, BYTES};
+    const struct lks__hier *h = comm->state;
+    struct fake_deeds deeds;
+    size_t first, end;
+    void *lazy;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_LAZY, BYTES, &lazy) == LKS_OK);
+    unsigned char *mem = lazy;
+    lks_comm_host_share(comm, BLOCKS, &first, &end);
+    for (size_t i = start[first]; i < start[end] && h->leads; i++)
+        mem[i] = (unsigned char)(i % 251 + 1);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (h->leads)
+        fake_engine_deeds(h->host, &deeds);
+    CHECK(lks_comm_gather_shares(comm, mem, start, BLOCKS, 1) == LKS_OK);
+    if (h->leads)
+        fake_engine_deeds(h->host, &deeds);
+    CHECK(!h->leads || deeds.most <= fake_engine.most_bytes);
+    for (size_t i = 0; i < BYTES; i++)
+        CHECK(mem[i] == (h->host == 0 || (i >= start[first] && i < start[end]) ? i % 251 + 1 : 0));
+    return true;
+}
+
+static void test_large_shares(void **state)
+{
+    run_hosts("211", 60, large_shares);
+}
+
 static void test_few_bytes(void **state)
 {
     static const char *const some[] = {"11", "22", "212", "1111"};
@@ -987,14 +1019,15 @@ static void test_two_thousand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_types),
-        cmocka_unit_test(test_few_bytes),    cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_mismatches),   cmocka_unit_test(test_waits_end),
-        cmocka_unit_test(test_devices),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_wire),         cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_leaving),      cmocka_unit_test(test_wrong_numbers),
-        cmocka_unit_test(test_hanging_join), cmocka_unit_test(test_urgent),
-        cmocka_unit_test(test_two_thousand), cmocka_unit_test(test_saving),
+        cmocka_unit_test(test_collectives),   cmocka_unit_test(test_types),
+        cmocka_unit_test(test_large_shares),  cmocka_unit_test(test_few_bytes),
+        cmocka_unit_test(test_reductions),    cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_waits_end),     cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_hanging_join),
+        cmocka_unit_test(test_urgent),        cmocka_unit_test(test_two_thousand),
+        cmocka_unit_test(test_saving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
