@@ -363,6 +363,32 @@ static int body_suspended(void)
     return code;
 }
 
+/* The machine of rank 0 stalls again and again. That hides rank 1's silence no longer than the
+ * deadline, not counting the stalls. */
+static int body_stalls(void)
+{
+    lks_comm *comm = ranks_open(60);
+    int32_t mine = getpid(), pids[2];
+    EXPECT(comm != NULL);
+    comm->timeout_s = 0.5 * lks_test_patience();
+    const lks__segment *segment = lks__shm_segment(comm->host);
+    EXPECT(lks_comm_all_gather(comm, &mine, pids, 1, LKS_INT32) == LKS_OK);
+    for (int i = 0; lks_comm_rank(comm) == 1 && i < lks_test_tries(15); i++) {
+        if (lks__segment_aborted(segment))
+            break;
+        kill(pids[0], SIGSTOP);
+        usleep(1100 * 1000);
+        kill(pids[0], SIGCONT);
+        usleep(250 * 1000);
+    }
+    EXPECT(lks_comm_rank(comm) == 0 || lks__segment_aborted(segment));
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+    EXPECT(strstr(lks_last_error(), "rank 1 ") != NULL);
+    const int code = seen_by_all(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
 /* MPI can't count these bytes: the message has the size on the side that sends them, too. */
 static int body_too_large(void)
 {
@@ -597,6 +623,7 @@ static void test_absent(void **state)
 static void test_suspended(void **state)
 {
     assert_int_equal(expect_all("11", "suspended"), 0);
+    assert_int_equal(expect_all("11", "stalls"), 0);
 }
 
 static void test_too_large(void **state)
@@ -669,6 +696,7 @@ int main(int argc, char **argv)
         {"no_master", body_no_master},
         {"many", body_many},
         {"suspended", body_suspended},
+        {"stalls", body_stalls},
         {"too_large", body_too_large},
         {NULL, NULL},
     };

@@ -607,6 +607,35 @@ static void test_paused(void **state)
     pause_ranks("BEATS=1.2");
 }
 
+/* The machine of rank 0 stalls again and again. That hides rank 1's silence no longer than the
+ * deadline, not counting the stalls. */
+static int body_stalls(void)
+{
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    const lks__segment *segment = lks__shm_segment(comm);
+    const pid_t first = (pid_t)atomic_load(&lks__segment_line(segment, 0)->pid);
+    comm->timeout_s = 0.3 * lks_test_patience();
+    for (int i = 0; lks_comm_rank(comm) == 1 && i < lks_test_tries(15); i++) {
+        if (lks__segment_aborted(segment))
+            break;
+        kill(first, SIGSTOP);
+        usleep(1100 * 1000);
+        kill(first, SIGCONT);
+        usleep(150 * 1000);
+    }
+    EXPECT(lks_comm_rank(comm) == 0 || lks__segment_aborted(segment));
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+    EXPECT(strstr(lks_last_error(), " from rank 1 (pid ") != NULL);
+    lks_comm_close(comm);
+    return 0;
+}
+
+static void test_stalls(void **state)
+{
+    ranks_run(2, "stalls", NULL, 60);
+}
+
 /* Rank 0 has looked at rank 1 in a wait, and then closes all descriptors that it doesn't know. Its
  * own files, which get their numbers, are no news about rank 1, and stay open. */
 static int body_closes_all(void)
@@ -951,6 +980,7 @@ int main(int argc, char **argv)
         {"until_failure", body_until_failure},
         {"traced", body_traced},
         {"leader_traced", body_leader_traced},
+        {"stalls", body_stalls},
         {"stopped", body_stopped},
         {"never_joins", body_never_joins},
         {"joins_twice", body_joins_twice},
@@ -976,6 +1006,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_memory_faults),
         cmocka_unit_test(test_jobs_at_once),
         cmocka_unit_test(test_paused),
+        cmocka_unit_test(test_stalls),
         cmocka_unit_test(test_file_limit),
         cmocka_unit_test(test_world_from_env),
         cmocka_unit_test(test_unknown_backend),
