@@ -220,7 +220,8 @@ static void name_wait(const struct lks__shm *g, const struct wait *w, char *text
 }
 
 /* True if a process has ended. Also works for zombies, and with other launchers. Keeps no
- * descriptor, because the program may close all that it doesn't know. */
+ * descriptor, because the program may close all that it doesn't know: if another process has got
+ * the number since the last look, only the deadline ends the wait. */
 static bool process_ended(pid_t pid)
 {
     if (pid <= 0 || pid == getpid())
