@@ -89,10 +89,10 @@ lks_status lks_optimizer_step(lks_optimizer *optimizer, const lks_rates *rates);
  * list belongs to the optimizer and keeps its addresses until lks_optimizer_close(). With a group,
  * every rank first gets the parts of the others, which the next step frees, so call it before each
  * save: a step leaves in the list a negative number of steps, with which lks_checkpoint_save()
- * returns ERR_ARG, and after a load of it lks_optimizer_step(), too. Before a load, call it once
- * for the list: the load writes to the optimizer's own memory, and the next lks_optimizer_step()
- * continues from there. With two optimizers in one checkpoint, copy the lists and rename
- * "optimizer.steps" in one of them. */
+ * returns ERR_ARG under any name, and after a load of it lks_optimizer_step(), too. Before a load,
+ * call it once for the list: the load writes to the optimizer's own memory, and the next
+ * lks_optimizer_step() continues from there. With two optimizers in one checkpoint, copy the lists
+ * and rename "optimizer.steps" in one of them. */
 lks_status lks_optimizer_state(lks_optimizer *optimizer, const lks_tensor **tensors_p, size_t *n_p);
 
 #pragma GCC visibility pop

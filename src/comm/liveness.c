@@ -8,7 +8,8 @@
 #include "comm/hier/hier.h"
 #include "comm/shm/host.h"
 
-/* NULL if the group isn't open in this process. */
+/* NULL if the group isn't open in this process. Call it with the lock in functions for any thread,
+ * because the program may close the group meanwhile. */
 static lks_comm *host_of(const lks_comm *comm)
 {
     return comm != NULL && !lks__comm_is_inherited(comm) ? comm->host : NULL;
@@ -18,7 +19,7 @@ static lks_comm *host_of(const lks_comm *comm)
 static bool is_telling(const lks_comm *comm)
 {
     lks__comm_lock();
-    const bool telling = comm->host != NULL && lks__hier_serves(comm);
+    const bool telling = host_of(comm) != NULL && lks__hier_serves(comm);
     lks__comm_unlock();
     return telling;
 }
@@ -27,10 +28,8 @@ void lks_comm_abort(lks_comm *comm, const char *why)
 {
     static const double TELL_S = 0.5;
     LKS__FLOAT_MODE();
-    if (comm == NULL || lks__comm_is_inherited(comm))
-        return;
-    lks__comm_lock(); /* the program may close the group meanwhile */
-    if (comm->host != NULL)
+    lks__comm_lock();
+    if (host_of(comm) != NULL)
         lks__shm_rank_failed(comm->host, why != NULL ? why : "no reason was given");
     lks__comm_unlock();
     for (double end = lks__sys_now() + TELL_S; is_telling(comm) && lks__sys_now() < end;)
@@ -59,11 +58,9 @@ void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase)
 void lks_comm_beat(lks_comm *comm)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL || lks__comm_is_inherited(comm))
-        return;
     lks__comm_lock();
     for (const lks_comm *c = comm; c != NULL; c = c->whole)
-        if (c->host != NULL)
+        if (host_of(c) != NULL)
             lks__shm_beat(c->host);
     lks__comm_unlock();
 }

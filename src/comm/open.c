@@ -125,16 +125,18 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     lks_comm *comm = unused;
     if (comm != NULL)
         unused = comm->state;
-    pthread_mutex_unlock(&handles);
-    if (comm == NULL)
+    else
         comm = malloc(sizeof *comm);
+    if (comm != NULL) { /* a thread may still beat the closed group whose handle this was */
+        memset(comm, 0, sizeof *comm);
+        comm->forks = atomic_load(&n_forks);
+    }
+    pthread_mutex_unlock(&handles);
     LKS__MEMORY(comm, "for the group's handle");
-    memset(comm, 0, sizeof *comm);
     comm->ops = ops;
     comm->backend = ops->name;
     comm->world = *world;
     comm->timeout_s = timeout_s;
-    comm->forks = atomic_load(&n_forks);
     /* A wrong LOCKSTEP_CPU only matters to callers of other kernels, which report it. */
     lks__cpu_level level;
     if (lks__cpu_level_guest(&level) != LKS_OK)
@@ -281,9 +283,12 @@ void lks__work_retire(lks_work *work)
 
 void lks__comm_part_of(lks_comm *part, lks_comm *whole)
 {
+    if (whole == NULL)
+        return;
+    pthread_mutex_lock(&handles);
     part->whole = whole;
-    if (whole != NULL)
-        lks__comm_hold(whole);
+    whole->n_holders++;
+    pthread_mutex_unlock(&handles);
 }
 
 void lks__comm_lock(void)

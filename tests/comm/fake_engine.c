@@ -133,7 +133,7 @@ void fake_engine_deeds(int host, struct fake_deeds *deeds)
     pthread_mutex_lock(&bus.lock);
     *deeds = bus.deeds[host];
     bus.deeds[host].gap_s = INFINITY;
-    bus.deeds[host].got = 0;
+    bus.deeds[host].got = bus.deeds[host].most = 0;
     pthread_mutex_unlock(&bus.lock);
 }
 
@@ -189,8 +189,17 @@ static int fake_start(void *engine, int slot, const lks__engine_op *op, char *wh
     if (slot != (int)(m->started % LKS__ENGINE_SLOTS) ||
         m->started - m->tested == LKS__ENGINE_SLOTS)
         abort();
+    if (op->kind == LKS__ENGINE_ALL_TO_ALL && op->send == op->recv && op->send != NULL)
+        abort();
     bus.op[m->host][slot] = *op;
     bus.started[m->host] = ++m->started;
+    for (int i = 0; i < bus.n && op->kind == LKS__ENGINE_ALL_TO_ALL; i++) {
+        const size_t sent = op->send_at[i] + op->send_bytes[i];
+        const size_t got = op->recv_at[i] + op->recv_bytes[i];
+        size_t *most = &bus.deeds[m->host].most;
+        *most = sent > *most ? sent : *most;
+        *most = got > *most ? got : *most;
+    }
     pthread_mutex_unlock(&bus.lock);
     return 0;
 }

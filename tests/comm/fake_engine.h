@@ -46,6 +46,7 @@ struct fake_deeds {
     double gap_s;  /* shortest time between two of them, since the last question */
     size_t got;    /* bytes from other hosts in operations, other than descriptors, since the last
                     * question */
+    size_t most;   /* bytes of its largest exchange between all hosts, since the last question */
     int left;      /* 1: in order, 0: otherwise, -1: not yet */
     unsigned char note[LKS__ENGINE_MESSAGE]; /* the last one */
 };

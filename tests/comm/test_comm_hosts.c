@@ -14,6 +14,7 @@
 #include "base/system/sys.h"
 #include "comm/fake_engine.h"
 #include "comm/hier/hier.h"
+#include "comm/shm/segment/segment_layout.h"
 #include "comm/suite.h"
 #include "comm/tree/tree.h"
 
@@ -114,6 +115,38 @@ static bool few_bytes(lks_comm *comm)
     CHECK(!h->leads || deeds.got == others * sizeof(float));
     free(all);
     return true;
+}
+
+/* Shares that are too large for one operation are gathered on the first host in pieces, and nowhere
+ * else. */
+static bool large_shares(lks_comm *comm)
+{
+    enum { BLOCKS = 3, BYTES = 90001 };
+    static const size_t start[BLOCKS + 1] = {0, 10, 50000, BYTES};
+    const struct lks__hier *h = comm->state;
+    struct fake_deeds deeds;
+    size_t first, end;
+    void *lazy;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_LAZY, BYTES, &lazy) == LKS_OK);
+    unsigned char *mem = lazy;
+    lks_comm_host_share(comm, BLOCKS, &first, &end);
+    for (size_t i = start[first]; i < start[end] && h->leads; i++)
+        mem[i] = (unsigned char)(i % 251 + 1);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (h->leads)
+        fake_engine_deeds(h->host, &deeds);
+    CHECK(lks_comm_gather_shares(comm, mem, start, BLOCKS, 1) == LKS_OK);
+    if (h->leads)
+        fake_engine_deeds(h->host, &deeds);
+    CHECK(!h->leads || deeds.most <= fake_engine.most_bytes);
+    for (size_t i = 0; i < BYTES; i++)
+        CHECK(mem[i] == (h->host == 0 || (i >= start[first] && i < start[end]) ? i % 251 + 1 : 0));
+    return true;
+}
+
+static void test_large_shares(void **state)
+{
+    run_hosts("211", 60, large_shares);
 }
 
 static void test_few_bytes(void **state)
@@ -404,6 +437,41 @@ static bool one_host_ends(lks_comm *comm)
     return true;
 }
 
+static struct lks__rank_line *line_of(const lks_comm *comm, int rank)
+{
+    return lks__segment_line(segment_of(comm), rank);
+}
+
+/* The root of a broadcast, rank 1, may end as soon as it has returned. So it doesn't return before
+ * the leader of its host has sent the data to the other host, which comes last. */
+static bool root_returns_last(lks_comm *comm)
+{
+    static lks_comm *_Atomic first;
+    static atomic_int n_begun;
+    static atomic_bool comes, returned;
+    const int rank = lks_comm_rank(comm);
+    int value = rank;
+    if (rank == 0)
+        first = comm;
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    n_begun += rank < 2;
+    /* Rank 1 has returned, or arrived at one operation more than the leader. */
+    for (int i = 0; rank == 2 && i < lks_test_tries(20000) && !returned; i++, usleep(1000))
+        if (n_begun == 2 && line_of(first, 0)->waiting == LKS__WAIT_BETWEEN &&
+            line_of(first, 1)->posted > line_of(first, 0)->posted)
+            break;
+    if (rank == 2)
+        comes = true;
+    const lks_status st = lks_comm_broadcast(comm, &value, 1, LKS_INT32, 1);
+    const bool last = comes;
+    if (rank == 1)
+        returned = true;
+    while (!comes) /* it looks at the group of rank 0 */
+        usleep(1000);
+    CHECK(last && st == LKS_OK && value == 1);
+    return true;
+}
+
 /* A host may leave while its last data are still on their way to another one. */
 static bool last_data_are_slow(lks_comm *comm)
 {
@@ -456,6 +524,7 @@ static void test_leaving(void **state)
     expect_left(2, 1);
     run_hosts("11", 20, one_fails_late);
     expect_left(2, 0);
+    run_hosts("21", 20, root_returns_last);
     run_hosts("11", 20, last_data_are_slow);
     expect_left(2, 1);
     run_hosts("11", 1 * lks_test_patience(), last_data_are_lost);
@@ -950,14 +1019,15 @@ static void test_two_thousand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_types),
-        cmocka_unit_test(test_few_bytes),    cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_mismatches),   cmocka_unit_test(test_waits_end),
-        cmocka_unit_test(test_devices),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_wire),         cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_leaving),      cmocka_unit_test(test_wrong_numbers),
-        cmocka_unit_test(test_hanging_join), cmocka_unit_test(test_urgent),
-        cmocka_unit_test(test_two_thousand), cmocka_unit_test(test_saving),
+        cmocka_unit_test(test_collectives),   cmocka_unit_test(test_types),
+        cmocka_unit_test(test_large_shares),  cmocka_unit_test(test_few_bytes),
+        cmocka_unit_test(test_reductions),    cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_waits_end),     cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_hanging_join),
+        cmocka_unit_test(test_urgent),        cmocka_unit_test(test_two_thousand),
+        cmocka_unit_test(test_saving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #include "comm/backend.h"
 #include "comm/liveness.h"
 #include "comm/ranks.h"
+#include "comm/shm/host.h"
 #include "comm/shm/segment/segment_layout.h"
 #include "comm/shm/segment/status.h"
 #include "comm/suite.h"
@@ -125,22 +127,51 @@ static int body_killed_among_devices(void)
     return 0;
 }
 
-/* Rank 1 lets its parent run it instruction by instruction. */
+/* The parent runs this rank instruction by instruction. */
+static void be_traced(void)
+{
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+        _exit(0); /* not allowed here */
+    raise(SIGSTOP);
+}
+
 static int body_traced(void)
 {
     lks_comm *comm = ranks_open(60);
     float values[1000] = {0};
     lks_status st = LKS_OK;
     EXPECT(comm != NULL);
-    if (lks_comm_rank(comm) == 1) {
-        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
-            _exit(0); /* not allowed here */
-        raise(SIGSTOP);
-    }
+    if (lks_comm_rank(comm) == 1)
+        be_traced();
     while (st == LKS_OK)
         st = lks_comm_all_reduce(comm, values, 1000, LKS_FLOAT32, LKS_SUM);
     EXPECT(st == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 1 (pid ") != NULL);
+    lks_comm_close(comm);
+    return 0;
+}
+
+/* Rank 0 is the leader of its host, and completes a reduction as its thread does. */
+static int body_leader_traced(void)
+{
+    lks_comm *comm = ranks_open(60);
+    struct suite_sum s;
+    struct lks__shm_between task;
+    struct lks__shm_descriptor desc;
+    lks_work *work;
+    EXPECT(comm != NULL && suite_sum(comm, 64, &s));
+    EXPECT(lks__shm_between_start(comm, &s.r, &work, &task, &desc) == LKS_OK);
+    while (lks__shm_owes_shares(comm))
+        EXPECT(lks_comm_progress(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 0) {
+        be_traced();
+        lks__shm_between_done(comm, task.seq);
+    }
+    lks_status st = comm->ops->wait(comm, work);
+    while (st == LKS_OK)
+        st = lks_comm_barrier(comm);
+    EXPECT(st == LKS_ERR_PEER);
+    EXPECT(strstr(lks_last_error(), "rank 0 (pid ") != NULL);
     lks_comm_close(comm);
     return 0;
 }
@@ -409,19 +440,19 @@ static void test_killed_in_a_wait(void **state)
 }
 
 #if defined(__x86_64__) /* elsewhere an atomic operation may not survive single steps */
-/* Kill rank 1 with the instruction that publishes that it has arrived, or has done its share. */
-static void kill_when_done(bool share)
+/* Kill a rank with the instruction that increments that field of its line. */
+static void kill_when_done(const char *body, int rank, size_t field)
 {
     enum { RANKS = 5, MOST_STEPS = 10000000 }; /* so many ranks that each sums a share */
     struct ranks r;
     siginfo_t info;
     int status, steps = 0;
-    ranks_start(&r, RANKS, "traced", NULL);
-    const pid_t pid = r.pids[1];
+    ranks_start(&r, RANKS, body, NULL);
+    const pid_t pid = r.pids[rank];
     assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WSTOPPED | WNOWAIT), 0);
     if (info.si_code != CLD_EXITED) {
-        const struct lks__rank_line *line = lks__segment_line(r.segment, 1);
-        const atomic_uint *done = share ? &line->finished : &line->posted;
+        const char *line = (const char *)lks__segment_line(r.segment, rank);
+        const atomic_uint *done = (const atomic_uint *)(const void *)(line + field);
         const unsigned before = atomic_load(done);
         for (; atomic_load(done) == before && steps < MOST_STEPS; steps++) {
             assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
@@ -435,14 +466,15 @@ static void kill_when_done(bool share)
         lks_test_lacks("process-memory", "ptrace is forbidden");
     assert_true(steps < MOST_STEPS);
     for (int i = 0; i < RANKS; i++)
-        assert_true(i == 1 || r.status[i] == 0);
+        assert_true(i == rank || r.status[i] == 0);
 }
 
 /* No rank waits forever for one that has published an operation and ended before it was counted. */
 static void test_killed_when_done(void **state)
 {
-    kill_when_done(false);
-    kill_when_done(true);
+    kill_when_done("traced", 1, offsetof(struct lks__rank_line, posted));
+    kill_when_done("traced", 1, offsetof(struct lks__rank_line, finished));
+    kill_when_done("leader_traced", 0, offsetof(struct lks__rank_line, between));
 }
 #endif
 
@@ -573,6 +605,35 @@ static void test_paused(void **state)
 {
     pause_ranks("BEATS=0");
     pause_ranks("BEATS=1.2");
+}
+
+/* The machine of rank 0 stalls again and again. That hides rank 1's silence no longer than the
+ * deadline, not counting the stalls. */
+static int body_stalls(void)
+{
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    const lks__segment *segment = lks__shm_segment(comm);
+    const pid_t first = (pid_t)atomic_load(&lks__segment_line(segment, 0)->pid);
+    comm->timeout_s = 0.3 * lks_test_patience();
+    for (int i = 0; lks_comm_rank(comm) == 1 && i < lks_test_tries(15); i++) {
+        if (lks__segment_aborted(segment))
+            break;
+        kill(first, SIGSTOP);
+        usleep(1100 * 1000);
+        kill(first, SIGCONT);
+        usleep(150 * 1000);
+    }
+    EXPECT(lks_comm_rank(comm) == 0 || lks__segment_aborted(segment));
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+    EXPECT(strstr(lks_last_error(), " from rank 1 (pid ") != NULL);
+    lks_comm_close(comm);
+    return 0;
+}
+
+static void test_stalls(void **state)
+{
+    ranks_run(2, "stalls", NULL, 60);
 }
 
 /* Rank 0 has looked at rank 1 in a wait, and then closes all descriptors that it doesn't know. Its
@@ -918,6 +979,8 @@ int main(int argc, char **argv)
         {"killed_among_devices", body_killed_among_devices},
         {"until_failure", body_until_failure},
         {"traced", body_traced},
+        {"leader_traced", body_leader_traced},
+        {"stalls", body_stalls},
         {"stopped", body_stopped},
         {"never_joins", body_never_joins},
         {"joins_twice", body_joins_twice},
@@ -943,6 +1006,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_memory_faults),
         cmocka_unit_test(test_jobs_at_once),
         cmocka_unit_test(test_paused),
+        cmocka_unit_test(test_stalls),
         cmocka_unit_test(test_file_limit),
         cmocka_unit_test(test_world_from_env),
         cmocka_unit_test(test_unknown_backend),

@@ -394,18 +394,22 @@ static bool says(lks_status st, const char *words)
     return st == LKS_ERR_ARG && strstr(lks_last_error(), words) != NULL;
 }
 
-/* A checkpoint of a list that is older than the last step: not by its own name, and under another
- * one it can't be used. */
+/* A checkpoint of a list that is older than the last step isn't saved, under any name. One that an
+ * earlier version has saved can't be used. */
 static lks_status save_stale(struct rank *r, lks_optimizer *o, const lks_tensor *list, size_t n)
 {
     static const char before[] = "call lks_optimizer_state() before each save";
     lks_tensor other[1 + 2 * N];
     const lks_tensor *again;
-    if (!says(lks_checkpoint_save(r->comm, r->dir, 9, list, n, 0), before))
-        return LKS_ERR_FORMAT;
+    int64_t earlier = -2;
     memcpy(other, list, n * sizeof *list);
     other[0].name = "second.steps";
+    if (!says(lks_checkpoint_save(r->comm, r->dir, 9, list, n, 0), before) ||
+        !says(lks_checkpoint_save(r->comm, r->dir, 9, other, n, 0), before))
+        return LKS_ERR_FORMAT;
+    other[0].data = &earlier;
     LKS__TRY(lks_checkpoint_save(r->comm, r->dir, 9, other, n, 0));
+    other[0].data = list[0].data;
     LKS__TRY(step_with(r, o, 1));
     LKS__TRY(lks_checkpoint_load(r->comm, r->dir, other, n, NULL, NULL));
     const bool refused = says(step_with(r, o, 2), "optimizer.steps is -2: ") &&

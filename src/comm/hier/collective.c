@@ -204,6 +204,30 @@ void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, 
     *end = lks__share_start(n_blocks, h->n_hosts, h->host + 1);
 }
 
+/* On the leader: gather shares that are too large for one operation on the first host. One host at
+ * a time sends its share, in pieces. `sent` and `got` [n_hosts] are zero. */
+static lks_status gather_in_pieces(struct lks__hier *h, const struct lks__shm_descriptor *desc,
+                                   char *mem, const size_t *share, size_t *sent, size_t *got)
+{
+    const size_t most = h->ops->most_bytes;
+    mem += share[0];
+    for (int i = 1; i < h->n_hosts; mem += share[i++]) {
+        for (size_t at = 0; at < share[i]; at += most) {
+            const size_t left = share[i] - at, bytes = left < most ? left : most;
+            struct lks__hier_wait wait = {.op = {.kind = LKS__ENGINE_ALL_TO_ALL,
+                                                 .send = h->host > 0 ? mem + at : NULL,
+                                                 .send_bytes = sent,
+                                                 .recv = h->host > 0 ? NULL : mem + at,
+                                                 .recv_bytes = got}};
+            sent[0] = h->host == i ? bytes : 0;
+            got[i] = h->host == 0 ? bytes : 0;
+            LKS__TRY(lks__hier_call(h, desc, &wait));
+        }
+        got[i] = 0;
+    }
+    return LKS_OK;
+}
+
 /* On the leader: gather the shares of all hosts on all hosts, or on the first one only. */
 static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                                 char *mem, const size_t *start, size_t n_blocks, int to_first)
@@ -214,13 +238,18 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descr
         lks_comm_abort(h->comm, "no memory for a gathering of shares");
         return lks__no_memory("for a gathering of shares");
     }
-    for (int i = 0; i < h->n_hosts; i++) {
+    for (int i = 0; i < h->n_hosts; i++)
         share[i] = start[lks__share_start(n_blocks, h->n_hosts, i + 1)] -
                    start[lks__share_start(n_blocks, h->n_hosts, i)];
-        got[i] = h->host == 0 && i > 0 ? share[i] : 0;
+    if (to_first && h->ops->most_bytes > 0 && desc->size > h->ops->most_bytes) {
+        lks_status st = gather_in_pieces(h, desc, mem, share, sent, got);
+        free(share);
+        return st;
     }
     struct lks__hier_wait wait = {.op = {LKS__ENGINE_ALL_GATHER, .recv = mem, .recv_bytes = share}};
     if (to_first) { /* the first host's own part is already in place */
+        for (int i = 1; i < h->n_hosts && h->host == 0; i++)
+            got[i] = share[i];
         sent[0] = h->host > 0 ? share[h->host] : 0;
         wait.op.kind = LKS__ENGINE_ALL_TO_ALL;
         wait.op.send = h->host > 0

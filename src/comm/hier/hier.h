@@ -146,7 +146,8 @@ struct lks__hier {
     uint64_t number; /* of the current operation between hosts */
     uint64_t begun;  /* as in a heartbeat */
     double sent_s, looked_s;
-    double began_s; /* when the current operation between hosts began to wait */
+    double began_s;           /* when the current operation between hosts began to wait */
+    double stopped_s, back_s; /* length of this process's last stops; when it was continued */
     bool sent_failure;
     int32_t sent_stop, sent_saving;
     int late;      /* the rank of another host that caused a failure; -1: not known */

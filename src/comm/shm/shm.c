@@ -52,12 +52,16 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     struct lks__rank_line *line = lks__segment_line(segment, g->rank);
     unsigned absent = LKS__RANK_ABSENT;
     if (!atomic_compare_exchange_strong(&line->state, &absent, LKS__RANK_JOINED)) {
+        lks__comm_lock();
         comm->host = NULL; /* the rank that has joined needn't hear of it */
+        lks__comm_unlock();
         return lks__fail(LKS_ERR_ARG,
                          "rank %d has joined this job already, as process %d: each rank joins once",
                          comm->first_rank + g->rank, atomic_load(&line->pid));
     }
+    lks__comm_lock();
     g->line = line;
+    lks__comm_unlock();
     atomic_store(&lks__segment_header(segment)->timeout_us,
                  (unsigned long long)(comm->timeout_s * 1e6));
     atomic_store(&line->pid, (int)getpid());

@@ -33,6 +33,14 @@ struct lks__shm_region {
     bool unused; /* lks__comm_free() was called */
 };
 
+/* The time of a wait. */
+struct lks__shm_clock {
+    double start;   /* 0: no wait */
+    double looked;  /* time of the last check of the others */
+    double stopped; /* seconds of the wait in which this process was stopped */
+    double back;    /* when it was last continued */
+};
+
 enum { LKS__SHM_FREED = -1 }; /* kind of a region whose memory was returned */
 
 /* A reduction in flight. */
@@ -63,11 +71,11 @@ struct lks__shm {
     uint32_t betweens[LKS__SHM_SLOTS]; /* … and of those that continue among hosts */
     double spin_s;                     /* how long a wait polls before it sleeps */
     bool timing;                       /* inside lks_work_wait() */
-    double among_s, looked_s; /* of lks__shm_among_devices(): time when the wait began (0: no wait);
-                                 time of the last check of the others */
-    int late_elsewhere; /* the rank of another host that the status table names; -1: not known */
-    uint64_t end;       /* end of the regions */
-    uint8_t *merges;    /* [world_size] the plan for a sum of one part per rank */
+    struct lks__shm_clock among;       /* of lks__shm_among_devices() */
+    /* The rank of another host that the status table names; -1: not known. Any thread sets it. */
+    atomic_int late_elsewhere;
+    uint64_t end;    /* end of the regions */
+    uint8_t *merges; /* [world_size] the plan for a sum of one part per rank */
 
     struct lks__shm_region *regions;
     size_t n_regions;

@@ -19,8 +19,7 @@ enum {
     MAX_NAMED = 8, /* missing ranks that a message names */
 };
 
-/* If a slice takes this much longer, this process or the whole machine was stopped. Heartbeats from
- * before say nothing then, so the deadline begins again. */
+/* If a slice takes this much longer, this process or the whole machine was stopped. */
 static const double STOPPED_S = 1.0;
 
 /* --- failures ----------------------------------------------------------------------------- */
@@ -221,7 +220,8 @@ static void name_wait(const struct lks__shm *g, const struct wait *w, char *text
 }
 
 /* True if a process has ended. Also works for zombies, and with other launchers. Keeps no
- * descriptor, because the program may close all that it doesn't know. */
+ * descriptor, because the program may close all that it doesn't know: if another process has got
+ * the number since the last look, only the deadline ends the wait. */
 static bool process_ended(pid_t pid)
 {
     if (pid <= 0 || pid == getpid())
@@ -332,11 +332,30 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
     return lks__shm_failure(g->comm);
 }
 
+/* Note a check of the others. A stop counts as one slice, so that a wait ends even if the machine
+ * stalls again and again. */
+static void note_look(struct lks__shm_clock *c, double now)
+{
+    if (now - c->looked > STOPPED_S) {
+        c->stopped += now - c->looked - 1e-3 * SLICE_MS;
+        c->back = now;
+    }
+    c->looked = now;
+}
+
+/* Seconds of the wait since that heartbeat, without those in which this process was stopped: then
+ * the others may have been, too. */
+static double silence(const struct lks__shm_clock *c, double beat)
+{
+    const double age = c->looked - (beat > c->start ? beat : c->start);
+    return beat > c->back ? age : age - c->stopped;
+}
+
 /* Check the ranks that we wait for. A rank with heartbeats is not late, however long its work
  * takes. A rank without one for the deadline is. */
-static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, double start)
+static lks_status look_for_failures(struct lks__shm *g, const struct wait *w,
+                                    const struct lks__shm_clock *clock)
 {
-    double now = lks__sys_now();
     const bool devices = w->what == LKS__WAIT_DEVICES;
     /* A first rank that hasn't joined itself names the ranks that it waits for (share.c). */
     const bool offers = atomic_load(&lks__segment_line(g->segment, 0)->state) == LKS__RANK_ABSENT;
@@ -369,8 +388,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
             return lks__shm_abort(g, LKS_ERR_PEER, r, text);
         }
         const bool waiting = atomic_load(&line->waiting); /* its heartbeat precedes its end */
-        double beat = (double)atomic_load(&line->beat_us) * 1e-6;
-        if (now - (beat > start ? beat : start) < limit)
+        if (silence(clock, (double)atomic_load(&line->beat_us) * 1e-6) < limit)
             continue;
         if (!waiting && late < 0)
             late = r;
@@ -380,7 +398,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
     if (late >= 0)
         return timed_out(g, w, late);
     /* A waiting rank will itself name the rank that it waits for; give it time for that. */
-    if (late_waiting >= 0 && now - start > g->comm->timeout_s + 1)
+    if (late_waiting >= 0 && silence(clock, 0) > g->comm->timeout_s + 1)
         return timed_out(g, w, late_waiting);
     return LKS_OK;
 }
@@ -410,7 +428,7 @@ static bool spin(const struct lks__shm *g, const struct wait *w)
 
 static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double start)
 {
-    double last = start;
+    struct lks__shm_clock clock = {.start = start, .looked = start};
     while (!reached(w->counter, w->goal)) {
         if (lks__segment_aborted(g->segment))
             return lks__shm_failure(g->comm);
@@ -423,15 +441,13 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
         if (reached(w->counter, w->goal))
             break;
         double now = lks__sys_now();
-        if (now - last > STOPPED_S)
-            start = now;
-        if (now - last >= 0.5e-3 * SLICE_MS) { /* arrivals of others can end a slice early */
-            lks__comm_beat_whole(g->comm);
-            LKS__TRY(look_for_failures(g, w, start));
-            if (w->seq == 0 && w->what == LKS__WAIT_ARRIVE) /* others don't depend on it yet */
-                LKS__TRY(lks__sys_give_up_check());
-            last = now;
-        }
+        if (now - clock.looked < 0.5e-3 * SLICE_MS) /* arrivals of others can end a slice early */
+            continue;
+        note_look(&clock, now);
+        lks__comm_beat_whole(g->comm);
+        LKS__TRY(look_for_failures(g, w, &clock));
+        if (w->seq == 0 && w->what == LKS__WAIT_ARRIVE) /* others don't depend on it yet */
+            LKS__TRY(lks__sys_give_up_check());
     }
     return LKS_OK;
 }
@@ -484,17 +500,15 @@ lks_status lks__shm_among_devices(lks_comm *comm, bool waits)
     static const struct wait w = {.what = LKS__WAIT_DEVICES};
     struct lks__shm *g = comm->state;
     const double now = waits ? lks__sys_now() : 0;
-    if (waits != (g->among_s > 0)) {
-        g->among_s = g->looked_s = now;
+    if (waits != (g->among.start > 0)) {
+        g->among = (struct lks__shm_clock){.start = now, .looked = now};
         lks__shm_beat_all(g);
         atomic_store(&g->line->waiting, waits ? LKS__WAIT_DEVICES : LKS__WAIT_NONE);
     }
-    if (!waits || now - g->looked_s < 1e-3 * SLICE_MS)
+    if (!waits || now - g->among.looked < 1e-3 * SLICE_MS)
         return LKS_OK;
-    if (now - g->looked_s > STOPPED_S)
-        g->among_s = now;
-    g->looked_s = now;
-    return look_for_failures(g, &w, g->among_s);
+    note_look(&g->among, now);
+    return look_for_failures(g, &w, &g->among);
 }
 
 void lks__shm_wait_for_hosts(lks_comm *comm, bool waits)

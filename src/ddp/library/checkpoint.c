@@ -126,10 +126,10 @@ static lks_status check_moments(const struct call *c)
 {
     for (size_t i = 0; i < c->n; i++) {
         const lks_tensor *t = &c->tensors[i];
-        int64_t steps = 0;
-        if (strcmp(t->name, LKS__STEPS_NAME) == 0 && t->dtype == LKS_INT64 && t->n_dims == 0)
+        uint64_t steps = 0;
+        if (t->dtype == LKS_INT64 && t->n_dims == 0)
             memcpy(&steps, t->data, sizeof steps);
-        if (steps < 0)
+        if (steps >> 40 == LKS__STALE_STEPS)
             return lks__fail(LKS_ERR_ARG,
                              "the optimizer has made a step since it listed its moments: call "
                              "lks_optimizer_state() before each save");

@@ -43,8 +43,10 @@ char *lks__name_of_rank(const char *name, int rank);
 #define LKS__PROGRAM_STATE "program"
 lks_status lks__program_state(const char *text, json_t **state_p);
 
-/* An optimizer's number of steps; negative: its moments are older (update/optimizer.h). */
+/* An optimizer's number of steps. If the list's moments are older (update/optimizer.h), its upper
+ * 24 bits are LKS__STALE_STEPS, by which a save knows it under any name; it is negative then. */
 #define LKS__STEPS_NAME "optimizer.steps"
+enum { LKS__STALE_STEPS = 0xb4c6b7 };
 
 /* Before files are read or written: get errors instead of signals, report progress to other ranks,
  * and let the launcher wait for a save. */

@@ -53,7 +53,8 @@ enum lks__engine_kind {
 };
 
 /* Piece h is `bytes[h]` bytes from `at[h]` on; both sides know its size. Pieces of one operation
- * never overlap. All memory must live until the operation is done. */
+ * never overlap. All memory must live until the operation is done. An all-to-all's `send` isn't its
+ * `recv`, which Open MPI would take for MPI_IN_PLACE. */
 typedef struct lks__engine_op {
     int kind, root;
     const void *send;

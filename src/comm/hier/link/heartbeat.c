@@ -234,6 +234,14 @@ static bool waits_for_devices(const struct lks__hier *h)
     return s.among_devices;
 }
 
+/* Seconds of silence of the host's rank that has been silent for longest, without those in which
+ * this process was stopped. */
+static double age_of(const struct lks__hier *h, const struct lks__hier_host *other)
+{
+    const double age = other->last.age_s;
+    return other->last_s - age > h->back_s ? age : age - h->stopped_s;
+}
+
 /* During an operation that makes no progress, or an exchange between devices: report a host that
  * has been silent for the deadline, or a rank of a host, if the operation has also waited for so
  * long: ranks may all compute for longer than that. If a host has begun the operation, its ranks
@@ -262,7 +270,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now, bool operati
             continue;
         else if (silent > limit)
             describe_silence(h, i, limit, in, text);
-        else if (waited && !begun && other->last.rank >= 0 && other->last.age_s > limit &&
+        else if (waited && !begun && other->last.rank >= 0 && age_of(h, other) > limit &&
                  silent < FRESH_S)
             name_late(other, limit, in, who, text);
         else
@@ -281,15 +289,26 @@ static bool is_urgent(const struct lks__hier *h)
            lks__segment_saving(s, false) != (h->sent_saving != 0);
 }
 
+/* After a stop of this process: its time doesn't count, except for a short one, so that a wait ends
+ * even if the machine stalls again and again. A rank that was silent before stops longer ago than
+ * the deadline has been reported. */
+static void omit_stop(struct lks__hier *h, double now)
+{
+    const double stop = now - h->looked_s - LKS__HIER_HEARTBEAT_S;
+    const bool again = h->looked_s - h->back_s < h->comm->timeout_s + LKS__OWN_WORD_S;
+    h->stopped_s = stop + (again ? h->stopped_s : 0);
+    h->back_s = now;
+    h->began_s += stop;
+    for (int i = 0; i < h->n_hosts; i++)
+        h->hosts[i].last_s += stop;
+}
+
 lks_status lks__hier_look(struct lks__hier *h, bool waits)
 {
     lks__segment *segment = lks__shm_segment(h->local);
-    double now = lks__sys_now(), away = now - h->looked_s;
-    if (h->looked_s > 0 && away > STOPPED_S) {
-        h->began_s = now;
-        for (int i = 0; i < h->n_hosts; i++)
-            h->hosts[i].last_s = now;
-    }
+    double now = lks__sys_now();
+    if (h->looked_s > 0 && now - h->looked_s > STOPPED_S)
+        omit_stop(h, now);
     h->looked_s = now;
     if (!waits)
         h->began_s = now;

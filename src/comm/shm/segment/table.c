@@ -56,8 +56,9 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
     size_t used = 0;
     int named = 0;
     if (what == LKS__WAIT_BETWEEN) { /* other hosts: their tables name the rank */
-        if (g->late_elsewhere >= 0)
-            snprintf(text, bytes, "%d", g->late_elsewhere);
+        const int late = g->late_elsewhere;
+        if (late >= 0)
+            snprintf(text, bytes, "%d", late);
         else
             snprintf(text, bytes, "other hosts");
         return;

@@ -4,6 +4,7 @@
 #define LKS_DDP_LIBRARY_UPDATE_OPTIMIZER_H
 
 #include "compute/cpu/device.h"
+#include "ddp/library/checkpoint_files.h"
 #include "lockstep/optimizer.h"
 #include "model/optim/optimizer.h"
 
@@ -33,10 +34,10 @@ struct lks_optimizer {
     bool checks; /* LOCKSTEP_CHECK=1: each step compares its inputs over ranks */
 };
 
-/* A negative number that differs from that of other steps, so that a load of one is noticed. */
+/* It differs from that of other steps, so that a load of one is noticed. */
 static inline int64_t lks__stale_steps(const lks_optimizer *o)
 {
-    return -1 - o->steps;
+    return (int64_t)((uint64_t)LKS__STALE_STEPS << 40 | ((uint64_t)o->steps & UINT64_MAX >> 24));
 }
 
 /* Call it on several ranks when their shares are known. ERR_NOMEM. */
