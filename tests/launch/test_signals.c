@@ -191,6 +191,13 @@ static void test_blocked_before(void **state)
     check_stop("env --block-signal=TERM", 2, "");
 }
 
+/* The lines of a stopped run may have no reader any more: Ctrl-C ends `tee` as well. */
+static void test_stop_without_reader(void **state)
+{
+    check_stop("", 1, ">/dev/full");
+    check_stop("", 2, ">/dev/full");
+}
+
 /* The blocked and ignored signals of a rank, and of the same program without us, if a shell starts
  * both with `before`. */
 static void check_inherited(const char *before, unsigned long long mask[4])
@@ -387,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_inherited),
         cmocka_unit_test(test_blocked),
         cmocka_unit_test(test_blocked_before),
+        cmocka_unit_test(test_stop_without_reader),
         cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_ignored_by_launcher),
         cmocka_unit_test(test_stop_alone),
