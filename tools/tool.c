@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/number/units.h"
+#include "base/place.h"
 #include "base/system/sys.h"
 #include "comm/world.h"
 #include "files/checkpoint/folder.h"
@@ -186,7 +187,7 @@ int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
     snprintf(self, sizeof self, "lockstep %s", name);
     lks__launch_options launch = {.nproc = (int)s->nproc_per_node,
                                   .argv = words,
-                                  .file = "/proc/self/exe",
+                                  .file = lks__program_file(),
                                   .self = self,
                                   .max_restarts = (int)s->max_restarts,
                                   .shutdown_timeout_s = s->shutdown_timeout,

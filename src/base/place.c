@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
+
+static const char self[] = "/proc/self/exe";
 
 static const char *folder_of(char path[PATH_MAX])
 {
@@ -13,10 +16,17 @@ static const char *folder_of(char path[PATH_MAX])
     return path;
 }
 
+const char *lks__program_file(void)
+{
+    return access(self, X_OK) == 0 ? self : (const char *)getauxval(AT_EXECFN);
+}
+
 const char *lks__program_folder(char out[PATH_MAX])
 {
-    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    ssize_t n = readlink(self, out, PATH_MAX - 1);
     out[n > 0 ? n : 0] = '\0';
+    if (n <= 0 && realpath(lks__program_file(), out) == NULL)
+        out[0] = '\0';
     return folder_of(out);
 }
 

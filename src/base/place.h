@@ -5,6 +5,10 @@
 #include <limits.h>
 #include <stddef.h>
 
+/* A path that executes this program again: also if its file has been replaced meanwhile, and, with
+ * the path by which it was started, if /proc isn't mounted. */
+const char *lks__program_file(void);
+
 /* Folder of this program, with a trailing '/'; "" if it isn't known. */
 const char *lks__program_folder(char out[PATH_MAX]);
 

@@ -11,6 +11,7 @@
 #include "base/number/checked.h"
 #include "base/number/cpu.h"
 #include "base/system/early.h"
+#include "base/system/sys.h"
 
 /* Tasks follow each other within microseconds, so a worker polls for work this many times before it
  * sleeps. If threads share a core, polling would keep another thread from its task, so no thread
@@ -184,7 +185,8 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
     }
     if (err != 0) {
         lks__pool_close(p);
-        return lks__fail(LKS_ERR_NOMEM, "can't start %d threads: %s", n_threads, strerror(err));
+        return lks__fail(LKS_ERR_NOMEM, "can't start %d threads: %s", n_threads,
+                         lks__sys_start_reason(err));
     }
     *pool_p = p;
     return LKS_OK;

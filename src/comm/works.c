@@ -7,6 +7,7 @@
 
 #include "base/number/cpu.h"
 #include "base/system/early.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
 
 struct started {
@@ -74,9 +75,11 @@ static lks_status open_works(lks_comm *comm)
     q->end = &q->first;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->changed, NULL);
-    if (lks__thread_start(&q->thread, work, q) != 0) {
+    const int err = lks__thread_start(&q->thread, work, q);
+    if (err != 0) {
         free(q);
-        return lks__fail(LKS_ERR_NOMEM, "can't start the thread for operations in flight");
+        return lks__fail(LKS_ERR_NOMEM, "can't start the thread for operations in flight: %s",
+                         lks__sys_start_reason(err));
     }
     comm->works = q;
     return LKS_OK;

@@ -69,8 +69,13 @@ static void on_stop(int signo)
         if (on_first != NULL)
             on_first(on_first_ctx, signo);
     } else if (n_requests > 2 || !held) {
+        sigset_t own;
+        sigemptyset(&own);
+        sigaddset(&own, signo);
         signal(signo, SIG_DFL);
-        raise(signo); /* delivered when this handler returns */
+        raise(signo);
+        sigprocmask(SIG_UNBLOCK, &own, NULL); /* the signal ends the process here */
+        _exit(128 + signo); /* but not the first process of a container, which ignores it */
     }
 }
 
@@ -79,10 +84,12 @@ static void on_save(int signo)
     lks__save_requested = 1;
 }
 
-static void handle(int signo, const struct sigaction *action)
+static void handle(int signo, const struct sigaction *action, sigset_t *handled)
 {
-    if (!lks__signal_is_ignored(signo))
-        sigaction(signo, action, NULL);
+    if (lks__signal_is_ignored(signo))
+        return;
+    sigaction(signo, action, NULL);
+    sigaddset(handled, signo);
 }
 
 /* The handler has its own stack. oneDNN's generated matrix products use the stack pointer as one
@@ -95,14 +102,18 @@ void lks__signals_install(const char *stop_signal)
     stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
     struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART | SA_ONSTACK};
     struct sigaction save = {.sa_handler = on_save, .sa_flags = SA_RESTART | SA_ONSTACK};
+    sigset_t handled;
+    sigemptyset(&handled);
     sigaltstack(&own, NULL);
     sigfillset(&sa.sa_mask); /* handlers run one after the other */
     sigemptyset(&save.sa_mask);
-    handle(SIGTERM, &sa);
-    handle(SIGINT, &sa);
-    handle(SIGHUP, &sa);
-    handle(SIGUSR1, strcmp(stop_signal, "USR1") == 0 ? &sa : &save);
-    handle(SIGUSR2, strcmp(stop_signal, "USR2") == 0 ? &sa : &save);
+    handle(SIGTERM, &sa, &handled);
+    handle(SIGINT, &sa, &handled);
+    handle(SIGHUP, &sa, &handled);
+    handle(SIGUSR1, strcmp(stop_signal, "USR1") == 0 ? &sa : &save, &handled);
+    handle(SIGUSR2, strcmp(stop_signal, "USR2") == 0 ? &sa : &save, &handled);
     signal(SIGPIPE, SIG_IGN); /* writing to a closed pipe fails with an error */
     lks__early_release();
+    /* A program that starts us may have blocked signals, and not know that we inherit that. */
+    sigprocmask(SIG_UNBLOCK, &handled, NULL);
 }

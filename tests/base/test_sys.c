@@ -396,6 +396,13 @@ static void test_other_calls(void **state)
     assert_int_equal(run_self("arena", "", "", "mmap:2:ENOMEM", NULL).exit_code, 0);
 }
 
+/* Threads and processes: the error's own text doesn't say that there are too many. */
+static void test_start_reason(void **state)
+{
+    assert_contains(lks__sys_start_reason(EAGAIN), "the limit on processes (ulimit -u");
+    assert_string_equal(lks__sys_start_reason(ENOMEM), strerror(ENOMEM));
+}
+
 /* An invalid rule must not look like a run that survived a fault. */
 static void test_bad_rules(void **state)
 {
@@ -430,6 +437,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_one_rank_only),
         cmocka_unit_test(test_other_calls),
+        cmocka_unit_test(test_start_reason),
         cmocka_unit_test(test_bad_rules),
         cmocka_unit_test(test_proc_bytes),
         cmocka_unit_test(test_stop),

@@ -166,6 +166,38 @@ static void test_blocked(void **state)
     assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
 }
 
+/* `before` a run in a shell, and `after` it; wait for its first step, and stop it. */
+static void check_stop(const char *before, int W, const char *after)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--nproc_per_node=%d", W);
+    law_add(&args, "--max_iters=1000000");
+    law_add(&args, "--checkpoint_interval=1000000");
+    const char *script = lks_test_text("exec %s %s %s", before, law_words(&args), after);
+    lks_test_child run = lks_test_start((const char *const[]){"sh", "-c", script, NULL}, NULL);
+    lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "\"iter\":1,");
+    assert_int_equal(kill(run.pid, SIGTERM), 0);
+    const lks_test_result r = lks_test_wait(&run, 20);
+    if (r.exit_code != 128 + SIGTERM)
+        fail_msg("%s: exit code %d: %s", script, r.exit_code, r.err);
+    assert_int_equal(law_count_checkpoints(out), 1);
+}
+
+/* The program that starts a run has blocked the signal, maybe without knowing it. */
+static void test_blocked_before(void **state)
+{
+    check_stop("env --block-signal=TERM", 1, "");
+    check_stop("env --block-signal=TERM", 2, "");
+}
+
+/* The lines of a stopped run may have no reader any more: Ctrl-C ends `tee` as well. */
+static void test_stop_without_reader(void **state)
+{
+    check_stop("", 1, ">/dev/full");
+    check_stop("", 2, ">/dev/full");
+}
+
 /* The blocked and ignored signals of a rank, and of the same program without us, if a shell starts
  * both with `before`. */
 static void check_inherited(const char *before, unsigned long long mask[4])
@@ -361,6 +393,8 @@ int main(void)
         cmocka_unit_test(test_stop_after_failure),
         cmocka_unit_test(test_inherited),
         cmocka_unit_test(test_blocked),
+        cmocka_unit_test(test_blocked_before),
+        cmocka_unit_test(test_stop_without_reader),
         cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_ignored_by_launcher),
         cmocka_unit_test(test_stop_alone),

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/number/cpu.h"
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/liveness.h"
@@ -277,15 +278,42 @@ static void test_full_disk(void **state)
     lks__session_close(&s);
 }
 
+/* The first process of a container ignores signals without a handler, also from itself. A second
+ * signal ends it nevertheless. */
+static void test_first_process(void **state)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
+            _exit(2);
+        pid = fork();
+        if (pid == 0) {
+            lks__signals_install("");
+            raise(SIGTERM);
+            usleep((useconds_t)(1.5e6 * LKS__SAME_CAUSE_S));
+            raise(SIGTERM);
+            _exit(0);
+        }
+        _exit(waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 2)
+        lks_test_lacks("namespaces", "no namespace with processes of its own");
+    assert_int_equal(WEXITSTATUS(status), 128 + SIGTERM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
-        cmocka_unit_test(test_threads),     cmocka_unit_test(test_few_cores),
-        cmocka_unit_test(test_peak),        cmocka_unit_test(test_peak_of_cores),
-        cmocka_unit_test(test_stoppable),   cmocka_unit_test(test_group),
-        cmocka_unit_test(test_closed_pipe), cmocka_unit_test(test_device_names),
-        cmocka_unit_test(test_long_trace),  cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_few_cores),
+        cmocka_unit_test(test_peak),          cmocka_unit_test(test_peak_of_cores),
+        cmocka_unit_test(test_stoppable),     cmocka_unit_test(test_group),
+        cmocka_unit_test(test_closed_pipe),   cmocka_unit_test(test_device_names),
+        cmocka_unit_test(test_long_trace),    cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_first_process),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

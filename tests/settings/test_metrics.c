@@ -276,6 +276,27 @@ static void test_end_again(void **state)
     assert_ok(lks__metrics_close(m));
 }
 
+/* A run notices before a checkpoint that its file, or its folder, has another place or another
+ * file has taken it. */
+static void test_moved(void **state)
+{
+    const char *dir = lks_test_text("%s/run", lks_test_folder());
+    const char *moved = lks_test_text("%s-old", dir), *file = file_of(dir);
+    lks__metrics *m, *other;
+    assert_int_equal(mkdir(dir, 0777), 0);
+    assert_ok(lks__metrics_create(dir, &m));
+    assert_ok(lks__metrics_sync(m));
+    assert_int_equal(rename(dir, moved), 0);
+    assert_fails(LKS_ERR_IO, lks__metrics_sync(m), "run/metrics.jsonl isn't this run's file any ");
+    assert_int_equal(mkdir(dir, 0777), 0);
+    assert_ok(lks__metrics_create(dir, &other));
+    assert_fails(LKS_ERR_IO, lks__metrics_sync(m), "moved, removed or replaced");
+    assert_ok(lks__metrics_close(other));
+    assert_int_equal(rename(file_of(moved), file), 0);
+    assert_ok(lks__metrics_sync(m)); /* it is back */
+    assert_ok(lks__metrics_close(m));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_huge),    cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_odd),     cmocka_unit_test(test_create),
         cmocka_unit_test(test_eval_at), cmocka_unit_test(test_end_again),
+        cmocka_unit_test(test_moved),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

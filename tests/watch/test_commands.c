@@ -173,6 +173,18 @@ static void test_hang(void **state)
     marked_assert_gone(mark, 2);
 }
 
+/* A program that ignores SIGCHLD has started the run. */
+static void test_ignored_ends(void **state)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    law_add(&args, "--exec_on=end:exit 3");
+    const char *script = lks_test_text("exec env --ignore-signal=CHLD %s", law_words(&args));
+    lks_test_result r = lks_test_run((const char *const[]){"sh", "-c", script, NULL}, NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "the command ended with exit code 3; see commands.log");
+}
+
 /* While rank 0 waits for a command at the end, the others don't give it up. */
 static void test_patience(void **state)
 {
@@ -445,12 +457,19 @@ static void test_no_systemd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),        cmocka_unit_test(test_plain_text),
-        cmocka_unit_test(test_hang),       cmocka_unit_test(test_patience),
-        cmocka_unit_test(test_queue),      cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_stop),       cmocka_unit_test(test_stop_while_waiting),
-        cmocka_unit_test(test_sources),    cmocka_unit_test(test_systemd),
-        cmocka_unit_test(test_no_systemd), cmocka_unit_test(test_eval_only),
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_plain_text),
+        cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_ignored_ends),
+        cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stop_while_waiting),
+        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_systemd),
+        cmocka_unit_test(test_no_systemd),
+        cmocka_unit_test(test_eval_only),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -376,7 +376,7 @@ static int exec_longer(struct text *t)
     if (lks__stop_requested != 0)
         return tool_stopped("train", lks__stop_requested, "nothing was trained");
     fflush(NULL);
-    execv("/proc/self/exe", words);
+    execv(lks__program_file(), words);
     return tool_fail("train", lks__fail(LKS_ERR_IO, "can't start lockstep: %s", strerror(errno)));
 }
 

@@ -146,6 +146,8 @@ lks_status lks__sys_sync_dir(const char *path);
 
 /* strerror(), with advice if this process may open no more files. */
 const char *lks__sys_reason(int err);
+/* strerror() of a process or thread that can't be started, with advice if they are too many. */
+const char *lks__sys_start_reason(int err);
 
 /* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */
 lks_status lks__sys_fail(const char *what, const char *path);

@@ -29,6 +29,13 @@ const char *lks__sys_reason(int err)
     return text;
 }
 
+const char *lks__sys_start_reason(int err)
+{
+    return err != EAGAIN ? strerror(err)
+                         : "Resource temporarily unavailable; the limit on processes (ulimit -u, "
+                           "or the container's) may be too low";
+}
+
 /* This thread's last message about a full disk or quota. */
 static _Thread_local char no_room[1024];
 

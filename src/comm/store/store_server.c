@@ -209,7 +209,8 @@ static lks_status start_thread(lks__store_server *s)
 {
     int err = lks__thread_start(&s->thread, run, s);
     return err == 0 ? LKS_OK
-                    : lks__fail(LKS_ERR_NOMEM, "can't start the store's thread: %s", strerror(err));
+                    : lks__fail(LKS_ERR_NOMEM, "can't start the store's thread: %s",
+                                lks__sys_start_reason(err));
 }
 
 static void free_server(lks__store_server *s)

@@ -230,7 +230,7 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
     if (a->pid < 0) {
         lks__sys_close(fds[1]);
         return lks__fail(LKS_ERR_NOMEM, "can't start the command for host %s: %s", o->hosts[i].name,
-                         strerror(errno));
+                         lks__sys_start_reason(errno));
     }
     a->running = true;
     a->lifeline = fds[1];

@@ -146,7 +146,8 @@ lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_
     fflush(NULL); /* so that buffered text is written only once */
     f.launcher = fork();
     if (f.launcher < 0)
-        return lks__fail(LKS_ERR_NOMEM, "can't start the launching process: %s", strerror(errno));
+        return lks__fail(LKS_ERR_NOMEM, "can't start the launching process: %s",
+                         lks__sys_start_reason(errno));
     setpgid(f.launcher, f.launcher); /* in both processes, because either may run first */
     if (f.launcher > 0)
         stay_in_front(&f);

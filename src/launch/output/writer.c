@@ -187,7 +187,7 @@ lks_status lks__writer_open(size_t capacity, size_t chunk, int event, lks__write
     if (err != 0) {
         release(w);
         return lks__fail(LKS_ERR_NOMEM, "can't start a thread for the ranks' output: %s",
-                         strerror(err));
+                         lks__sys_start_reason(err));
     }
     *writer_p = w;
     return LKS_OK;

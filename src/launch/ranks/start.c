@@ -178,10 +178,8 @@ lks_status lks__start_rank(struct lks__attempt *a, int rank, int *exec_errno_p)
     close(report[1]);
     if (pid < 0) {
         close(report[0]);
-        return lks__fail(LKS_ERR_NOMEM,
-                         "can't start rank %d of %d: %s; the limit on processes (ulimit -u, or "
-                         "the container's) may be too low",
-                         a->first_global + rank, a->world_size, strerror(err));
+        return lks__fail(LKS_ERR_NOMEM, "can't start rank %d of %d: %s", a->first_global + rank,
+                         a->world_size, lks__sys_start_reason(err));
     }
     setpgid(pid, pid); /* in both processes, because either may run first */
     /* The pipe ends without data if exec has succeeded. */

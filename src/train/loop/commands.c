@@ -98,6 +98,7 @@ lks_status lks__commands_open(const lks__settings *s, void (*say)(void *ctx, con
     snprintf(c->text, sizeof c->text, "%s", s->exec_on);
     snprintf(c->out_dir, sizeof c->out_dir, "%s", absolute != NULL ? absolute : s->out_dir);
     snprintf(c->log, sizeof c->log, "%s/commands.log", c->out_dir);
+    signal(SIGCHLD, SIG_DFL); /* if it is ignored, the commands' exit codes are lost */
     c->timeout_s = s->exec_timeout;
     c->say = say;
     c->ctx = ctx;

@@ -189,7 +189,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     int rc = lks__thread_start(&h->thread, thread_main, h);
     if (rc != 0)
         return lks__fail(LKS_ERR_NOMEM, "can't start the thread for the other hosts: %s",
-                         strerror(rc));
+                         lks__sys_start_reason(rc));
     h->has_thread = true;
     pthread_mutex_lock(&h->lock);
     double end = lks__sys_now() + h->comm->timeout_s;

@@ -1,5 +1,6 @@
 #include "report/record/metrics/metrics.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -377,5 +378,18 @@ lks_status lks__metrics_end(lks__metrics *m)
 
 lks_status lks__metrics_sync(lks__metrics *m)
 {
-    return lks__sys_fdatasync(m->fd) == 0 ? LKS_OK : lks__sys_fail("can't write", m->path);
+    char shown[512];
+    struct stat own, named;
+    if (lks__sys_fdatasync(m->fd) != 0 || fstat(m->fd, &own) != 0)
+        return lks__sys_fail("can't write", m->path);
+    const bool found = lstat(m->path, &named) == 0;
+    if (!found && errno != ENOENT)
+        return lks__sys_fail("can't find", m->path);
+    if (found && named.st_dev == own.st_dev && named.st_ino == own.st_ino)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_IO,
+                     "%s isn't this run's file any more: the file or its folder was moved, removed "
+                     "or replaced while the run used it; move it back, then continue from the "
+                     "newest checkpoint",
+                     lks__escape(shown, sizeof shown, m->path, strlen(m->path)));
 }

@@ -416,6 +416,8 @@ lks_status lks__report_close(lks__report *r, const lks__run *run, lks__session *
         char why[1024];
         snprintf(why, sizeof why, "%s", lks_last_error());
         lks__report_hooks_close(r, ses, state);
+        if (r->stop_signal != 0)
+            r->log.out_errno = 0; /* the signal may have ended its reader, too, such as tee */
         st = closed == LKS_OK ? lks__log_check(&r->log) : lks__fail(closed, "%s", why);
     }
     lks__report_abandon(r);
