@@ -3,7 +3,7 @@
 #include "base/number/checked.h"
 #include "base/trace.h"
 
-enum { SUM_ROWS_UNIT = 128, MOST_ROWS = 512 };
+enum { SUM_ROWS_UNIT = 128, MOST_ROWS = 256 };
 
 size_t lks__head_sum_rows(const lks__layers *layers, size_t V)
 {
