@@ -376,6 +376,14 @@ lks_status lks__metrics_end(lks__metrics *m)
     return LKS_OK;
 }
 
+/* Some network file systems give an open file another number, so its size and time count, too. */
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+    return (a->st_dev == b->st_dev && a->st_ino == b->st_ino) ||
+           (a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+            a->st_mtim.tv_nsec == b->st_mtim.tv_nsec);
+}
+
 lks_status lks__metrics_sync(lks__metrics *m)
 {
     char shown[512];
@@ -385,7 +393,7 @@ lks_status lks__metrics_sync(lks__metrics *m)
     const bool found = lstat(m->path, &named) == 0;
     if (!found && errno != ENOENT)
         return lks__sys_fail("can't find", m->path);
-    if (found && named.st_dev == own.st_dev && named.st_ino == own.st_ino)
+    if (found && is_same_file(&named, &own))
         return LKS_OK;
     return lks__fail(LKS_ERR_IO,
                      "%s isn't this run's file any more: the file or its folder was moved, removed "
