@@ -926,10 +926,12 @@ static void test_waits_here(void **state)
         START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=0"),
         START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=1"),
     };
-    static const char *const says[2] = {
-        ": 1 here, 2 needed; other machines can't reach this address: for nodes there, give all "
-        "nodes "
-        "--master-addr=",
+    char advice[LKS__NUMBER_BYTES];
+    lks__address_advice(advice);
+    const char *const says[2] = {
+        lks_test_text(": 1 here, 2 needed; other machines can't reach this address: for nodes "
+                      "there, give all nodes --master-addr=%s",
+                      advice),
         "; if it is on another machine, give its address with --master-addr",
     };
     for (int i = 0; i < 2; i++) {
