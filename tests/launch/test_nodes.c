@@ -1179,6 +1179,7 @@ static void test_hosts_killed(void **state)
     assert_contains(r.err, "lockstep run: the coordinator's node is gone: ");
 }
 
+#define TEN "a b c d e f g h i j "
 static void test_hosts_wrong(void **state)
 {
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
@@ -1193,6 +1194,8 @@ static void test_hosts_wrong(void **state)
         {{"--hosts=a", "--nnodes=2"}, "leave out --nnodes"},
         {{"--hosts=a", "--hostfile=b"}, "not both"},
         {{"--rsh=x"}, "--rsh needs"},
+        {{"--hosts=far:1", "--rsh=" TEN TEN TEN TEN TEN TEN "1 2 3 4 5"},
+         "--rsh may have 64 words"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         lks_test_result r = run_hosts(marked_variable(), cases[i].options, "touch /nowhere");
