@@ -24,5 +24,6 @@ CXX=/nonexistent PKG_CONFIG_LIBDIR=$work/pkgconfig cmake -S "$source" -B "$work/
 
 cmake -S "$source" -B "$work/build" -UCMAKE_IGNORE_PATH >"$work/second.log" 2>&1 || fail 'configuring again fails'
 modules "$build" | grep -v 'lockstep_\(cuda\|nccl\)' >"$work/all" || :
+[ -s "$work/all" ] || fail 'no modules were found in the build'
 modules "$work/build" | cmp "$work/all" - ||
     fail "modules of a build that began without their libraries: $(modules "$work/build")"

@@ -110,10 +110,22 @@ grep -q "apt-get can't download r-cran-janeaustenr" "$work/said" || fail "novels
 tool apt-get <<'END'
 echo other >r-cran-janeaustenr_1.0.0-1_all.deb
 END
-printf '#!/bin/sh\nexit 0\n' | tool dpkg-deb
+cat >"$work/package.py" <<'END' # its file of novels has another line at each place
+import io, struct, sys, tarfile, zlib
+rdb = bytearray(1500000)
+for at in 1063742, 0, 352043, 703416, 878612, 1334779:
+    packed = zlib.compress(bytes(27) + struct.pack(">IxxxxI", 1, 5) + b"other")
+    rdb[at + 4 : at + 4 + len(packed)] = packed
+info = tarfile.TarInfo("./usr/lib/R/site-library/janeaustenr/data/Rdata.rdb")
+info.size = len(rdb)
+with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
+    tar.addfile(info, io.BytesIO(rdb))
+END
+echo "exec python3 '$work/package.py'" | tool dpkg-deb
 if scripts/novels.sh "$work/novels.txt" >"$work/said" 2>&1; then
     fail 'other novels are taken'
 fi
+grep -q 'r-cran-janeaustenr has other novels than expected' "$work/said" || fail "other novels: $(cat "$work/said")"
 [ ! -e "$work/novels.txt" ] && [ ! -e "$work/novels.txt.part" ] || fail 'novels.sh leaves a file'
 
 # A step shows ninja's progress on a terminal, and leaves nothing of it there. Elsewhere it is silent.

@@ -367,6 +367,13 @@ int main(int argc, char **argv)
         if (sscanf(argv[i], "--points=%d", &points) != 1)
             only = argv[i];
     }
+    size_t i = 0;
+    while (only != NULL && i < COUNT(commands) && strcmp(only, commands[i].name) != 0)
+        i++;
+    if (i == COUNT(commands)) {
+        printf("no command is named %s\n", only);
+        return 1;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_allocations),

@@ -282,14 +282,29 @@ static void test_no_locks(void **state)
                         whole_model());
 }
 
+/* A standard output that takes nothing is reported, and only at the end. */
+static void test_full_standard_output(void **state)
+{
+    const fault_run run = fault_train(1);
+    const char *command = lks_test_text("exec %s >/dev/full", law_words(&run.args));
+    const lks_test_result r =
+        lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "writing to the standard output failed: No space left on device; the "
+                           "files are written");
+    assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
+                        whole_model());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unwritable),         cmocka_unit_test(test_full),
-        cmocka_unit_test(test_full_metrics),       cmocka_unit_test(test_full_events),
-        cmocka_unit_test(test_altered_checkpoint), cmocka_unit_test(test_readers),
-        cmocka_unit_test(test_earlier_run),        cmocka_unit_test(test_lying_checkpoint),
-        cmocka_unit_test(test_folder_in_use),      cmocka_unit_test(test_no_locks),
+        cmocka_unit_test(test_unwritable),           cmocka_unit_test(test_full),
+        cmocka_unit_test(test_full_metrics),         cmocka_unit_test(test_full_events),
+        cmocka_unit_test(test_altered_checkpoint),   cmocka_unit_test(test_readers),
+        cmocka_unit_test(test_earlier_run),          cmocka_unit_test(test_lying_checkpoint),
+        cmocka_unit_test(test_folder_in_use),        cmocka_unit_test(test_no_locks),
+        cmocka_unit_test(test_full_standard_output),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -82,10 +82,10 @@ static int watch_child(pid_t pid)
     return status;
 }
 
-static int report(const char *name, int status, uint64_t seed)
+static int report(const char *name, int status, uint64_t seed, uint64_t n_inputs)
 {
     char path[256];
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && shared->i == n_inputs)
         return 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == FUZZ_SKIPPED)
         return FUZZ_SKIPPED;
@@ -101,6 +101,7 @@ static int report(const char *name, int status, uint64_t seed)
            (unsigned long long)seed, (unsigned long long)shared->i, shared->bytes, path,
            signo == SIGPROF || signo == SIGALRM ? "it hangs"
            : signo != 0                         ? strsignal(signo)
+           : WEXITSTATUS(status) == 0           ? "it ends the process"
                                                 : "the sanitizer ended it");
     return 1;
 }
@@ -147,7 +148,7 @@ int main(int argc, char **argv)
     FUZZ_HOLDS(pid >= 0);
     if (pid == 0)
         work(n_inputs, seed, argc - first_file, argv + first_file);
-    int code = report(name, watch_child(pid), seed);
+    int code = report(name, watch_child(pid), seed, n_inputs);
     if (code == 0)
         printf("%s: seed %llu, %llu inputs from %zu seeds, %llu kept for new code\n", name, seed,
                first_file < argc ? (unsigned long long)(argc - first_file) : n_inputs, n_seeds,

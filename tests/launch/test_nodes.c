@@ -954,10 +954,12 @@ static void test_waits_here(void **state)
         START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=0"),
         START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=1"),
     };
-    static const char *const says[2] = {
-        ": 1 here, 2 needed; other machines can't reach this address: for nodes there, give all "
-        "nodes "
-        "--master-addr=",
+    char advice[LKS__NUMBER_BYTES];
+    lks__address_advice(advice);
+    const char *const says[2] = {
+        lks_test_text(": 1 here, 2 needed; other machines can't reach this address: for nodes "
+                      "there, give all nodes --master-addr=%s",
+                      advice),
         "; if it is on another machine, give its address with --master-addr",
     };
     for (int i = 0; i < 2; i++) {
@@ -1205,6 +1207,7 @@ static void test_hosts_killed(void **state)
     assert_contains(r.err, "lockstep run: the coordinator's node is gone: ");
 }
 
+#define TEN "a b c d e f g h i j "
 static void test_hosts_wrong(void **state)
 {
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
@@ -1219,6 +1222,8 @@ static void test_hosts_wrong(void **state)
         {{"--hosts=a", "--nnodes=2"}, "leave out --nnodes"},
         {{"--hosts=a", "--hostfile=b"}, "not both"},
         {{"--rsh=x"}, "--rsh needs"},
+        {{"--hosts=far:1", "--rsh=" TEN TEN TEN TEN TEN TEN "1 2 3 4 5"},
+         "--rsh may have 64 words"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         lks_test_result r = run_hosts(marked_variable(), cases[i].options, "touch /nowhere");

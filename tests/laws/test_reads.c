@@ -38,6 +38,8 @@ static const char *write_data(bool golf, int altered)
     return dir;
 }
 
+static const char *weights; /* --init_from of new runs, or NULL */
+
 /* A run of 12 steps. `more`: for a resume in the middle, with another batch; or NULL. */
 static const char *train(const char *data, const char *sampler, const char *more)
 {
@@ -76,6 +78,8 @@ static const char *train(const char *data, const char *sampler, const char *more
             law_add(&args, "--eval_iters=2");
             law_add(&args, "--max_iters=%d", steps - 1);
         }
+        if (part == 0 && weights != NULL)
+            law_add(&args, "--init_from=%s", weights);
         if (part == 1) {
             law_add(&args, "--init_from=resume");
             law_add(&args, "%s", more);
@@ -145,6 +149,27 @@ static void test_steps(void **state)
                             altered[k]);
     }
     assert_in_range(n_read, 3, 11); /* of 12: both cases occur */
+}
+
+/* Of runs that begin with given weights, too, except with sampler=nanogpt, which draws its
+ * positions after the weights of a run that has none. */
+static void test_given_weights(void **state)
+{
+    const char *first = train(write_data(false, -1), "random", NULL);
+    for (int nanogpt = 0; nanogpt < 2; nanogpt++) {
+        const char *sampler = nanogpt ? "nanogpt" : "random", *runs[2];
+        weights = first;
+        for (int i = 0; i < 2; i++)
+            runs[i] = train(write_data(false, i == 0 ? -1 : 130), sampler, NULL);
+        weights = NULL;
+        if (!nanogpt)
+            check(runs[0], runs[1], 130);
+        else
+            assert_contains(
+                json_string_value(lks_test_member(differ(runs[0], runs[1]), "data.unknown")),
+                "run A: the run began with given weights, so the first numbers of "
+                "sampler=nanogpt aren't in its record");
+    }
 }
 
 /* People see file, offset and tokens. Data that no step has read change nothing. */
@@ -357,9 +382,10 @@ static void test_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),      cmocka_unit_test(test_printed),
-        cmocka_unit_test(test_same_place), cmocka_unit_test(test_evaluations),
-        cmocka_unit_test(test_large),      cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_steps),         cmocka_unit_test(test_printed),
+        cmocka_unit_test(test_same_place),    cmocka_unit_test(test_evaluations),
+        cmocka_unit_test(test_large),         cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_given_weights),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

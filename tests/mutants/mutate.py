@@ -201,20 +201,29 @@ def add_body(fault, body):
     fault.source.bodies.setdefault(body, []).append((fault.number, text[body[0] : start] + new + text[end : body[1]]))
 
 
-def drawn(sources, count, seed):
-    """Faults that nobody chose, and the tests of their folders, or else of the folder around them."""
+def tests_of_files(sources):
+    """{source: expression of the tests of its folder, or else of the folder around it}"""
     rows = (ROOT / "tests/mutants/drawn/tests.txt").read_text().splitlines()
-    tests, faults = dict(row.split() for row in rows if row and row[0] != "#"), []
+    tests, found = dict(row.split() for row in rows if row and row[0] != "#"), {}
+    for source in sources:
+        path = source.path.relative_to(TREE)
+        near = [str(folder) for folder in path.parents if str(folder) in tests]
+        if not near:
+            fail(f"drawn/tests.txt has no tests for {path}")
+        found[source] = tests[near[0]]
+    return found
+
+
+def drawn(sources, count, seed):
+    """Faults that nobody chose, and the tests of their files."""
+    tests, faults = tests_of_files(sources), []
     for number, (source, body, span, new) in enumerate(draw(sources, count, seed), 1):
         path = source.path.relative_to(TREE)
         line = source.text.count("\n", 0, span[0]) + 1
         fault = Fault({"in": f"{path}:{line}", "now": source.text[slice(*span)], "new": new}, "drawn")
         settle(fault, number, source, span)
         fault.line = source.text.splitlines()[line - 1].strip()
-        near = [str(folder) for folder in path.parents if str(folder) in tests]
-        if not near:
-            fail(f"drawn/tests.txt has no tests for {path}")
-        fault.tests[0] = {tests[near[0]]}
+        fault.tests[0] = {tests[source]}
         add_body(fault, body)
         faults.append(fault)
     return faults
@@ -420,14 +429,14 @@ class Test:
 
 
 times = {}  # seconds of each test, of earlier runs too
-longest = float("inf")  # seconds of a test, for the second half of a fault's tests
+longest = float("inf")  # seconds of a test of a fault's folder
 
 
 def tests_of(fault, tests):
     out = []
     for names in fault.tests:
         named = [t for t in tests if t.command and t not in out and any(by and re.search(by, t.name) for by in names)
-                 and (names is fault.tests[0] or times.get(t.name, 0.0) <= longest)]
+                 and (names is fault.tests[0] and not fault.line or times.get(t.name, 0.0) <= longest)]
         out += sorted(named, key=lambda t: times.get(t.name, 0.0))
     return out
 
@@ -528,7 +537,7 @@ def main():
     options.add_argument("--store", action="store_true", help="with --draw: keep these faults, and judge none")
     options.add_argument("--stored", action="store_true", help="plant the faults that are kept")
     options.add_argument("--longest", type=float, default=longest, metavar="S",
-                         help="with --draw: without tests of the folder that take more than S seconds")
+                         help="with --draw and --stored: without tests of the folder that take more than S seconds")
     options.add_argument("--seed", help="with --today and --draw: choose by this instead of the date")
     options.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
     options.add_argument("--together", action="store_true",
@@ -545,6 +554,7 @@ def main():
     for source in sources:
         source.path = TREE / source.path.relative_to(ROOT)
     place(faults, sources)
+    tests_of_files(sources)
     if args.draw:
         for source in sources:
             source.bodies = {}

@@ -451,6 +451,23 @@ static void test_checkpoints(void **state)
     assert_int_equal(strtoul(bits[0], NULL, 16) ^ strtoul(bits[1], NULL, 16), 1);
 }
 
+static void test_other_forms(void **state)
+{
+    const char *paths[2];
+    for (int i = 0; i < 2; i++) {
+        const char *header = lks_test_text("{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],"
+                                           "\"data_offsets\":[0,24]}}",
+                                           2 + i, 3 - i);
+        const uint64_t length = (strlen(header) + 7) / 8 * 8;
+        char file[256] = "";
+        memcpy(file, &length, sizeof length);
+        snprintf(file + sizeof length, sizeof file - sizeof length, "%-*s", (int)length, header);
+        paths[i] = lks_test_text("%s/w.safetensors", lks_test_folder());
+        lks_test_write(paths[i], file, sizeof length + length + 24);
+    }
+    EXPECT(paths[0], paths[1], 3, "first w, which is F32 [2, 3] | F32 [3, 2]\n");
+}
+
 /* The tensors are equal, but a resume reads other data. */
 static void test_state(void **state)
 {
@@ -505,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_repeated),          cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_gradient),          cmocka_unit_test(test_state),
         cmocka_unit_test(test_rounded),           cmocka_unit_test(test_damaged_rest),
+        cmocka_unit_test(test_other_forms),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

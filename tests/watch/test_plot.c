@@ -390,17 +390,20 @@ static void test_png(void **state)
     assert_int_equal(png[22] << 8 | png[23], HIGH);
     assert_int_equal(png[24] << 8 | png[25], 8 << 8 | 2); /* bytes of red, green and blue */
     unsigned char *pixels = pixels_of(png, bytes, PIXELS, HIGH);
-    int strong = 0, faint = 0, words = 0;
+    int strong = 0, faint = 0, words = 0, last = 0;
     for (size_t i = 0; i < PIXELS * HIGH; i++) {
         const unsigned char *c = pixels + 3 * i;
         const bool graph = i % PIXELS > WIDTH && i / PIXELS > 140; /* its right half */
-        strong += graph && memcmp(c, "\x2f\x7f\xd6", 3) == 0;
+        const bool line = graph && memcmp(c, "\x2f\x7f\xd6", 3) == 0;
+        strong += line;
+        last = line && (int)(i % PIXELS) > last ? (int)(i % PIXELS) : last;
         faint += graph && abs(c[0] - 172) < 4 && abs(c[1] - 204) < 4 && abs(c[2] - 239) < 4;
         words += i / PIXELS > HIGH - 40 && c[0] < 0xc0; /* the axis's name */
     }
     assert_true(strong > 500);
     assert_true(faint > 500);
     assert_true(words > 50);
+    assert_in_range(last, 2 * RIGHT + 5, 2 * RIGHT + 9); /* the ring around the last dot */
     assert_memory_equal(pixels, "\xff\xff\xff", 3);
     free(pixels);
 }

@@ -204,13 +204,16 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
     if (!lks__host_is_here(o->hosts[i].name)) {
         if (!remote_line(line, sizeof line, cwd, role, words))
             return lks__fail(LKS_ERR_CONFIG, "the command for another host is too long");
-        snprintf(rsh, sizeof rsh, "%s",
-                 o->rsh != NULL ? o->rsh
-                                : "ssh -o BatchMode=yes -o ConnectTimeout=10 "
-                                  "-o ServerAliveInterval=5");
-        for (char *w = strtok_r(rsh, " ", &save); w != NULL && n < MAX_WORDS;
-             w = strtok_r(NULL, " ", &save))
+        const int length = snprintf(rsh, sizeof rsh, "%s",
+                                    o->rsh != NULL ? o->rsh
+                                                   : "ssh -o BatchMode=yes -o ConnectTimeout=10 "
+                                                     "-o ServerAliveInterval=5");
+        char *w = strtok_r(rsh, " ", &save);
+        for (; w != NULL && n < MAX_WORDS; w = strtok_r(NULL, " ", &save))
             remote[n++] = w;
+        if (w != NULL || length >= (int)sizeof rsh)
+            return lks__fail(LKS_ERR_CONFIG, "--rsh may have %d words in %zu bytes", MAX_WORDS,
+                             sizeof rsh - 1);
         remote[n++] = (char *)(uintptr_t)o->hosts[i].name;
         remote[n++] = line;
         remote[n] = NULL;

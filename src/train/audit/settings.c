@@ -88,7 +88,8 @@ static lks_status resume_settings(const lks__claims *c, const json_t *host, uint
 static lks_status from_config(const lks__replay *r, lks__settings *s)
 {
     static const char *const others[] = {
-        "kind", "version", "parameters", "trained_parameters", "data_digest", "data_hash"};
+        "kind",        "version",   "parameters", "trained_parameters",
+        "data_digest", "data_hash", "init_hash"};
     json_t *config = json_deep_copy(r->claims->config);
     LKS__MEMORY(config, "for a run's settings");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
