@@ -94,6 +94,19 @@ for wrong in --nproc_per_node=5 '--n_layer=64 --n_embd=8192' --dropout=2 --n_hea
     ! lockstep train my.txt $small $wrong >"$work/log" 2>&1 || fail "$wrong"
     [ -e out/my/latest ] && [ ! -e out/my/earlier-3 ] || fail "$wrong moved the earlier run"
 done
+# Nor does one whose setting only the ranks refuse, in one process or several.
+find out/my | sort >"$work/before"
+cksum out/my/data/* out/my/metrics.jsonl >"$work/bytes"
+for wrong in --vocab_size=20 '--vocab_size=20 --nproc_per_node=2' --trace=none/y; do
+    # shellcheck disable=SC2086
+    ! lockstep train my.txt $small $wrong >"$work/log" 2>&1 || fail "$wrong"
+    grep -q '^lockstep train: nothing was trained, and the earlier run is back in out/my$' "$work/log" || fail "$wrong: $(cat "$work/log")"
+    find out/my | sort | diff "$work/before" - || fail "$wrong changed the folder"
+    cksum out/my/data/* out/my/metrics.jsonl | diff "$work/bytes" - || fail "$wrong changed the run"
+done
+# shellcheck disable=SC2086
+! lockstep train my.txt $small --vocab_size=20 --out_dir=new >"$work/log" 2>&1 || fail 'a small vocabulary'
+[ ! -e new/data ] || fail 'tokens of a run that was refused'
 
 echo '== texts of other kinds'
 cd "$work/b"

@@ -373,11 +373,32 @@ static int exec_longer(struct text *t)
         if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             signal(signals[i], SIG_DFL);
     }
-    if (lks__stop_requested != 0)
-        return tool_stopped("train", lks__stop_requested, "nothing was trained");
     fflush(NULL);
-    execv("/proc/self/exe", words);
-    return tool_fail("train", lks__fail(LKS_ERR_IO, "can't start lockstep: %s", strerror(errno)));
+    setenv(TRAIN_TEXT_MOVED, t->moved, 1);
+    if (lks__stop_requested == 0)
+        execv("/proc/self/exe", words);
+    const int code = lks__stop_requested != 0
+                         ? tool_stopped("train", lks__stop_requested, "nothing was trained")
+                         : tool_fail("train", lks__fail(LKS_ERR_IO, "can't start lockstep: %s",
+                                                        strerror(errno)));
+    train_text_undo(t->out, t->given->lock == LKS__lock_on, t->moved);
+    return code;
+}
+
+void train_text_undo(const char *out, bool lock, const char *moved)
+{
+    char shown[512];
+    int fd;
+    if (lks__sys_has(out, "metrics.jsonl") || lks__outdir_lock(out, lock, &fd) != LKS_OK)
+        return;
+    const lks_status st = lks__outdir_undo(out, moved);
+    if (fd >= 0)
+        lks__sys_close(fd);
+    if (st != LKS_OK)
+        tool_fail("train", st);
+    else if (moved[0] != '\0')
+        fprintf(stderr, "lockstep train: nothing was trained, and the earlier run is back in %s\n",
+                lks__escape(shown, sizeof shown, out, strlen(out)));
 }
 
 static lks_status check(const struct text *t, const lks__args *args)
