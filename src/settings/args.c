@@ -1,9 +1,11 @@
 /* settings/args.c - the command line of a command, and the environment variables of scripts. */
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/place.h"
 #include "base/text/shell.h"
@@ -126,6 +128,10 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
     const char *arg = w->argv[w->at];
     lks__escape(where, sizeof where, arg, strlen(arg));
     size_t n_key = strcspn(arg, "=");
+    if (strcmp(arg, "-") == 0)
+        return lks__fail(LKS_ERR_CONFIG, "-: `lockstep prep char --input=- --out=DIR` reads a text "
+                                         "from standard input, and `lockstep train --dataset=DIR` "
+                                         "trains on it");
     if (strncmp(arg, "--", 2) != 0 || n_key == 2)
         return lks__fail(LKS_ERR_CONFIG, "%s: write settings as --key=value", where);
     n_key -= 2;
@@ -153,20 +159,25 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
 /* Read a config file or the name of a recipe. */
 static lks_status read_recipe(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
-    char path[PATH_MAX], shown[120], share[PATH_MAX];
+    char path[PATH_MAX], shown[120], word[300], share[PATH_MAX];
     const enum lks__recipe_found found = lks__recipe_find(arg, path);
     args->n_files++;
     if (found == LKS__RECIPE_INSTALLED)
         lks__escape(args->recipe, sizeof args->recipe, path, strlen(path));
     if (found != LKS__RECIPE_NONE)
         return lks__config_file_read(s, command, path, args);
+    lks__escape(shown, sizeof shown, arg, strlen(arg));
+    if (lks__recipe_is_file(arg) && access(arg, F_OK) != 0 && errno == ENOENT)
+        return lks__fail(LKS_ERR_CONFIG, "there is no config file %s", shown);
     if (lks__recipe_is_file(arg)) /* its message contains the file and the system's reason */
         return lks__config_file_read(s, command, arg, args);
+    if (lks__setting_find_for(command, "input") >= 0 && access(arg, F_OK) == 0)
+        return lks__fail(LKS_ERR_CONFIG, "%s: to read this text, write --input=%s", shown,
+                         lks__shell_word(word, sizeof word, arg));
     return lks__fail(LKS_ERR_CONFIG,
                      "\"%s\" is neither a setting (--key=value) nor a config file (a name "
                      "ending in .conf or .py) nor a recipe in config or in %s",
-                     lks__escape(shown, sizeof shown, arg, strlen(arg)),
-                     lks__share_path("config", share));
+                     shown, lks__share_path("config", share));
 }
 
 /* True if `path` is the folder of a run. */

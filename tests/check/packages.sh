@@ -162,6 +162,8 @@ refuses "$work/run is the folder of another run" --input "$source/README.md" --o
 refuses "$work/run is the folder of another run" "$source/README.md" --out="$work/run"
 refuses "docs is a folder: give one text file" docs
 refuses 'there is no file' no-such.txt
+echo short >"$work/short.txt"
+refuses 'short.txt is too short: give a text of about 650 characters or more' "$work/short.txt"
 refuses 'can take one text only' "$source/README.md" --input="$source/LICENSE"
 refuses '--seconds needs a value: --seconds=60' --seconds
 refuses '--ranks must be 1, 2, 4 or 8, not 3' --ranks=3

@@ -260,6 +260,10 @@ static void test_encodings(void **state)
         {"\x1f\x8b\x08\0", 4, {"is a gzip file", "gzip -dc '/"}},
         {"\x28\xb5\x2f\xfd", 4, {"is a zstd file", "zstd -dc "}},
         {"PK\3\4", 4, {"is a zip file", "unzip -p "}},
+        {"\xfd"
+         "7zXZ\0",
+         6,
+         {"is an xz file", "xz -dc "}},
         {"%PDF-1.7", 8, {"is a PDF file", "plain text"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -270,6 +274,10 @@ static void test_encodings(void **state)
                      cases[i].says[0], cases[i].says[1]);
         assert_false(lks_test_exists(out));
     }
+    assert_fails(LKS_ERR_FORMAT, lks__check_container("my/t.docx", "PK\3\4", 4),
+                 "my/t.docx is a document", "save it as plain text");
+    assert_fails(LKS_ERR_FORMAT, lks__check_container("my/ckpt.pt", "PK\3\4", 4),
+                 "--init_from=my/ckpt.pt");
 }
 
 /* A character that two reads of a file cut. */

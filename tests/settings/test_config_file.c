@@ -79,6 +79,18 @@ static void test_among_words(void **state)
     assert_int_equal(s.n_layer, 2);
 }
 
+static void test_docstring(void **state)
+{
+    assert_ok(
+        read_as("a.py", "# mine\n\"\"\"A run,\nn_layer = 9 \'\'\'\n\"\"\" # here\nn_layer = 3\n"));
+    assert_int_equal(s.n_layer, 3);
+    assert_ok(read_as("a.py", "\'\'\'short\'\'\'\nn_layer = 4"));
+    assert_int_equal(s.n_layer, 4);
+    assert_fails(LKS_ERR_CONFIG, read_as("a.py", "\"\"\"one\ntwo\"\"\"\nn_layr = 3\n"), "a.py:3: ");
+    assert_fails(LKS_ERR_CONFIG, read_as("a.py", "\"\"\"no end\n"), "a.py:1: expected KEY = VALUE");
+    assert_fails(LKS_ERR_CONFIG, read_as("a.conf", "\"\"\"a\"\"\"\n"), "expected KEY = VALUE");
+}
+
 static void test_nanogpt(void **state)
 {
     assert_ok(read_as("finetune.py", "import time\n"
@@ -394,8 +406,8 @@ static void test_hostile(void **state)
 
     assert_ok(read_as("a.conf", ""));
     char *const missing[] = {(char *)lks_test_text("%s/none.conf", lks_test_folder())};
-    assert_fails(LKS_ERR_IO, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, missing, 0, &args),
-                 "none.conf");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, missing, 0, &args),
+                 "there is no config file", "none.conf");
     const char *folder = lks_test_text("%s/dir.conf", lks_test_folder());
     lks_test_run((const char *const[]){"mkdir", folder, NULL}, NULL, 10);
     char *const dir[] = {(char *)folder};
@@ -432,11 +444,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recipe),      cmocka_unit_test(test_command_line_wins),
-        cmocka_unit_test(test_nanogpt),     cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_arithmetic),  cmocka_unit_test(test_listed_once),
-        cmocka_unit_test(test_statements),  cmocka_unit_test(test_beginnings),
-        cmocka_unit_test(test_deep),        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_our_recipes), cmocka_unit_test(test_among_words),
+        cmocka_unit_test(test_docstring),   cmocka_unit_test(test_nanogpt),
+        cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_arithmetic),
+        cmocka_unit_test(test_listed_once), cmocka_unit_test(test_statements),
+        cmocka_unit_test(test_beginnings),  cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_our_recipes),
+        cmocka_unit_test(test_among_words),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -252,7 +252,7 @@ static void test_names(void **state)
     assert_fails(LKS_ERR_CONFIG, parse_train("-n_layer=3"), "--key=value");
     assert_fails(LKS_ERR_CONFIG, parse_train("--=3"), "--key=value");
     assert_fails(LKS_ERR_CONFIG, parse_train("--"), "--key=value");
-    assert_fails(LKS_ERR_CONFIG, parse_train("-"), "--key=value");
+    assert_fails(LKS_ERR_CONFIG, parse_train("-"), "prep char --input=-");
     assert_fails(LKS_ERR_CONFIG, parse_train("word"), "\"word\" is neither a setting");
     assert_fails(LKS_ERR_CONFIG, parse_train(""), "\"\" is neither a setting");
     assert_fails(LKS_ERR_CONFIG, parse_train(".conf"), "\".conf\" is neither a setting");

@@ -94,6 +94,19 @@ for wrong in --nproc_per_node=5 '--n_layer=64 --n_embd=8192' --dropout=2 --n_hea
     ! lockstep train my.txt $small $wrong >"$work/log" 2>&1 || fail "$wrong"
     [ -e out/my/latest ] && [ ! -e out/my/earlier-3 ] || fail "$wrong moved the earlier run"
 done
+# Nor does one whose setting only the ranks refuse, in one process or several.
+find out/my | sort >"$work/before"
+cksum out/my/data/* out/my/metrics.jsonl >"$work/bytes"
+for wrong in --vocab_size=20 '--vocab_size=20 --nproc_per_node=2' --trace=none/y; do
+    # shellcheck disable=SC2086
+    ! lockstep train my.txt $small $wrong >"$work/log" 2>&1 || fail "$wrong"
+    grep -q '^lockstep train: nothing was trained, and the earlier run is back in out/my$' "$work/log" || fail "$wrong: $(cat "$work/log")"
+    find out/my | sort | diff "$work/before" - || fail "$wrong changed the folder"
+    cksum out/my/data/* out/my/metrics.jsonl | diff "$work/bytes" - || fail "$wrong changed the run"
+done
+# shellcheck disable=SC2086
+! lockstep train my.txt $small --vocab_size=20 --out_dir=new >"$work/log" 2>&1 || fail 'a small vocabulary'
+[ ! -e new/data ] || fail 'tokens of a run that was refused'
 
 echo '== texts of other kinds'
 cd "$work/b"
@@ -109,6 +122,11 @@ cat out/latin/data/*train*.bin out/latin/data/*val*.bin | od -An -v -tu2 -w2 | a
 lockstep sample out/line --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'a text in one line'
 grep -q 'samples begin with " "' "$work/log" || fail 'how samples of a text in one line begin'
 [ -e out/texts/data/train.bin ] || fail 'a folder of texts'
+# Of a link, the name is used.
+ln -s line.txt link.txt
+# shellcheck disable=SC2086
+lockstep train link.txt $small --max_iters=0 >"$work/log" 2>&1 || fail 'a link to a text'
+[ -e out/link/data/train.bin ] && grep -q ', 1 step of ' "$work/log" || fail "a link: $(cat "$work/log")"
 # A folder of texts in which OUT is.
 (cd texts && lockstep train . $small --max_iters=1) >"$work/log" 2>&1 || fail 'train .'
 grep -q '^lockstep train: note: left out 1 entry of folders: ./out/texts (folder of a run)$' "$work/log" || fail 'OUT in the folder of texts'
@@ -133,6 +151,10 @@ refused 1 'none has no text in it' none
 refused 2 'both need more than 8; give a text of about 90 characters or more' short.txt --out_dir=o
 refused 1 'is a gzip file: unpack it first' text.txt.gz
 refused 1 'program is not a text: byte ' program
+iconv -f UTF-8 -t UTF-16LE text.txt >wide.txt
+refused 1 'byte 1 is 0; it looks like UTF-16LE: `iconv -f UTF-16LE -t UTF-8 wide.txt > utf8.txt`' wide.txt
+iconv -f UTF-8 -t UTF-16BE text.txt >wide.txt
+refused 1 'byte 0 is 0; it looks like UTF-16BE: `iconv' wide.txt
 refused 1 'train: byte.txt isn'\''t UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 byte.txt > utf8.txt`' byte.txt
 refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quickstart --dataset=tokens --out_dir=out/tokens`' tokens
 refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run
@@ -147,6 +169,9 @@ refused 2 'a resumed run has its data: `lockstep resume out/text` continues it' 
 refused 2 'weights need data with their own tokens' text.txt --init_from=gpt2
 refused 2 '--family=golf needs its own tokens' text.txt --family=golf
 refused 2 '--dry_run needs prepared data' text.txt --dry_run
+echo 'n_layer = 1' >own.conf
+refused 2 'then `lockstep train own.conf --dataset=new/data --out_dir=new`, with --dry_run' text.txt own.conf --dry_run --out_dir=new
+refused 2 'there is no config file no.py' no.py
 refused 2 'n_layer must be' text.txt --n_layer=x
 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 refused 2 'prepare it first' text.txt
 LOCKSTEP_FAULT=write:2:term refused 143 'stopped by SIGTERM: the text was not prepared' text.txt --out_dir=o

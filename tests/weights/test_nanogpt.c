@@ -683,6 +683,10 @@ static void test_export_refused(void **state)
     r = TRAIN(generated_data(), lks_test_folder(), "--init_from=resume");
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "there is no checkpoint");
+    /* without --dataset, the data that the file names */
+    r = lks_test_tool("train", "--init_from=resume",
+                      lks_test_text("--out_dir=%s", nanogpts_folder()));
+    assert_contains(r.err, "dataset \"generated\": there is no such folder");
     r = TRAIN(generated_data(), nanogpts_folder(), "--init_from=resume", "--optimizer=sgd");
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "has the state of AdamW");

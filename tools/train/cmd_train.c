@@ -291,12 +291,46 @@ static lks_status check_no_launcher_option(int argc, char **argv)
     return LKS_OK;
 }
 
+/* Train with settings that name prepared data. */
+static int train(int argc, char **argv, const lks__settings *s, const lks__args *args)
+{
+    struct stat before = {0};
+    if (check_failure_commands(s) != LKS_OK || check_dry_run(s) != LKS_OK)
+        return tool_fail("train", LKS_ERR_CONFIG);
+    if (tool_is_rank())
+        return run_rank(s);
+    tool_print_notes("train", args);
+    suggest_golf(s, args);
+    const lks_status st = check_start(s);
+    if (st != LKS_OK)
+        return tool_fail("train", st);
+    if (s->dry_run)
+        return TOOL_OK;
+    const bool launches = tool_launches(s);
+    if (launches) {
+        setenv(started_env, "launched", 1);
+        before = stat_metrics(s);
+    }
+    const int code = launches ? tool_launch("train", s, argc, argv) : run_rank(s);
+    if (failed(s, code)) {
+        if (launches && code != TOOL_USAGE) /* the same command would be refused again */
+            print_how_to_continue(s, &before);
+        lks__commands_failed(s, "lockstep train", code);
+    }
+    return code;
+}
+
 int tool_train(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
-    struct stat before = {0};
     int code;
+    const char *env = getenv(TRAIN_TEXT_MOVED);
+    char moved[4200] = "";
+    if (env != NULL) {
+        snprintf(moved, sizeof moved, "%s", env);
+        unsetenv(TRAIN_TEXT_MOVED); /* not for ranks */
+    }
     if (check_no_launcher_option(argc, argv) != LKS_OK)
         return tool_fail("train", LKS_ERR_CONFIG);
     if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
@@ -304,27 +338,8 @@ int tool_train(int argc, char **argv)
         return code;
     if (args.n_positional > 0)
         return train_text(argc, argv, &s, &args);
-    if (check_failure_commands(&s) != LKS_OK || check_dry_run(&s) != LKS_OK)
-        return tool_fail("train", LKS_ERR_CONFIG);
-    if (tool_is_rank())
-        return run_rank(&s);
-    tool_print_notes("train", &args);
-    suggest_golf(&s, &args);
-    const lks_status st = check_start(&s);
-    if (st != LKS_OK)
-        return tool_fail("train", st);
-    if (s.dry_run)
-        return TOOL_OK;
-    const bool launches = tool_launches(&s);
-    if (launches) {
-        setenv(started_env, "launched", 1);
-        before = stat_metrics(&s);
-    }
-    code = launches ? tool_launch("train", &s, argc, argv) : run_rank(&s);
-    if (failed(&s, code)) {
-        if (launches && code != TOOL_USAGE) /* the same command would be refused again */
-            print_how_to_continue(&s, &before);
-        lks__commands_failed(&s, "lockstep train", code);
-    }
+    code = train(argc, argv, &s, &args);
+    if (env != NULL && code != TOOL_OK)
+        train_text_undo(s.out_dir, s.lock == LKS__lock_on, moved);
     return code;
 }

@@ -27,6 +27,7 @@
 #include "report/record/files.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
+#include "settings/config/recipe.h"
 #include "settings/family.h"
 #include "train/setup/dryrun.h"
 
@@ -37,7 +38,8 @@ struct text {
     const char *path;
     char shown[512];
     char out[PATH_BYTES], data[PATH_BYTES + 8], temp[PATH_BYTES + 16];
-    bool has_config; /* a config file or recipe was given: choose only the number of ranks */
+    bool has_config;    /* a config file or recipe was given: choose only the number of ranks */
+    const char *recipe; /* its name, for messages */
     const char *kind;
     lks__prep_result tokens;
     lks__choice choice;
@@ -50,12 +52,13 @@ struct text {
 /* Print the longer commands for a message. */
 static const char *longer_commands(const struct text *t, char out[2 * PATH_BYTES])
 {
-    char text[PATH_BYTES], data[PATH_BYTES + 8], run[PATH_BYTES];
+    char text[PATH_BYTES], data[PATH_BYTES + 8], recipe[PATH_BYTES], run[PATH_BYTES];
     snprintf(out, 2 * PATH_BYTES,
-             "`lockstep prep char --input=%s --out=%s`, then `lockstep train quickstart "
+             "`lockstep prep char --input=%s --out=%s`, then `lockstep train %s "
              "--dataset=%s --out_dir=%s`",
              lks__shell_word(text, sizeof text, t->path),
-             lks__shell_word(data, sizeof data, t->data), data,
+             lks__shell_word(data, sizeof data, t->data),
+             lks__shell_word(recipe, sizeof recipe, t->recipe), data,
              lks__shell_word(run, sizeof run, t->out));
     return out;
 }
@@ -167,10 +170,10 @@ static lks_status check_out(const struct text *t)
 static void name_out(struct text *t)
 {
     char real[PATH_MAX];
-    const char *path = realpath(t->path, real) != NULL ? real : t->path;
+    const bool is_folder = lks__sys_is_folder(t->path); /* perhaps "." */
+    const char *path = is_folder && realpath(t->path, real) != NULL ? real : t->path;
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     const char *dot = strrchr(name, '.');
-    const bool is_folder = lks__sys_is_folder(t->path);
     const size_t n = dot == NULL || dot == name || is_folder ? strlen(name) : (size_t)(dot - name);
     snprintf(t->out, sizeof t->out, "out/%.*s", (int)n, n > 0 ? name : "text");
 }
@@ -349,11 +352,11 @@ static void explain(const struct text *t, const lks__settings *s)
     if (!t->has_config)
         fprintf(stderr, "For this text and %d core%s: ", cores, cores == 1 ? "" : "s");
     fprintf(stderr,
-            "%" PRId64 " layer%s of width %" PRId64 ", %" PRId64 " steps of %" PRId64
+            "%" PRId64 " layer%s of width %" PRId64 ", %" PRId64 " step%s of %" PRId64
             " tokens (%.3g times the text).\n"
             "lockstep train: the same as\n"
             "  %s prep %s --input=%s",
-            s->n_layer, s->n_layer == 1 ? "" : "s", s->n_embd, steps, tokens,
+            s->n_layer, s->n_layer == 1 ? "" : "s", s->n_embd, steps, steps == 1 ? "" : "s", tokens,
             (double)steps * (double)tokens / (double)t->tokens.n_train,
             lks__shell_program(program, sizeof program), t->kind,
             lks__shell_word(word, sizeof word, t->path));
@@ -373,11 +376,32 @@ static int exec_longer(struct text *t)
         if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             signal(signals[i], SIG_DFL);
     }
-    if (lks__stop_requested != 0)
-        return tool_stopped("train", lks__stop_requested, "nothing was trained");
     fflush(NULL);
-    execv(lks__program_file(), words);
-    return tool_fail("train", lks__fail(LKS_ERR_IO, "can't start lockstep: %s", strerror(errno)));
+    setenv(TRAIN_TEXT_MOVED, t->moved, 1);
+    if (lks__stop_requested == 0)
+        execv(lks__program_file(), words);
+    const int code = lks__stop_requested != 0
+                         ? tool_stopped("train", lks__stop_requested, "nothing was trained")
+                         : tool_fail("train", lks__fail(LKS_ERR_IO, "can't start lockstep: %s",
+                                                        strerror(errno)));
+    train_text_undo(t->out, t->given->lock == LKS__lock_on, t->moved);
+    return code;
+}
+
+void train_text_undo(const char *out, bool lock, const char *moved)
+{
+    char shown[512];
+    int fd;
+    if (lks__sys_has(out, "metrics.jsonl") || lks__outdir_lock(out, lock, &fd) != LKS_OK)
+        return;
+    const lks_status st = lks__outdir_undo(out, moved);
+    if (fd >= 0)
+        lks__sys_close(fd);
+    if (st != LKS_OK)
+        tool_fail("train", st);
+    else if (moved[0] != '\0')
+        fprintf(stderr, "lockstep train: nothing was trained, and the earlier run is back in %s\n",
+                lks__escape(shown, sizeof shown, out, strlen(out)));
 }
 
 static lks_status check(const struct text *t, const lks__args *args)
@@ -415,11 +439,16 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
 {
     static struct text t;
     static lks__settings s;
+    char found[PATH_MAX];
     t.given = given;
     t.path = args->positional[0];
     lks__escape(t.shown, sizeof t.shown, t.path, strlen(t.path));
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         t.has_config |= given->from[i] == LKS__FROM_FILE;
+    t.recipe = "quickstart";
+    for (int i = 1; i < argc && t.has_config; i++)
+        if (argv[i][0] != '-' && lks__recipe_find(argv[i], found) != LKS__RECIPE_NONE)
+            t.recipe = argv[i];
     if (given->from[LKS__SETTING_out_dir] == LKS__FROM_ARG)
         snprintf(t.out, sizeof t.out, "%s", given->out_dir);
     else

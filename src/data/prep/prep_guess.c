@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "base/text/shell.h"
 #include "base/text/utf8.h"
 #include "data/prep/prep_job.h"
 #include "data/text/encoding.h"
@@ -26,9 +27,25 @@ static size_t whole(const char *text, size_t bytes)
     return i;
 }
 
-static lks_status not_a_text(const char *path, uint64_t offset)
+/* iconv's name of the encoding if `head` looks like two ASCII characters of it, else NULL: UTF-16
+ * without a byte order mark. */
+static const char *utf16_of(const char *head, size_t bytes)
 {
-    char name[256];
+    if (bytes < 4 || !head[0] != !head[2] || !head[1] != !head[3] || !head[0] == !head[1])
+        return NULL;
+    return head[0] == '\0' ? "UTF-16BE" : "UTF-16LE";
+}
+
+static lks_status not_a_text(const char *path, const char *encoding, uint64_t offset)
+{
+    char name[256], word[256];
+    if (encoding != NULL)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is not UTF-8: byte %llu is 0; it looks like %s: `iconv -f %s -t UTF-8 "
+                         "%s > utf8.txt`",
+                         lks__escape(name, sizeof name, path, strlen(path)),
+                         (unsigned long long)offset, encoding, encoding,
+                         lks__shell_word(word, sizeof word, path));
     return lks__fail(LKS_ERR_FORMAT,
                      "%s is not a text: byte %llu is 0; give a text in UTF-8, or a folder of them "
                      "(or lockstep prep raw, which keeps every byte)",
@@ -46,7 +63,8 @@ static lks_status look_at_block(struct look *l, const lks__text_file *file, size
     if (zero != NULL && at == 0 && n == 0) /* UTF-16, perhaps */
         return lks__not_utf8(file->path, l->block, have, n, 0, 0);
     if (zero != NULL)
-        return not_a_text(file->path, at + (uint64_t)(zero - l->block));
+        return not_a_text(file->path, at == 0 ? utf16_of(l->block, have) : NULL,
+                          at + (uint64_t)(zero - l->block));
     *rest_p = have - n;
     if (*rest_p < MAX_UTF8 && (*rest_p == 0 || !last))
         return LKS_OK;

@@ -53,6 +53,16 @@ const char *lks__container_name(const char *head, size_t bytes)
     return c == NULL ? NULL : c->name;
 }
 
+/* True for a name of a document that is a zip file inside. */
+static bool is_document(const char *path)
+{
+    static const char *const ends[] = {".docx", ".odt", ".epub", ".xlsx", ".pptx"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (lks__ends_with(path, ends[i]))
+            return true;
+    return false;
+}
+
 lks_status lks__check_container(const char *path, const char *head, size_t bytes)
 {
     char name[256], word[WORD];
@@ -60,14 +70,25 @@ lks_status lks__check_container(const char *path, const char *head, size_t bytes
     lks__escape(name, sizeof name, path, strlen(path));
     if (c == NULL)
         return LKS_OK;
+    if (strcmp(c->name, "zip") == 0 && is_document(path))
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is a document with markup: open it in its program and save it as "
+                         "plain text (UTF-8) first",
+                         name);
+    if (strcmp(c->name, "zip") == 0 && lks__ends_with(path, ".pt"))
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s contains weights, and is not a text: --init_from=%s with "
+                         "--dataset=DIR trains them further",
+                         name, operand("", path, word));
     if (c->unpack == NULL)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is a %s file: convert it to plain text or JSON lines first", name,
                          c->name);
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s is a %s file: unpack it first, for example with `%s%s | lockstep "
+                     "%s is %s %s file: unpack it first, for example with `%s%s | lockstep "
                      "prep ... --input=-` (JSON lines: and --field=text)",
-                     name, c->name, c->unpack, operand(" ", path, word));
+                     name, c->name[0] == 'x' ? "an" : "a", c->name, c->unpack,
+                     operand(" ", path, word));
 }
 
 /* --- encodings ------------------------------------------------------------------------------- */
@@ -166,7 +187,8 @@ const char *lks__text_remark(const char *path, const char *head, size_t bytes, i
             break;
         advise(path, head, bytes, i, i, what, sizeof what);
         snprintf(out, LKS__REMARK,
-                 "%s is not valid UTF-8 (byte 0x%02x at offset %zu), and its bytes are kept; %s",
+                 "%s is not valid UTF-8 (byte 0x%02x at offset %zu), and its bytes are kept, but "
+                 "samples will show U+FFFD for them; to avoid that, convert it first; %s",
                  name, (unsigned char)head[i], i, what);
         return out;
     }

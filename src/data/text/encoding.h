@@ -30,7 +30,7 @@ enum {
     LKS__KEEPS_CRLF = 2,
     LKS__KEEPS_BYTES = 4,
     LKS__KEEPS_ALL = 7,
-    LKS__REMARK = 640
+    LKS__REMARK = 768
 };
 const char *lks__text_remark(const char *path, const char *head, size_t bytes, int keeps,
                              char out[LKS__REMARK]);

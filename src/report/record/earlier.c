@@ -399,3 +399,22 @@ lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char mov
         LKS__TRY(name_moved(out_dir, start.temp, moved));
     return start.left ? lks__outdir_start(out_dir, data_dir, other) : LKS_OK;
 }
+
+static lks_status move_back(const char *dir, const char *name, void *out_dir)
+{
+    return move(dir, out_dir, name);
+}
+
+lks_status lks__outdir_undo(const char *out_dir, const char *moved)
+{
+    char out[4200], data[4300];
+    snprintf(out, sizeof out, "%s", out_dir);
+    snprintf(data, sizeof data, "%s/" LKS__DATA_FOLDER, out);
+    if (lks__run_has_data(out))
+        lks__outdir_discard(data);
+    if (moved[0] == '\0')
+        return LKS_OK;
+    LKS__TRY(lks__sys_each_name("can't read", moved, move_back, out));
+    return lks__sys_rmdir(moved) == 0 ? lks__sys_sync_dir(out)
+                                      : lks__sys_fail("can't remove", moved);
+}

@@ -27,6 +27,10 @@ lks_status lks__outdir_check(const char *out_dir);
  * "" if there was none. */
 lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[4200]);
 
+/* Undo lks__outdir_start() for a new run that has not begun: remove the new run's own data, and
+ * move the earlier run back from `moved`, if it isn't "". The caller has locked the folder. */
+lks_status lks__outdir_undo(const char *out_dir, const char *moved);
+
 /* The run continues from its checkpoint `iter`. If it has later ones, they are moved into
  * out_dir/earlier-N, with copies of metrics.jsonl and the logs, and `latest` names `iter`. The
  * move is atomic and durable: if the process dies at any moment, the folder is unchanged, or the

@@ -343,6 +343,19 @@ static lks_status read_line(reader *r)
     return LKS_OK;
 }
 
+/* The end of a script's docstring that begins at data + at, or `at`; counts its line feeds. */
+static size_t skip_docstring(const char *data, size_t at, size_t *lines)
+{
+    const bool begins = strncmp(data + at, "\"\"\"", 3) == 0 || strncmp(data + at, "'''", 3) == 0;
+    const char quotes[4] = {data[at], data[at], data[at], '\0'};
+    const char *end = begins ? strstr(data + at + 3, quotes) : NULL;
+    if (end == NULL)
+        return at;
+    for (const char *c = data + at; c < end; c++)
+        *lines += *c == '\n';
+    return (size_t)(end - data) + 3;
+}
+
 /* Read line by line; `data` ends with a 0 byte that isn't counted. */
 static lks_status read_text(reader *r, const char *shown, char *data, size_t bytes)
 {
@@ -350,6 +363,8 @@ static lks_status read_text(reader *r, const char *shown, char *data, size_t byt
     if (bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0)
         at = 3; /* skip a byte order mark */
     for (; at < bytes; number++) {
+        if (r->python)
+            at = skip_docstring(data, at, &number);
         const char *end = memchr(data + at, '\n', bytes - at);
         size_t n = end ? (size_t)(end - (data + at)) : bytes - at;
         snprintf(r->where, sizeof r->where, "%s:%zu", shown, number);

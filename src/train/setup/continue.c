@@ -40,6 +40,9 @@ lks_status lks__continue_open(lks__run *run)
     LKS__TRY(restore_setting(run, LKS__SETTING_beta1, "beta1", from->beta1));
     LKS__TRY(restore_setting(run, LKS__SETTING_beta2, "beta2", from->beta2));
     LKS__TRY(restore_setting(run, LKS__SETTING_weight_decay, "weight_decay", from->weight_decay));
+    if (from->dataset[0] != '\0' && run->s.from[LKS__SETTING_dataset] < LKS__FROM_FILE)
+        LKS__TRY(lks__settings_set(&run->s, LKS__CMD_TRAIN, "dataset", from->dataset,
+                                   LKS__FROM_CHECKPOINT, run->weights->shown));
     lks__choose_optimizer(&run->s);
     if (strcmp(lks__optimizer_of(&run->s)->name, "adamw") != 0)
         return lks__fail(LKS_ERR_CONFIG,

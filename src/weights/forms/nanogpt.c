@@ -95,20 +95,29 @@ static bool is_plain(const char *name, size_t bytes)
     return bytes > 0 && name[0] != '.';
 }
 
+/* The dataset's name if it is a plain one, else "". */
+static void read_dataset(const lks__pickle_value *config, char name[LKS__NANOGPT_DATASET])
+{
+    const lks__pickle_value *v = lks__pickle_find(config, "dataset");
+    size_t bytes = 0;
+    const char *text =
+        lks__pickle_kind_of(v) == LKS__PICKLE_TEXT ? lks__pickle_text(v, &bytes) : NULL;
+    name[0] = '\0';
+    if (text != NULL && bytes < LKS__NANOGPT_DATASET && is_plain(text, bytes))
+        snprintf(name, LKS__NANOGPT_DATASET, "%.*s", (int)bytes, text);
+}
+
 /* The script's sample.py reads the meaning of ids from data/DATASET/meta.pkl, and so do we, if the
  * folder exists and has this vocabulary size. */
 static lks_status find_dataset(lks__weights *w, const lks__pickle_value *config)
 {
-    char folder[256];
+    char folder[256], name[LKS__NANOGPT_DATASET];
     bool found = false;
     lks__meta meta = {0};
-    const lks__pickle_value *v = lks__pickle_find(config, "dataset");
-    size_t bytes = 0;
-    const char *name =
-        lks__pickle_kind_of(v) == LKS__PICKLE_TEXT ? lks__pickle_text(v, &bytes) : NULL;
-    if (name == NULL || bytes > 200 || !is_plain(name, bytes))
+    read_dataset(config, name);
+    if (name[0] == '\0')
         return LKS_OK;
-    snprintf(folder, sizeof folder, "data/%.*s", (int)bytes, name);
+    snprintf(folder, sizeof folder, "data/%s", name);
     if (lks__meta_load(folder, &found, &meta) == LKS_ERR_NOMEM)
         return LKS_ERR_NOMEM;
     if (found && meta.vocab_size == (uint32_t)w->model.vocab_size) {
@@ -317,6 +326,7 @@ lks_status lks__nanogpt_run_of(lks__weights *w, lks__nanogpt_run *run)
         lks__pickle_int(iter) > UINT32_MAX - 1)
         return bad(w, "its \"iter_num\" is not a count of at least 1");
     run->iter = (uint64_t)lks__pickle_int(iter);
+    read_dataset(lks__pickle_find(n->root, "config"), run->dataset);
     LKS__TRY(number(w, lks__pickle_find(n->root, "best_val_loss"), "best_val_loss",
                     &run->best_val_loss));
     LKS__TRY(read_group(w, 0, &run->beta1, &run->beta2, &run->weight_decay));
