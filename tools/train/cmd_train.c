@@ -95,7 +95,7 @@ static struct stat stat_metrics(const lks__settings *s)
     return stat(path, &info) == 0 ? info : (struct stat){.st_ino = 0};
 }
 
-/* After the ranks have failed: print the checkpoint that is left, and the command that continues
+/* After a rank has failed: print the checkpoint that is left, and the command that continues
  * from it. Prints nothing unless metrics.jsonl has changed since `before`, when the ranks were
  * started. */
 static void print_how_to_continue(const lks__settings *s, const struct stat *before)
@@ -295,7 +295,6 @@ int tool_train(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
-    struct stat before = {0};
     int code;
     if (check_no_launcher_option(argc, argv) != LKS_OK)
         return tool_fail("train", LKS_ERR_CONFIG);
@@ -316,13 +315,12 @@ int tool_train(int argc, char **argv)
     if (s.dry_run)
         return TOOL_OK;
     const bool launches = tool_launches(&s);
-    if (launches) {
+    const struct stat before = stat_metrics(&s);
+    if (launches)
         setenv(started_env, "launched", 1);
-        before = stat_metrics(&s);
-    }
     code = launches ? tool_launch("train", &s, argc, argv) : run_rank(&s);
     if (failed(&s, code)) {
-        if (launches && code != TOOL_USAGE) /* the same command would be refused again */
+        if (code != TOOL_USAGE) /* the same command would be refused again */
             print_how_to_continue(&s, &before);
         lks__commands_failed(&s, "lockstep train", code);
     }
