@@ -291,6 +291,15 @@ static lks_status check_no_launcher_option(int argc, char **argv)
     return LKS_OK;
 }
 
+static lks_status check_memory(const lks__settings *s)
+{
+    if (s->memory[0] == '\0' || s->auto_batch != 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "memory=%s is for batch_size=auto: give that, too, or leave --memory out",
+                     s->memory);
+}
+
 int tool_train(int argc, char **argv)
 {
     lks__settings s;
@@ -301,6 +310,8 @@ int tool_train(int argc, char **argv)
     if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
+    if (check_memory(&s) != LKS_OK)
+        return tool_fail("train", LKS_ERR_CONFIG);
     if (args.n_positional > 0)
         return train_text(argc, argv, &s, &args);
     if (check_failure_commands(&s) != LKS_OK || check_dry_run(&s) != LKS_OK)
