@@ -51,6 +51,7 @@ static void test_dispatch(void **state)
     expect(lks_test_tool("help", "n_layr"), 2, "", "did you mean n_layer?");
     expect(lks_test_tool("help", "lr"), 2, "", "did you mean learning_rate?");
     expect(lks_test_tool("prpe"), 2, "", "did you mean prep?");
+    expect(lks_test_tool("chat"), 2, "", "did you mean sample?");
     expect(lks_test_tool("\x1b[2J"), 2, "", "\\x1b[2J");
     expect(lks_test_tool(""), 2, "", "there is no command \"\"");
     lks_test_result r = lks_test_run((const char *const[]){"lockstep", NULL}, NULL, 60);
@@ -117,6 +118,7 @@ static void test_run(void **state)
     expect(lks_test_tool("run", "--logs-specs"), 2, "", ": --logs_specs needs a value");
     expect(lks_test_tool("run", "--standalone=1", "true"), 2, "", ": --standalone takes no value");
     expect(lks_test_tool("run", "-h=1"), 2, "", ": --help takes no value");
+    expect(lks_test_tool("run", "--help=all"), 0, "Usage: lockstep run", "");
     expect(lks_test_tool("run", "-x", "true"), 2, "", "no such option");
     expect(lks_test_tool("run", "--standalone"), 2, "", "no PROGRAM");
     expect(lks_test_tool("run", "--"), 2, "", "no PROGRAM");
