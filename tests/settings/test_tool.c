@@ -340,6 +340,11 @@ static void test_bench_launcher(void **state)
     for (int i = 0; i < lks_test_tries(1000) && !has_ended(pid); i++)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     assert_true(has_ended(pid));
+    lks_test_write(mpirun, "#!/bin/sh\nexit 1\n", 17);
+    const char *env[] = {lks_test_text("PATH=%s:%s", dir, getenv("PATH")), NULL};
+    const char *argv[] = {"lockstep", "bench", "comm", "--backend=mpi", "--nproc_per_node=2", NULL};
+    expect(lks_test_run(argv, env, 60), 1, "",
+           geteuid() == 0 ? "set OMPI_ALLOW_RUN_AS_ROOT=1 and" : "");
 }
 
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks
