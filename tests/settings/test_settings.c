@@ -518,6 +518,10 @@ static void test_help_levels(void **state)
     assert_contains(text, "  --help=golf ");
     assert_null(strstr(text, "--help=sampling"));
     assert_null(strstr(text, "--max_restarts"));
+    assert_contains(text, "  --dataset=openwebtext ");
+    free(text);
+    text = help_of(LKS__CMD_EVAL, NULL);
+    assert_contains(text, "  --dataset=... ");
     free(text);
     text = help_of(LKS__CMD_TRAIN | LKS__CMD_PLAN, NULL);
     assert_contains(text, "  --nnodes=1 ");
