@@ -41,7 +41,10 @@ def main():
     folder = sys.argv[1]
     config, values = read(os.path.join(folder, "metrics.jsonl"))
     os.environ["WANDB_MODE"] = "offline"
-    import wandb
+    try:
+        import wandb
+    except ImportError:
+        sys.exit("to_wandb.py needs Python's package wandb: pip install wandb")
     run = wandb.init(project=sys.argv[2] if len(sys.argv) > 2 else "lockstep", name=os.path.basename(os.path.normpath(folder)), config=config, mode="offline")
     for step in sorted(values):
         run.log(values[step], step=step)

@@ -89,6 +89,23 @@ static int print_table(void)
     return TOOL_OK;
 }
 
+/* Other programs' words for commands. */
+static const struct {
+    const char *word, *ours;
+} synonyms[] = {
+    {"prepare", "prep"}, {"continue", "resume"}, {"generate", "sample"},
+    {"chat", "sample"},  {"evaluate", "eval"},
+};
+
+/* The command that `word` may stand for, or NULL. */
+static const char *suggest(const char *word, const char *const names[N_COMMANDS])
+{
+    for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++)
+        if (strcmp(word, synonyms[i].word) == 0)
+            return synonyms[i].ours;
+    return lks__nearest(word, names, N_COMMANDS);
+}
+
 /* Words in the first lines of a run that are neither commands nor settings. */
 static const struct {
     const char *word, *meaning;
@@ -197,7 +214,7 @@ static int dispatch(int argc, char **argv)
         return commands[i].main(argc - 1, argv + 1);
     }
     lks__escape(shown, sizeof shown, word, strlen(word));
-    const char *near = lks__nearest(word, names, N_COMMANDS);
+    const char *near = suggest(word, names);
     if (near)
         fprintf(stderr, "lockstep: there is no command \"%s\"; did you mean %s?\n", shown, near);
     else

@@ -65,6 +65,12 @@ static void print_found(const char *tool, const char *dir, const tool_runs *runs
 
 typedef lks_status on_run(void *ctx, const char *path, const char *name);
 
+static lks_status count(void *ctx, const char *path, const char *name)
+{
+    *(size_t *)ctx += strncmp(name, "earlier-", 8) != 0; /* moved aside for this run */
+    return LKS_OK;
+}
+
 /* Call fn(ctx, …) for the runs in the folder `dir` and, with `depth` 2, in its folders, such as
  * out/quickstart/run, in the order of their names ("2" before "10"). `prefix`, if not empty,
  * precedes the names. An empty folder is no error. With `known`, leave out its runs, and those that
@@ -94,6 +100,19 @@ static lks_status add_inside(const char *dir, const char *prefix, int depth, con
     if (n >= 0)
         free(list);
     return st;
+}
+
+/* The folder of a run may contain other runs, which aren't shown. */
+static void print_left_out(const char *tool, const char *dir)
+{
+    char shown[512];
+    size_t n = 0;
+    if (add_inside(dir, "", 2, NULL, count, &n) == LKS_OK && n > 0)
+        fprintf(
+            stderr,
+            "lockstep %s: %s is a run, so the %zu run%s in it %s left out: give their folders\n",
+            tool, lks__escape(shown, sizeof shown, dir, strlen(dir)), n, n == 1 ? "" : "s",
+            n == 1 ? "is" : "are");
 }
 
 static lks_status add_found(void *ctx, const char *path, const char *name)
@@ -303,6 +322,8 @@ static lks_status open_runs(const char *tool, const lks__args *args, bool waits,
             return add(what, runs); /* it says why there is none */
         if (!is_run(dir))
             print_found(tool, dir, runs, before);
+        else
+            print_left_out(tool, dir);
     }
     tell_apart(runs);
     return LKS_OK;

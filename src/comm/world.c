@@ -160,10 +160,12 @@ lks_status lks__world_check(lks_status st, const lks_world *w)
 static lks_status read_world(const struct launcher *l, lks_world *w)
 {
     const char *missing = find_missing(l);
+    const char *set = missing == l->rank ? l->world_size : l->rank;
     LKS__TRY(read_int(l->rank, 0, &w->rank));
     if (missing != NULL && (l != &torchrun || missing == l->world_size))
-        return lks__fail(LKS_ERR_CONFIG, "%s is set, but %s is not: a launcher sets both",
-                         missing == l->rank ? l->world_size : l->rank, missing);
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is set, but %s is not: a launcher sets both; without one, unset %s",
+                         set, missing, set);
     LKS__TRY(read_int(l->world_size, 1, &w->world_size));
     LKS__TRY(read_int(l->local_rank, w->rank, &w->local_rank));
     if (l->local_world_size != NULL)

@@ -21,6 +21,8 @@ void lks__args_note(lks__args *args, const char *where, const char *what)
         char *note = args->notes[args->n_notes];
         char shown[LKS__ARGS_NOTE / 2], place[LKS__ARGS_NOTE / 2 - 4];
         lks__escape(shown, sizeof shown, what, strlen(what));
+        for (char *q = shown; (q = strstr(q, "\\\"")) != NULL; q++) /* no quotes around it */
+            memmove(q, q + 1, strlen(q));
         snprintf(place, sizeof place, "%s", where); /* escaped by its source */
         snprintf(note, LKS__ARGS_NOTE, "%s: %s", place, shown);
     }

@@ -80,7 +80,8 @@ static void print_setting(FILE *out, const lks__setting *d, unsigned command, en
         snprintf(left, sizeof left, "--%s=%s", d->name, d->preset.b ? "true" : "false");
         break;
     case LKS__SETTING_IS_STR:
-        if (!d->preset.s[0])
+        if (!d->preset.s[0] || /* train's dataset: other commands have the run's, or none */
+            (d == &lks__setting_table[LKS__SETTING_dataset] && !(command & LKS__CMD_TRAIN)))
             snprintf(shown, sizeof shown, "%s", "...");
         else if (strcmp(d->preset.s, "\n") == 0)
             snprintf(shown, sizeof shown, "%s", "(line feed)");

@@ -380,7 +380,8 @@ const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_R
                      : d->begins ? " and a command, in one line"
                                  : "");
         } else {
-            snprintf(out, LKS__SETTING_RANGE, "text of 1 to %d bytes", LKS__SETTING_STR - 1);
+            snprintf(out, LKS__SETTING_RANGE, "text of 1 to %d bytes%s", LKS__SETTING_STR - 1,
+                     d == &lks__setting_table[LKS__SETTING_start] ? ", or FILE:PATH" : "");
         }
         break;
     case LKS__SETTING_IS_CHOICE:

@@ -228,9 +228,9 @@ static void test_wrong(void **state)
     r = export_to(out, lks_test_text("--out_dir=%s", in_folder("no_run")));
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "no_run");
-    r = export_to(in_folder("none/m.ptz"), NULL);
+    r = export_to(in_folder("b.py/m.ptz"), NULL); /* b.py is a file */
     assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "none/m.ptz");
+    assert_contains(r.err, "b.py");
     r = lks_test_run((const char *const[]){"lockstep", "export", lks_test_text("--out_dir=%s", run),
                                            lks_test_text("--out=%s", out), NULL},
                      (const char *const[]){"LOCKSTEP_FAULT=write:1:short", NULL}, 60);
@@ -239,12 +239,34 @@ static void test_wrong(void **state)
     assert_false(lks_test_exists(out));
 }
 
+/* Without --format a name doesn't hide the artifact; --out's folder is made. */
+static void test_name(void **state)
+{
+    static const struct {
+        const char *name, *format;
+    } rows[] = {{"m.safetensors", "--format=safetensors"},
+                {"m.pt", "--format=nanogpt or --format=golf"},
+                {"m.gguf", "--format=hf"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *out = in_folder(rows[i].name);
+        lks_test_result r = lks_test_tool("export", lks_test_text("--out_dir=%s", run),
+                                          lks_test_text("--out=%s", out));
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(r.err, rows[i].format);
+        assert_false(lks_test_exists(out));
+    }
+    assert_int_equal(export_to(in_folder("m.pt"), NULL).exit_code, 0);
+    assert_int_equal(export_to(in_folder("new/below/m.ptz"), NULL).exit_code, 0);
+    assert_true(lks_test_exists(in_folder("new/below/m.ptz")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines),     cmocka_unit_test(test_content),
         cmocka_unit_test(test_any_ranks), cmocka_unit_test(test_limit),
         cmocka_unit_test(test_wrong),     cmocka_unit_test(test_unshown),
+        cmocka_unit_test(test_name),
     };
     lks_test_need_zip();
     return lks_test_exit(cmocka_run_group_tests(tests, set_up, NULL));

@@ -263,7 +263,7 @@ static void test_reading(void **state)
         {{"LOCAL_RANK=1"}, {0, 0, 0, 0}, "LOCAL_RANK is 1, but RANK is not set"},
         {{"LOCAL_WORLD_SIZE=2"}, {0, 0, 0, 0}, "LOCAL_WORLD_SIZE is 2, but RANK is not set"},
         {{"WORLD_SIZE=1", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"}, {0, 1, 0, 1}, NULL},
-        {{"RANK=0"}, {0, 0, 0, 0}, "RANK is set, but WORLD_SIZE is not"},
+        {{"RANK=0"}, {0, 0, 0, 0}, "; without one, unset RANK"},
         {{"RANK=0", "WORLD_SIZE=1", "MASTER_PORT=abc"}, {0, 0, 0, 0}, "MASTER_PORT=abc"},
         {{"PMI_RANK=x", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"},
          {0, 0, 0, 0},

@@ -48,6 +48,8 @@ static void test_recipe(void **state)
     assert_int_equal(s.from[LKS__SETTING_n_layer], LKS__FROM_FILE);
     assert_int_equal(args.n_notes, 1);
     assert_contains(args.notes[0], "a.conf:11: compile = False");
+    assert_ok(read_as("b.conf", "compile = \"no\"\n"));
+    assert_contains(args.notes[0], "b.conf:1: compile = \"no\"");
 }
 
 /* Settings on the command line win over files, in any order. */

@@ -236,7 +236,9 @@ static void test_long_text(void **state)
     assert_ok(parse_one(LKS__CMD_TRAIN, arg, &s));
     assert_int_equal(strlen(s.out_dir), LKS__SETTING_STR - 1);
     memset(arg + n, 'x', LKS__SETTING_STR);
-    assert_fails(LKS_ERR_CONFIG, parse_train(arg), "out_dir must be text of 1 to 1023 bytes");
+    assert_fails(LKS_ERR_CONFIG, parse_train(arg), "out_dir must be text of 1 to 1023 bytes, not");
+    memcpy(arg, "--start=xx", n);
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, arg, &s), "bytes, or FILE:PATH, not");
 }
 
 static void test_names(void **state)
@@ -516,6 +518,10 @@ static void test_help_levels(void **state)
     assert_contains(text, "  --help=golf ");
     assert_null(strstr(text, "--help=sampling"));
     assert_null(strstr(text, "--max_restarts"));
+    assert_contains(text, "  --dataset=openwebtext ");
+    free(text);
+    text = help_of(LKS__CMD_EVAL, NULL);
+    assert_contains(text, "  --dataset=... ");
     free(text);
     text = help_of(LKS__CMD_TRAIN | LKS__CMD_PLAN, NULL);
     assert_contains(text, "  --nnodes=1 ");

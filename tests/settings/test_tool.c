@@ -51,6 +51,7 @@ static void test_dispatch(void **state)
     expect(lks_test_tool("help", "n_layr"), 2, "", "did you mean n_layer?");
     expect(lks_test_tool("help", "lr"), 2, "", "did you mean learning_rate?");
     expect(lks_test_tool("prpe"), 2, "", "did you mean prep?");
+    expect(lks_test_tool("chat"), 2, "", "did you mean sample?");
     expect(lks_test_tool("\x1b[2J"), 2, "", "\\x1b[2J");
     expect(lks_test_tool(""), 2, "", "there is no command \"\"");
     lks_test_result r = lks_test_run((const char *const[]){"lockstep", NULL}, NULL, 60);
@@ -119,6 +120,7 @@ static void test_run(void **state)
     expect(lks_test_tool("run", "--logs-specs"), 2, "", ": --logs_specs needs a value");
     expect(lks_test_tool("run", "--standalone=1", "true"), 2, "", ": --standalone takes no value");
     expect(lks_test_tool("run", "-h=1"), 2, "", ": --help takes no value");
+    expect(lks_test_tool("run", "--help=all"), 0, "Usage: lockstep run", "");
     expect(lks_test_tool("run", "-x", "true"), 2, "", "no such option");
     expect(lks_test_tool("run", "--standalone"), 2, "", "no PROGRAM");
     expect(lks_test_tool("run", "--"), 2, "", "no PROGRAM");
@@ -340,6 +342,11 @@ static void test_bench_launcher(void **state)
     for (int i = 0; i < lks_test_tries(1000) && !has_ended(pid); i++)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     assert_true(has_ended(pid));
+    lks_test_write(mpirun, "#!/bin/sh\nexit 1\n", 17);
+    const char *env[] = {lks_test_text("PATH=%s:%s", dir, getenv("PATH")), NULL};
+    const char *argv[] = {"lockstep", "bench", "comm", "--backend=mpi", "--nproc_per_node=2", NULL};
+    expect(lks_test_run(argv, env, 60), 1, "",
+           geteuid() == 0 ? "set OMPI_ALLOW_RUN_AS_ROOT=1 and" : "");
 }
 
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks

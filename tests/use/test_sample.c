@@ -97,6 +97,11 @@ static void test_tokenizer(void **state)
     assert_int_equal(wrong.exit_code, 2);
     assert_contains(wrong.err,
                     "the model's tokens are its own characters, which need no tokenizer");
+    const lks_test_result special = lks_test_run(
+        (const char *const[]){"lockstep", "sample", out_dir, "--special", NULL}, NULL, 60);
+    assert_int_equal(special.exit_code, 2);
+    assert_contains(special.err, "--special is only for GPT-2's tokens");
+    assert_null(strstr(special.err, "knows no line feed"));
 }
 
 /* Temperature 0 takes the likeliest token, as top_k=1 does, and top_p with hardly any room. */

@@ -623,6 +623,14 @@ static void test_folder(void **state)
              (const char *const[]){base, NULL});
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "metrics.jsonl: the name must end in .html");
+    /* The runs in the folder of a run are left out; those moved aside need no note. */
+    const char *outer = lks_test_text("%s/run2", base);
+    r = tool("report", NULL, (const char *const[]){outer, NULL});
+    assert_null(strstr(r.err, "left out"));
+    assert_int_equal(rename(lks_test_text("%s/lr=1", base), lks_test_text("%s/lr=1", outer)), 0);
+    r = tool("report", NULL, (const char *const[]){outer, NULL});
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "run2 is a run, so the 1 run in it is left out: give their folders\n");
 }
 
 /* More runs than a command line can name, and than a line of text has place for. */

@@ -36,3 +36,5 @@ finished
 2 iterations; wandb sync sends them
 END
 diff "$work/want" "$work/got"
+! PYTHONPATH= python3 -S "$1/scripts/to_wandb.py" "$work/run" 2>"$work/err" || exit 1
+[ "$(cat "$work/err")" = "to_wandb.py needs Python's package wandb: pip install wandb" ]

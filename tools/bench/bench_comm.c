@@ -284,7 +284,13 @@ static int spawn(const char *launcher, char **words, const char *backend)
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             return TOOL_FAILED;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : TOOL_SIGNAL + WTERMSIG(status);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : TOOL_SIGNAL + WTERMSIG(status);
+    if (code != TOOL_OK && geteuid() == 0 && getenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") == NULL)
+        fprintf(stderr,
+                "lockstep bench: %s: Open MPI's %s refuses root: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 if you want that\n",
+                backend, launcher);
+    return code;
 }
 
 static int launch_backend(const struct lks_comm_ops *ops, const lks__settings *s, int argc,

@@ -18,6 +18,7 @@ static const char usage[] =
     "data. RUN/ckpt-N continues from that checkpoint. The command stands for\n"
     "`lockstep train --out_dir=RUN --init_from=resume` with ranks for all cores of this machine,\n"
     "and prints it. The result has the same bytes on any number of ranks (--nproc_per_node=N).\n"
+    "Settings that you leave out keep the run's values: the values below are train's defaults.\n"
     "\n"
     "  lockstep resume out/my\n"
     "  lockstep resume out/my --max_iters=4000\n";

@@ -204,7 +204,8 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
     snprintf(shown, sizeof shown, "--%s", name);
     if (option >= 0) /* the option may have been given by its letter */
         run_write_name(option, shown, sizeof shown);
-    if (bare && value != NULL)
+    const bool all_help = option == OPT_help && value != NULL && strcmp(value, "=all") == 0;
+    if (bare && value != NULL && !all_help)
         return lks__fail(LKS_ERR_CONFIG, "%s takes no value", shown);
     value = value != NULL ? value + 1 : NULL;
     if (!bare && value == NULL) {

@@ -103,7 +103,7 @@ static lks_status read_prompt(struct generation *g)
     g->text.special = g->s->special;
     free(text);
     if (st != LKS_OK && g->s->from[LKS__SETTING_start] == LKS__FROM_DEFAULT &&
-        g->text.meta->chars != NULL)
+        g->text.meta->chars != NULL && !g->s->special)
         return begin_with_known_character(g);
     if (st == LKS_OK && g->n_prompt == 0)
         st = lks__fail(LKS_ERR_CONFIG, "--start is empty: give at least one character");

@@ -95,7 +95,7 @@ static struct stat stat_metrics(const lks__settings *s)
     return stat(path, &info) == 0 ? info : (struct stat){.st_ino = 0};
 }
 
-/* After the ranks have failed: print the checkpoint that is left, and the command that continues
+/* After a rank has failed: print the checkpoint that is left, and the command that continues
  * from it. Prints nothing unless metrics.jsonl has changed since `before`, when the ranks were
  * started. */
 static void print_how_to_continue(const lks__settings *s, const struct stat *before)
@@ -291,10 +291,18 @@ static lks_status check_no_launcher_option(int argc, char **argv)
     return LKS_OK;
 }
 
+static lks_status check_memory(const lks__settings *s)
+{
+    if (s->memory[0] == '\0' || s->auto_batch != 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "memory=%s is for batch_size=auto: give that, too, or leave --memory out",
+                     s->memory);
+}
+
 /* Train with settings that name prepared data. */
 static int train(int argc, char **argv, const lks__settings *s, const lks__args *args)
 {
-    struct stat before = {0};
     if (check_failure_commands(s) != LKS_OK || check_dry_run(s) != LKS_OK)
         return tool_fail("train", LKS_ERR_CONFIG);
     if (tool_is_rank())
@@ -307,13 +315,12 @@ static int train(int argc, char **argv, const lks__settings *s, const lks__args 
     if (s->dry_run)
         return TOOL_OK;
     const bool launches = tool_launches(s);
-    if (launches) {
+    const struct stat before = stat_metrics(s);
+    if (launches)
         setenv(started_env, "launched", 1);
-        before = stat_metrics(s);
-    }
     const int code = launches ? tool_launch("train", s, argc, argv) : run_rank(s);
     if (failed(s, code)) {
-        if (launches && code != TOOL_USAGE) /* the same command would be refused again */
+        if (code != TOOL_USAGE) /* the same command would be refused again */
             print_how_to_continue(s, &before);
         lks__commands_failed(s, "lockstep train", code);
     }
@@ -336,6 +343,8 @@ int tool_train(int argc, char **argv)
     if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
+    if (check_memory(&s) != LKS_OK)
+        return tool_fail("train", LKS_ERR_CONFIG);
     if (args.n_positional > 0)
         return train_text(argc, argv, &s, &args);
     code = train(argc, argv, &s, &args);

@@ -161,7 +161,7 @@ static lks_status give_up(const lks__run *run, const lks__session *ses, const lk
     char text[320];
     lks__nonfinite_text(run, ses, work, r, text);
     return lks__fail(LKS_ERR_NAN,
-                     "iteration %" PRIu64 ": %s; %sthe last checkpoint is untouched; a smaller "
+                     "iteration %" PRIu64 ": %s; %scheckpoints are untouched; a smaller "
                      "learning_rate or a longer warm-up may help",
                      state->iter, text, why);
 }

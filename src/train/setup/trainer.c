@@ -113,10 +113,6 @@ static void copy_hash(const char *text, char out[17])
 /* Complete the settings without other ranks. `resume` is NULL for a run from scratch. */
 static lks_status open_settings(lks__run *run, const lks__session *ses, const lks__ckpt *resume)
 {
-    if (run->s.memory[0] != '\0' && run->s.auto_batch == 0)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "memory=%s is for batch_size=auto: give that, too, or leave --memory out",
-                         run->s.memory);
     if (resume != NULL) {
         copy_hash(json_string_value(json_object_get(resume->state, "params_hash")),
                   run->resumed_hash);

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "data/text/bpe/bpe.h"
+#include "files/checkpoint/folder.h"
 #include "weights/choice/given.h"
 #include "weights/export/form.h"
 #include "weights/forms/saved.h"
@@ -102,17 +105,45 @@ static lks_status open_model(lks__export_model *e)
     return e->s->tokenizer[0] != '\0' ? take_tokenizer(e) : LKS_OK;
 }
 
+/* Without --format, refuse a file name that stands for another format than the default's artifact.
+ */
+static lks_status check_name(const lks__settings *s)
+{
+    const char *format = lks__ends_with(s->out, ".safetensors") ? "safetensors"
+                         : lks__ends_with(s->out, ".pt")        ? "nanogpt or --format=golf"
+                         : lks__ends_with(s->out, ".gguf")      ? "hf, which llama.cpp converts"
+                                                                : NULL;
+    char shown[256];
+    if (format == NULL || s->from[LKS__SETTING_format] != LKS__FROM_DEFAULT)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "--out=%s needs a format: without one, the file would be parameter-golf's "
+                     "int8 artifact; give --format=%s",
+                     lks__escape(shown, sizeof shown, s->out, strlen(s->out)), format);
+}
+
+/* Make the folder that the output is in. */
+static lks_status make_parent(const char *out)
+{
+    char folder[LKS__CKPT_PATH];
+    lks__ckpt_parent(out, folder);
+    return lks__sys_make_dirs(folder);
+}
+
 lks_status lks__export(const lks__settings *s, const lks__export_sink *sink)
 {
     lks__export_model e = {.s = s, .sink = sink};
     const size_t form = form_of(s);
     if (s->out[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "give the %s", forms[form].makes);
+    LKS__TRY(check_name(s));
     LKS__TRY(lks__given_weights(s->out_dir, s, &e.w));
     lks__export_note(&e, "%s", e.w->took);
     if (e.w->note[0] != '\0')
         lks__export_note(&e, "%s", e.w->note);
     lks_status st = open_model(&e);
+    if (st == LKS_OK)
+        st = make_parent(s->out);
     if (st == LKS_OK)
         st = forms[form].write(&e);
     lks__table_free(&e.table);
