@@ -224,6 +224,7 @@ static void test_export(void **state)
         const char *out = lks_test_text("%s/hf-%d", dir, i);
         const char *to = lks_test_text("--out=%s", out);
         const char *argv[] = {"lockstep", "export", run, "--format=hf", to, NULL};
+        assert_int_equal(mkdir(out, 0755), 0); /* so that the first sync is a file's */
         lks_test_child child = lks_test_start(argv, fault);
         wait_for_files(&child, out, 1);
         assert_int_equal(kill(child.pid, signals[i]), 0);
