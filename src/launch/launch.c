@@ -115,14 +115,15 @@ static lks_status start_all(struct lks__attempt *a, bool *started_p, int *exit_c
     return LKS_OK;
 }
 
-/* True if a rank's disk or quota on this host is full. The message then says what to do. */
+/* True if a rank's disk or quota on this host is full, or its run's files were moved. The message
+ * then says what to do. */
 static bool is_no_room(const struct lks__supervisor *sup, struct lks__verdict *v)
 {
     const size_t used = strlen(v->text);
     if (v->culprit < 0 || v->elsewhere || !lks__segment_no_room(sup->attempt->segment))
         return false;
     snprintf(v->text + used, sizeof v->text - used,
-             "; not restarted: free space there, then start it again%s",
+             "; not restarted, as it would fail again: put that right, then start it again%s",
              strcmp(sup->attempt->job->options->self, "lockstep train") == 0
                  ? ", with --init_from=resume if it has saved a checkpoint"
                  : "");

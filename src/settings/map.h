@@ -261,8 +261,8 @@ enum {
     X(INT, log_interval, 1, INTS(0, 4294967294) OR(off), TRAIN, FREE | FIRST, REPORT,              \
       "iterations between log lines; off: never")                                                  \
     X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
-      "true: write a checkpoint with each evaluation, and at the end; false: only when the "       \
-      "validation loss falls, and at the end")                                                     \
+      "true: write a checkpoint every checkpoint_interval, when the validation loss falls, and "   \
+      "at the end; false: without an interval only when it falls, and at the end")                 \
     X(INT, checkpoint_interval, 0, INTS(0, 4294967294) OR(auto), TRAIN, FREE, REPORT,              \
       "iterations between checkpoints; auto: eval_interval, or none with "                         \
       "always_save_checkpoint=false")                                                              \

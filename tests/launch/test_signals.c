@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -166,8 +167,9 @@ static void test_blocked(void **state)
     assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
 }
 
-/* `before` a run in a shell, and `after` it; wait for its first step, and stop it. */
-static void check_stop(const char *before, int W, const char *after)
+/* `before` a run in a shell, and `after` it; wait for its first step, and stop it. It must end with
+ * `code`. */
+static void check_stop(const char *before, int W, const char *after, int code)
 {
     const char *out;
     law_args args = law_train("random", &out);
@@ -179,7 +181,7 @@ static void check_stop(const char *before, int W, const char *after)
     lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "\"iter\":1,");
     assert_int_equal(kill(run.pid, SIGTERM), 0);
     const lks_test_result r = lks_test_wait(&run, 20);
-    if (r.exit_code != 128 + SIGTERM)
+    if (r.exit_code != code)
         fail_msg("%s: exit code %d: %s", script, r.exit_code, r.err);
     assert_int_equal(law_count_checkpoints(out), 1);
 }
@@ -187,15 +189,20 @@ static void check_stop(const char *before, int W, const char *after)
 /* The program that starts a run has blocked the signal, maybe without knowing it. */
 static void test_blocked_before(void **state)
 {
-    check_stop("env --block-signal=TERM", 1, "");
-    check_stop("env --block-signal=TERM", 2, "");
+    check_stop("env --block-signal=TERM", 1, "", 128 + SIGTERM);
+    check_stop("env --block-signal=TERM", 2, "", 128 + SIGTERM);
 }
 
-/* The lines of a stopped run may have no reader any more: Ctrl-C ends `tee` as well. */
+/* The lines of a stopped run may have no reader any more: Ctrl-C ends `tee` as well. A full disk is
+ * reported. */
 static void test_stop_without_reader(void **state)
 {
-    check_stop("", 1, ">/dev/full");
-    check_stop("", 2, ">/dev/full");
+    const char *pipe = lks_test_text("%s/pipe", lks_test_folder());
+    const char *broken = lks_test_text("3<>%s >%s 3>&-", pipe, pipe);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    check_stop("", 1, broken, 128 + SIGTERM);
+    check_stop("", 2, broken, 128 + SIGTERM);
+    check_stop("", 1, ">/dev/full", 1);
 }
 
 /* The blocked and ignored signals of a rank, and of the same program without us, if a shell starts

@@ -239,7 +239,8 @@ static void test_train_itself(void **state)
     fail_msg("no run could be killed before its end");
 }
 
-static const char no_room[] = "; not restarted: free space there, then start it again";
+static const char no_room[] =
+    "; not restarted, as it would fail again: put that right, then start it again";
 
 /* The disk is full before there is anything to resume: in the set-up, or at the first save. */
 static void test_full_disk_at_once(void **state)

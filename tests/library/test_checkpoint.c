@@ -475,7 +475,8 @@ static int be_rank(const char *dir, bool aborts)
 /* The launcher doesn't restart a program that has told it of a full disk. */
 static void test_full_disk(void **state)
 {
-    static const char not_restarted[] = "; not restarted: free space there, then start it again";
+    static const char not_restarted[] =
+        "; not restarted, as it would fail again: put that right, then start it again";
     char self[4096];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0);

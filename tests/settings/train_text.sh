@@ -169,6 +169,8 @@ refused 2 'a resumed run has its data: `lockstep resume out/text` continues it' 
 refused 2 'weights need data with their own tokens' text.txt --init_from=gpt2
 refused 2 '--family=golf needs its own tokens' text.txt --family=golf
 refused 2 '--dry_run needs prepared data' text.txt --dry_run
+printf '\022\000\057\000\061\000' >ids.txt # tokens
+refused 1 'ids.txt is not a text: byte 1 is 0; give a text' ids.txt
 echo 'n_layer = 1' >own.conf
 refused 2 'then `lockstep train own.conf --dataset=new/data --out_dir=new`, with --dry_run' text.txt own.conf --dry_run --out_dir=new
 refused 2 'there is no config file no.py' no.py
@@ -210,4 +212,21 @@ code=0
 [ $code = 1 ] && grep -q 'File too large' "$work/log" && [ -z "$(ls few)" ] || fail "ulimit -f: $code, $(cat "$work/log")"
 rm o/metrics.jsonl
 lockstep resume o --max_iters=2 >"$work/log" 2>&1 || fail "without metrics.jsonl: $(cat "$work/log")"
+# While it trains: it ends before its next save, isn't started again, and keeps its own files and the earlier run's.
+# shellcheck disable=SC2086
+lockstep train text.txt $small --out_dir=o --nproc_per_node=2 --max_restarts=1 --max_iters=100000000 --checkpoint_interval=50 \
+    >"$work/hang" 2>&1 &
+tries=0
+until [ -e o/latest ] && [ -e o/earlier-1/latest ]; do
+    tries=$((tries + 1))
+    [ $tries -lt "$(patient 3000)" ] || fail "no checkpoint: $(cat "$work/hang")"
+    sleep 0.02
+done
+rm o/metrics.jsonl
+code=0
+wait $! || code=$?
+[ $code = 1 ] && grep -q "isn't this run's file any more: .*; not restarted, as it would fail again: put that right" "$work/hang" ||
+    fail "a record that is removed: $code, $(cat "$work/hang")"
+! grep -q 'restart 1 of 1\|is back in\|there is no checkpoint' "$work/hang" || fail "after it: $(cat "$work/hang")"
+[ -e o/latest ] && [ -e o/data/train.bin ] && [ -e o/earlier-1/latest ] || fail "after it: $(ls o)"
 echo 'all as it should be'

@@ -287,8 +287,9 @@ static int spawn(const char *launcher, char **words, const char *backend)
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : TOOL_SIGNAL + WTERMSIG(status);
     if (code != TOOL_OK && geteuid() == 0 && getenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") == NULL)
         fprintf(stderr,
-                "lockstep bench: %s: Open MPI's %s refuses root: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
-                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 if you want that\n",
+                "lockstep bench: %s: if %s is Open MPI's, it refuses root: "
+                "OMPI_ALLOW_RUN_AS_ROOT=1 and "
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 allow it\n",
                 backend, launcher);
     return code;
 }

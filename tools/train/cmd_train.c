@@ -103,6 +103,8 @@ static void print_how_to_continue(const lks__settings *s, const struct stat *bef
     char tool[600], word[600], run[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
     const struct stat now = stat_metrics(s);
     lks__ckpt ckpt;
+    if (now.st_ino == 0)
+        return; /* nothing has begun, or it was moved */
     if (now.st_ino == before->st_ino && now.st_mtim.tv_sec == before->st_mtim.tv_sec &&
         now.st_mtim.tv_nsec == before->st_mtim.tv_nsec)
         return;

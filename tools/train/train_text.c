@@ -390,10 +390,14 @@ static int exec_longer(struct text *t)
 
 void train_text_undo(const char *out, bool lock, const char *moved)
 {
+    static const char *const begun[] = {"metrics.jsonl", "train.log", "latest"};
     char shown[512];
     int fd;
-    if (lks__sys_has(out, "metrics.jsonl") || lks__outdir_lock(out, lock, &fd) != LKS_OK)
-        return;
+    for (size_t i = 0; i < sizeof begun / sizeof begun[0]; i++)
+        if (lks__sys_has(out, begun[i]))
+            return;
+    if (!lks__run_has_data(out) || lks__outdir_lock(out, lock, &fd) != LKS_OK)
+        return; /* the folder was moved, or is in use */
     const lks_status st = lks__outdir_undo(out, moved);
     if (fd >= 0)
         lks__sys_close(fd);

@@ -152,7 +152,8 @@ const char *lks__sys_start_reason(int err);
 /* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */
 lks_status lks__sys_fail(const char *what, const char *path);
 /* True if the message, which may have more words around it, reports a failure of this thread
- * because a disk or quota is full (ENOSPC, EDQUOT). Then another attempt would fail, too. */
+ * because a disk or quota is full (ENOSPC, EDQUOT), or because a run's files were moved. Then
+ * another attempt would fail, too. */
 bool lks__sys_is_no_room(const char *failure);
 /* This thread reports that failure of another rank's thread. */
 void lks__sys_set_no_room(const char *failure);

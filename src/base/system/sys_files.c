@@ -36,7 +36,8 @@ const char *lks__sys_start_reason(int err)
                            "or the container's) may be too low";
 }
 
-/* This thread's last message about a full disk or quota. */
+/* This thread's last message about a full disk or quota, or moved files: a restart would meet them
+ * again. */
 static _Thread_local char no_room[1024];
 
 bool lks__sys_is_no_room(const char *failure)

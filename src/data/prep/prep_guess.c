@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number/checked.h"
 #include "base/system/sys.h"
 #include "base/text/shell.h"
 #include "base/text/utf8.h"
@@ -27,13 +28,18 @@ static size_t whole(const char *text, size_t bytes)
     return i;
 }
 
-/* iconv's name of the encoding if `head` looks like two ASCII characters of it, else NULL: UTF-16
- * without a byte order mark. */
+/* iconv's name of the encoding if `head` looks like text in ASCII characters of it, else NULL:
+ * UTF-16 without a byte order mark. Ids of tokens have the same form, but are often below 32. */
 static const char *utf16_of(const char *head, size_t bytes)
 {
-    if (bytes < 4 || !head[0] != !head[2] || !head[1] != !head[3] || !head[0] == !head[1])
-        return NULL;
-    return head[0] == '\0' ? "UTF-16BE" : "UTF-16LE";
+    const size_t n = lks__min(bytes, 64) / 2 * 2, zero = head[0] == '\0' ? 0 : 1;
+    for (size_t i = 0; i < n; i += 2) {
+        const char c = head[i + 1 - zero];
+        const bool is_text = (c >= ' ' && c <= '~') || c == '\t' || c == '\r' || c == '\n';
+        if (head[i + zero] != '\0' || !is_text)
+            return NULL;
+    }
+    return zero == 0 ? "UTF-16BE" : "UTF-16LE";
 }
 
 static lks_status not_a_text(const char *path, const char *encoding, uint64_t offset)

@@ -380,7 +380,7 @@ lks_status lks__metrics_end(lks__metrics *m)
 static bool is_same_file(const struct stat *a, const struct stat *b)
 {
     return (a->st_dev == b->st_dev && a->st_ino == b->st_ino) ||
-           (a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           (a->st_size > 0 && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
             a->st_mtim.tv_nsec == b->st_mtim.tv_nsec);
 }
 
@@ -395,9 +395,11 @@ lks_status lks__metrics_sync(lks__metrics *m)
         return lks__sys_fail("can't find", m->path);
     if (found && is_same_file(&named, &own))
         return LKS_OK;
-    return lks__fail(LKS_ERR_IO,
-                     "%s isn't this run's file any more: the file or its folder was moved, removed "
-                     "or replaced while the run used it; move it back, then continue from the "
-                     "newest checkpoint",
-                     lks__escape(shown, sizeof shown, m->path, strlen(m->path)));
+    lks_status st = lks__fail(
+        LKS_ERR_IO,
+        "%s isn't this run's file any more: the file or its folder was moved, removed or replaced "
+        "while the run used it; move it back, then continue from the newest checkpoint",
+        lks__escape(shown, sizeof shown, m->path, strlen(m->path)));
+    lks__sys_set_no_room(lks_last_error()); /* a restart would begin in another run's folder */
+    return st;
 }

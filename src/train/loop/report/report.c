@@ -1,5 +1,6 @@
 #include "train/loop/report/report.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -416,7 +417,8 @@ lks_status lks__report_close(lks__report *r, const lks__run *run, lks__session *
         char why[1024];
         snprintf(why, sizeof why, "%s", lks_last_error());
         lks__report_hooks_close(r, ses, state);
-        if (r->stop_signal != 0)
+        const int lost = r->log.out_errno;
+        if (r->stop_signal != 0 && (lost == EPIPE || lost == EIO))
             r->log.out_errno = 0; /* the signal may have ended its reader, too, such as tee */
         st = closed == LKS_OK ? lks__log_check(&r->log) : lks__fail(closed, "%s", why);
     }
