@@ -14,7 +14,7 @@ size_t lks__head_sum_rows(const lks__layers *layers, size_t V)
 size_t lks__head_chunk_rows(const lks__layers *layers, size_t rows, size_t V, size_t C)
 {
     const size_t sum = lks__head_sum_rows(layers, V);
-    const size_t wanted = lks__min(C, MOST_ROWS) / sum * sum;
+    const size_t wanted = lks__min(C / 3, MOST_ROWS) / sum * sum;
     return lks__min(wanted > sum ? wanted : sum, rows);
 }
 

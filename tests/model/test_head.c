@@ -305,7 +305,7 @@ static void test_chunks(void **state)
     const lks__layers *cpu = &lks__layers_cpu;
     assert_int_equal(lks__head_sum_rows(cpu, 50304), 128);
     assert_int_equal(lks__head_chunk_rows(cpu, 4096, 50304, 64), 128);
-    assert_int_equal(lks__head_chunk_rows(cpu, 4096, 50304, 200), 128);
+    assert_int_equal(lks__head_chunk_rows(cpu, 4096, 50304, 512), 128);
     assert_int_equal(lks__head_chunk_rows(cpu, 4096, 50304, 768), 256);
     assert_int_equal(lks__head_chunk_rows(cpu, 200, 50304, 768), 200);
     assert_int_equal(lks__head_sum_rows(cpu, 1024), 2048);
