@@ -346,7 +346,7 @@ static void test_bench_launcher(void **state)
     const char *env[] = {lks_test_text("PATH=%s:%s", dir, getenv("PATH")), NULL};
     const char *argv[] = {"lockstep", "bench", "comm", "--backend=mpi", "--nproc_per_node=2", NULL};
     expect(lks_test_run(argv, env, 60), 1, "",
-           geteuid() == 0 ? "set OMPI_ALLOW_RUN_AS_ROOT=1 and" : "");
+           geteuid() == 0 ? "it refuses root: OMPI_ALLOW_RUN_AS_ROOT=1 and" : "");
 }
 
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks
