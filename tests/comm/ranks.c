@@ -4,7 +4,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,4 +153,50 @@ void ranks_as_threads(int n, double timeout_s, void (*body)(lks_comm *comm, void
         pthread_join(threads[i].id, NULL);
     for (int i = 0; i < n; i++)
         lks_comm_close(comms[i]);
+}
+
+struct beater {
+    _Atomic(lks_comm *) comm;
+    atomic_bool stop;
+    atomic_uint rounds;
+    bool aborts;
+};
+
+static void *beat_on(void *arg)
+{
+    struct beater *b = arg;
+    for (; !b->stop; b->rounds++) {
+        lks_comm_beat(b->comm);
+        if (b->aborts)
+            lks_comm_abort(b->comm, "too late");
+    }
+    return NULL;
+}
+
+static void wait_for_rounds(const struct beater *b, unsigned n)
+{
+    for (unsigned now = b->rounds; b->rounds - now < n;)
+        sched_yield();
+}
+
+void ranks_close_in_beats(int n, bool aborts)
+{
+    const lks_world alone = {0, 1, 0, 1};
+    const lks_comm_options options = {"shm", 10};
+    struct beater b = {.aborts = aborts};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, beat_on, &b), 0);
+    for (int i = 0; i < n; i++) {
+        lks_comm *comm;
+        assert_ok(lks_comm_open(&alone, &options, &comm));
+        b.comm = comm;
+        wait_for_rounds(&b, 1); /* it has begun */
+        lks_comm_close(comm);
+        if (aborts) {
+            b.comm = NULL;
+            wait_for_rounds(&b, 2); /* it uses this group no longer */
+        }
+    }
+    b.stop = true;
+    pthread_join(thread, NULL);
 }

@@ -64,4 +64,9 @@ lks_comm *ranks_open(double timeout_s);
 void ranks_as_threads(int n, double timeout_s, void (*body)(lks_comm *comm, void *rank),
                       void *ranks, size_t bytes);
 
+/* Open and close `n` groups of one rank, one after the other, each while a thread beats it. With
+ * `aborts` the thread also reports failures, and the next group opens when it has let go of the
+ * last one; else it beats on. */
+void ranks_close_in_beats(int n, bool aborts);
+
 #endif

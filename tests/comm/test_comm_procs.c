@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -712,42 +711,9 @@ static void test_killed_joining(void **state)
 }
 
 /* A thread beats, and reports failures, while its group is being closed. */
-struct beater {
-    _Atomic(lks_comm *) comm;
-    atomic_bool stop;
-    atomic_uint rounds;
-};
-
-static void *beat_on(void *arg)
-{
-    struct beater *b = arg;
-    for (; !b->stop; b->rounds++) {
-        lks_comm_beat(b->comm);
-        lks_comm_abort(b->comm, "too late");
-    }
-    return NULL;
-}
-
 static void test_closed_in_beats(void **state)
 {
-    const lks_world alone = {0, 1, 0, 1};
-    const lks_comm_options options = {"shm", 10};
-    struct beater b = {.comm = NULL};
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, beat_on, &b), 0);
-    for (int i = 0; i < 2000; i++) {
-        lks_comm *comm;
-        assert_ok(lks_comm_open(&alone, &options, &comm));
-        b.comm = comm;
-        for (unsigned now = b.rounds; b.rounds == now;) /* it has begun */
-            sched_yield();
-        lks_comm_close(comm);
-        b.comm = NULL;
-        for (unsigned now = b.rounds; b.rounds - now < 2;) /* … and uses this group no longer */
-            sched_yield();
-    }
-    b.stop = true;
-    pthread_join(thread, NULL);
+    ranks_close_in_beats(2000, true);
 }
 
 static void test_memory_faults(void **state)

@@ -2,7 +2,6 @@
 #include "support.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -533,39 +532,11 @@ static void test_counts_in_text(void **state)
 
 /* --- late heartbeats ---------------------------------------------------------------------- */
 
-struct beater {
-    _Atomic(lks_comm *) comm;
-    atomic_bool stop;
-    atomic_uint rounds;
-};
-
-static void *beat_on(void *arg)
-{
-    struct beater *b = arg;
-    for (; !b->stop; b->rounds++)
-        lks_comm_beat(b->comm);
-    return NULL;
-}
-
 /* A thread beats a group that is closed meanwhile, while its handle becomes that of the next one:
  * test_order finds accesses without the lock. */
 static void test_late_beats(void **state)
 {
-    const lks_world alone = {0, 1, 0, 1};
-    const lks_comm_options options = {"shm", 10};
-    struct beater b = {.comm = NULL};
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, beat_on, &b), 0);
-    for (int i = 0; i < 100; i++) {
-        lks_comm *comm;
-        assert_ok(lks_comm_open(&alone, &options, &comm));
-        b.comm = comm;
-        for (unsigned now = b.rounds; b.rounds == now;)
-            sched_yield();
-        lks_comm_close(comm);
-    }
-    b.stop = true;
-    pthread_join(thread, NULL);
+    ranks_close_in_beats(100, false);
 }
 
 int main(void)
