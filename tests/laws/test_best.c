@@ -195,6 +195,7 @@ static void check_saves(const char *out, int interval)
                 improved++;
             }
         }
+        assert_int_equal(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, i)), due);
         if (due)
             assert_int_equal(lks_test_number(json_array_get(saved, n++), "iter"), i);
     }
@@ -217,6 +218,7 @@ static void test_when_saved(void **state)
         law_args args = train(out, 40);
         law_add(&args, "--always_save_checkpoint=%s", cases[i].always);
         law_add(&args, "--checkpoint_interval=%s", cases[i].interval);
+        law_add(&args, "--keep=0");
         law_run(&args);
         check_saves(out, cases[i].saves);
     }
