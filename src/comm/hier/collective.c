@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number/checked.h"
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
 
@@ -213,7 +214,7 @@ static lks_status gather_in_pieces(struct lks__hier *h, const struct lks__shm_de
     mem += share[0];
     for (int i = 1; i < h->n_hosts; mem += share[i++]) {
         for (size_t at = 0; at < share[i]; at += most) {
-            const size_t left = share[i] - at, bytes = left < most ? left : most;
+            const size_t bytes = lks__min(share[i] - at, most);
             struct lks__hier_wait wait = {.op = {.kind = LKS__ENGINE_ALL_TO_ALL,
                                                  .send = h->host > 0 ? mem + at : NULL,
                                                  .send_bytes = sent,

@@ -316,12 +316,9 @@ struct start {
 static bool data_stays(const char *out_dir, const char *data_dir)
 {
     char path[4600];
-    struct stat own, used;
     snprintf(path, sizeof path, "%s/" LKS__DATA_FOLDER, out_dir);
-    if (!lks__run_has_data(out_dir))
-        return true;
-    return data_dir != NULL && stat(path, &own) == 0 && stat(data_dir, &used) == 0 &&
-           own.st_dev == used.st_dev && own.st_ino == used.st_ino;
+    return !lks__run_has_data(out_dir) ||
+           (data_dir != NULL && lks__sys_same_folder(path, data_dir));
 }
 
 static lks_status move_earlier(const char *dir, const char *name, void *ctx)
