@@ -189,7 +189,7 @@ mkdir two && sed 's/things/thoughts/' text.txt >two/text.txt
 LOCKSTEP_FAULT=rename:1:hang lockstep train text.txt --out_dir=o >"$work/hang" 2>&1 &
 first=$! refused=yes
 tries=0
-until ls o/data.tmp/*.new-* >/dev/null 2>&1; do
+until ls o/data.tmp/meta.json.new-*.tmp-* >/dev/null 2>&1; do # the file that it hangs with
     tries=$((tries + 1))
     [ $tries -lt "$(patient 3000)" ] || fail "the first one doesn't begin: $(cat "$work/hang")"
     sleep 0.02

@@ -129,7 +129,7 @@ static void print_how_to_continue(const lks__settings *s, const struct stat *bef
 
 static int run_rank(const lks__settings *s)
 {
-    lks__trainer trainer;
+    static lks__trainer trainer; /* 76 KB, and `ulimit -s` may leave few */
     int stopped;
     lks__signals_install(lks__setting_word(s, LKS__SETTING_stop_signal));
     lks_status st = lks__trainer_open(s, &trainer, &stopped);

@@ -38,21 +38,34 @@ int lks__free_port(const char *host)
     return port;
 }
 
-enum { MAX_VARS = 28, VAR_BYTES = 4400 };
+enum { MAX_VARS = 28 };
 
+/* Entries "NAME=value", each allocated; `full` after an entry for which there was no memory. */
 struct vars {
     int n;
-    char text[MAX_VARS][VAR_BYTES];
+    bool full;
+    char *text[MAX_VARS];
 };
 
 static void set(struct vars *v, const char *name, const char *value)
 {
-    snprintf(v->text[v->n++], VAR_BYTES, "%s=%s", name, value);
+    if (asprintf(&v->text[v->n], "%s=%s", name, value) >= 0)
+        v->n++;
+    else
+        v->full = true;
 }
 
 static void set_int(struct vars *v, const char *name, int value)
 {
-    snprintf(v->text[v->n++], VAR_BYTES, "%s=%d", name, value);
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    set(v, name, text);
+}
+
+static void free_vars(struct vars *v)
+{
+    while (v->n > 0)
+        free(v->text[--v->n]);
 }
 
 /* The variables that torchrun sets for its workers (torch/distributed/elastic, local agent), for
@@ -62,7 +75,6 @@ static void rank_vars(const struct lks__attempt *a, int rank, struct vars *v)
     const int nproc = a->nproc;
     char segment[LKS__SEGMENT_ENV_BYTES], text[4200];
     lks__segment_env(a->segment, segment);
-    v->n = 0;
     set_int(v, "RANK", a->first_global + rank);
     set_int(v, "LOCAL_RANK", rank);
     set_int(v, "WORLD_SIZE", a->world_size);
@@ -108,9 +120,11 @@ static bool replaced(const struct vars *v, const char *entry)
 }
 
 /* Our environment with `v` added or replaced. Free the array; its strings are borrowed. */
-static char **make_environment(struct vars *v)
+static char **make_environment(const struct vars *v)
 {
     size_t n = 0, kept = 0;
+    if (v->full)
+        return NULL;
     while (environ[n] != NULL)
         n++;
     char **env = malloc((n + (size_t)v->n + 1) * sizeof *env);
@@ -159,14 +173,17 @@ static _Noreturn void become_rank(const struct lks__attempt *a, char **env, pid_
 
 lks_status lks__start_rank(struct lks__attempt *a, int rank, int *exec_errno_p)
 {
-    struct vars vars;
+    struct vars vars = {0};
     rank_vars(a, rank, &vars);
     char **env = make_environment(&vars);
+    if (env == NULL)
+        free_vars(&vars);
     LKS__MEMORY(env, "for the environment of rank %d", rank);
     int report[2], ends[2];
     lks__output_ends(a->job->output, rank, ends);
     if (pipe2(report, O_CLOEXEC) != 0) {
         free(env);
+        free_vars(&vars);
         return lks__fail(LKS_ERR_IO, "can't make a pipe to start rank %d: %s", rank,
                          lks__sys_reason(errno));
     }
@@ -175,6 +192,7 @@ lks_status lks__start_rank(struct lks__attempt *a, int rank, int *exec_errno_p)
         become_rank(a, env, launcher, ends, report[1]);
     int err = errno;
     free(env);
+    free_vars(&vars);
     close(report[1]);
     if (pid < 0) {
         close(report[0]);
