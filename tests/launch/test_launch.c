@@ -795,6 +795,32 @@ static void test_suspended_stop(void **state)
     assert_int_equal(WEXITSTATUS(finish(&l)), 7);
 }
 
+/* The launcher looks only after the time for a stop, and finds that its rank ended within it. */
+static void test_stopped_in_time(void **state)
+{
+    struct launch l;
+    const char *saved = lks_test_text("%s/saved", lks_test_folder());
+    more.shutdown_timeout_s = 1.5 * lks_test_patience();
+    start(&l, 1,
+          SHELL((char *)(uintptr_t)lks_test_text(
+              "trap 'echo asked; while [ ! -e \"%s\" ]; do sleep 0.02; done; exit 7' TERM; "
+              "echo launcher-$PPID rank-$$ ready; while :; do sleep 0.02; done",
+              saved)));
+    read_until(&l, "ready");
+    const pid_t launcher = pid_behind(&l, "launcher-"), rank = pid_behind(&l, "rank-");
+    kill(l.pid, SIGTERM);
+    read_until(&l, "asked");
+    lks_test_kill(launcher, SIGSTOP);
+    wait_for_state(launcher, true);
+    lks_test_write(saved, "", 0);
+    for (int i = 0; i < lks_test_tries(500) && !is_gone(rank); i++)
+        usleep(10000);
+    usleep((useconds_t)(1e6 * more.shutdown_timeout_s));
+    lks_test_kill(launcher, SIGCONT);
+    more.shutdown_timeout_s = 0;
+    assert_int_equal(WEXITSTATUS(finish(&l)), 7);
+}
+
 /* On a terminal that stops background output: ranks still write, don't wait for its input, and get
  * Ctrl-C once each. */
 static void test_terminal(void **state)
@@ -877,18 +903,31 @@ int main(int argc, char **argv)
                                                      : end_like(argv[2]);
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* descriptors that the test itself inherited */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_environment),     cmocka_unit_test(test_group_works),
-        cmocka_unit_test(test_descriptors),     cmocka_unit_test(test_exit_codes),
-        cmocka_unit_test(test_named_with_step), cmocka_unit_test(test_killed_while_exiting),
-        cmocka_unit_test(test_ended_together),  cmocka_unit_test(test_code_after_signal),
-        cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_error_files),
-        cmocka_unit_test(test_not_executable),  cmocka_unit_test(test_grandchildren),
-        cmocka_unit_test(test_launcher_killed), cmocka_unit_test(test_killed_with_detached),
-        cmocka_unit_test(test_earlier_child),   cmocka_unit_test(test_both_killed),
-        cmocka_unit_test(test_forwarding),      cmocka_unit_test(test_second_signal_kills),
-        cmocka_unit_test(test_suspend),         cmocka_unit_test(test_slow_stop),
-        cmocka_unit_test(test_suspended_stop),  cmocka_unit_test(test_death_while_stopping),
-        cmocka_unit_test(test_terminal),        cmocka_unit_test(test_memory_faults),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_group_works),
+        cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_exit_codes),
+        cmocka_unit_test(test_named_with_step),
+        cmocka_unit_test(test_killed_while_exiting),
+        cmocka_unit_test(test_ended_together),
+        cmocka_unit_test(test_code_after_signal),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_error_files),
+        cmocka_unit_test(test_not_executable),
+        cmocka_unit_test(test_grandchildren),
+        cmocka_unit_test(test_launcher_killed),
+        cmocka_unit_test(test_killed_with_detached),
+        cmocka_unit_test(test_earlier_child),
+        cmocka_unit_test(test_both_killed),
+        cmocka_unit_test(test_forwarding),
+        cmocka_unit_test(test_second_signal_kills),
+        cmocka_unit_test(test_suspend),
+        cmocka_unit_test(test_slow_stop),
+        cmocka_unit_test(test_suspended_stop),
+        cmocka_unit_test(test_stopped_in_time),
+        cmocka_unit_test(test_death_while_stopping),
+        cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_memory_faults),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

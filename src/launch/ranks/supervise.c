@@ -400,7 +400,8 @@ void lks__supervise(struct lks__supervisor *sup)
         lks__deliver_due(a);
         if (lks__still_look(sup))
             end_ranks(sup, -1);
-        if (sup->kill_at > 0 && lks__sys_now() >= sup->kill_at && out_of_time(sup)) {
+        if (a->n_running > 0 && sup->kill_at > 0 && lks__sys_now() >= sup->kill_at &&
+            out_of_time(sup)) {
             if (!sup->failed)
                 name_late(sup);
             kill_all(sup);
