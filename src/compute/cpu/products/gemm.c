@@ -33,16 +33,24 @@ enum { LANES = 4 };
 #define ROWS  6
 #endif
 #endif
-enum { COLS = WIDTH * LANES, DEPTH = LKS__GEMM_DEPTH };
+enum { COLS = WIDTH * LANES, DEPTH = LKS__GEMM_DEPTH, LINE = 16 /* floats of the cache */ };
 
 #define INLINE static inline __attribute__((always_inline))
 #define APART  static __attribute__((noinline))
+
+/* What the next panel will copy: rows of `length` floats, the first at `row`, `ld` apart. Each tile
+ * fetches some lines of the cache from there, so that the copy needn't wait for memory. */
+struct ahead {
+    const float *row;
+    size_t ld, length, at, lines;
+};
 
 /* Shared by all tiles of one panel. */
 struct panel {
     const float *b; /* [depth, width], followed by zeros after the last column */
     size_t depth, cols;
     float alpha, beta;
+    struct ahead next;
 };
 
 /* Transpose four rows and columns. */
@@ -152,12 +160,26 @@ INLINE void tile(const struct panel *panel, const float *a, size_t row_step, siz
         store_part(panel, sum, c, ldc, rows, width);
 }
 
+INLINE void fetch(struct ahead *next)
+{
+    for (size_t i = 0; i < next->lines; i++) {
+        __builtin_prefetch(next->row + next->at, 0, 2);
+        next->at += LINE;
+        if (next->at >= next->length) {
+            next->at = 0;
+            next->row += next->ld;
+        }
+    }
+}
+
 /* m rows of C's columns under a panel. Eight rows at the end are cut into four and four: fewer than
  * four would wait for their additions. */
 INLINE void rows_of(const struct panel *panel, const float *a, size_t row_step, size_t step,
                     size_t m, float *c, size_t ldc, const size_t width)
 {
-    for (size_t n; m > 0; m -= n, a += n * row_step, c += n * ldc)
+    struct ahead next = panel->next;
+    for (size_t n; m > 0; m -= n, a += n * row_step, c += n * ldc) {
+        fetch(&next);
         if (m >= ROWS && (ROWS == 8 || m != 8))
             tile(panel, a, row_step, step, c, ldc, n = ROWS, width);
         else if (m >= 4)
@@ -166,6 +188,7 @@ INLINE void rows_of(const struct panel *panel, const float *a, size_t row_step, 
             tile(panel, a, row_step, step, c, ldc, n = 2, width);
         else
             tile(panel, a, row_step, step, c, ldc, n = 1, width);
+    }
 }
 
 typedef void rows_fn(const struct panel *panel, const float *a, size_t row_step, size_t step,
@@ -195,6 +218,26 @@ static rows_fn *const rows_fns[] = {rows_1, rows_2};
 static copy_fn *const copy_fns[] = {copy_1, copy_2};
 #endif
 
+/* The panel after that at term p and column j, shared by `tiles`. */
+static struct ahead ahead_of(bool turned, const float *b, size_t ld, size_t n, size_t k, size_t p,
+                             size_t j, size_t tiles)
+{
+    j += COLS;
+    if (j >= n) {
+        j = 0;
+        p += DEPTH;
+    }
+    if (p >= k)
+        return (struct ahead){0};
+    const size_t depth = k - p < DEPTH ? k - p : DEPTH, cols = n - j < COLS ? n - j : COLS;
+    const size_t length = turned ? depth : cols, rows = turned ? cols : depth;
+    const size_t lines = rows * ((length + LINE - 1) / LINE);
+    return (struct ahead){.row = turned ? b + j * ld + p : b + p * ld + j,
+                          .ld = ld,
+                          .length = length,
+                          .lines = (lines + tiles - 1) / tiles};
+}
+
 void VERSION(gemm)(char ta, char tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                    size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
 {
@@ -202,11 +245,14 @@ void VERSION(gemm)(char ta, char tb, size_t m, size_t n, size_t k, float alpha, 
     const size_t row_step = ta == 'T' ? 1 : lda, step = ta == 'T' ? lda : 1;
     for (size_t p = 0; p == 0 || p < k; p += DEPTH)
         for (size_t j = 0; j < n; j += COLS) {
-            const struct panel panel = {.b = copied,
-                                        .depth = k - p < DEPTH ? k - p : DEPTH,
-                                        .cols = n - j < COLS ? n - j : COLS,
-                                        .alpha = alpha,
-                                        .beta = p == 0 ? beta : 1.0f};
+            const struct panel panel = {
+                .b = copied,
+                .depth = k - p < DEPTH ? k - p : DEPTH,
+                .cols = n - j < COLS ? n - j : COLS,
+                .alpha = alpha,
+                .beta = p == 0 ? beta : 1.0f,
+                .next = ahead_of(tb == 'T', b, ldb, n, k, p, j, (m + ROWS - 1) / ROWS),
+            };
             const size_t vectors = (panel.cols - 1) / LANES;
             copy_fns[vectors](copied, tb == 'T', tb == 'T' ? b + j * ldb + p : b + p * ldb + j, ldb,
                               panel.depth, panel.cols);
