@@ -218,6 +218,9 @@ static rows_fn *const rows_fns[] = {rows_1, rows_2};
 static copy_fn *const copy_fns[] = {copy_1, copy_2};
 #endif
 
+/* Fewer tiles compute for less time than memory takes. */
+enum { TILES = 8 };
+
 /* The panel after that at term p and column j, shared by `tiles`. */
 static struct ahead ahead_of(bool turned, const float *b, size_t ld, size_t n, size_t k, size_t p,
                              size_t j, size_t tiles)
@@ -227,7 +230,7 @@ static struct ahead ahead_of(bool turned, const float *b, size_t ld, size_t n, s
         j = 0;
         p += DEPTH;
     }
-    if (p >= k)
+    if (p >= k || tiles < TILES)
         return (struct ahead){0};
     const size_t depth = k - p < DEPTH ? k - p : DEPTH, cols = n - j < COLS ? n - j : COLS;
     const size_t length = turned ? depth : cols, rows = turned ? cols : depth;
