@@ -170,8 +170,7 @@ bool lks__settings_given_for(const lks__settings *s, int setting, const char *fa
     return reads && s->from[setting] != LKS__FROM_DEFAULT;
 }
 
-/* --- families ----------------------------------------------------------------------------------
- */
+/* --- families --------------------------------------------------------------------------------- */
 
 const char *lks__family_name_of(const lks__settings *s, int setting, char out[LKS__SETTING_KEY])
 {
