@@ -199,7 +199,7 @@ def print_rooms(root, sources):
         count[room] += 1
         lines[room] += read(root, path).count("\n")
         folders[os.path.dirname(path)] += 1
-    names = rooms.order(root) + sorted(set(count) - set(rooms.order(root)))
+    names = list(dict.fromkeys([*rooms.allowed(root), *sorted(count)]))
     print(f"rooms: {len(names)} (files, lines), in their order")
     print_list(", ".join(f"{room} {count[room]} {lines[room]:,}" for room in names))
     crowded = [(f, n) for f, n in folders.most_common() if n > CROWDED]

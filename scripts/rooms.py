@@ -24,18 +24,13 @@ EXCEPTIONS = {
 }
 
 
-def order(root=HERE):
-    """Names of the rooms; each may use those before it."""
-    with open(os.path.join(root, "docs", "inside", "architecture.md"), encoding="utf-8") as f:
-        return re.findall(r"^\| `(?:src/)?([a-z_]+)` \|", f.read(), re.M)
-
-
 def allowed(root=HERE):
-    """{room: rooms whose headers it may include}: the last column of the table, which may be empty, "all above", or "all above but …"."""
+    """{room: rooms whose headers it may include}, in the table's order. Its last column may be empty, "all above", or "all above but …"."""
     with open(os.path.join(root, "docs", "inside", "architecture.md"), encoding="utf-8") as f:
-        rows = re.findall(r"^\| `(?:src/)?([a-z_]+)` \|.*\|([^|\n]*)\|$", f.read(), re.M)
+        rows = re.findall(r"^\| `(?:src/([a-z_]+)|(tools))` \|.*\|([^|\n]*)\|$", f.read(), re.M)
     above, may = set(), {}
-    for room, cell in rows:
+    for folder, tools, cell in rows:
+        room = folder or tools
         words = set(re.findall(r"[a-z_]+", re.sub(r"\(.*", "", cell)))
         may[room] = above - words if not words or "all" in words else above & words
         above.add(room)
@@ -108,8 +103,8 @@ def included(text):
 
 def breaks(build, root=HERE):
     """{"FILE includes HEADER" or "ROOM uses|declares SYMBOL": sentence} of all that breaks the order."""
-    rooms, symbols, found = order(root), Symbols(build, root), {}
-    rank = {room: i for i, room in enumerate(rooms)}
+    may, symbols, found = allowed(root), Symbols(build, root), {}
+    rank = {room: i for i, room in enumerate(may)}
     places = {symbol: {room_of(source) for source in sources} for symbol, sources in symbols.defined.items()}
 
     def look(path, word, symbol):
@@ -124,7 +119,6 @@ def breaks(build, root=HERE):
         with open(os.path.join(root, path), encoding="utf-8") as f:
             for symbol in declared(f.read()):
                 look(path, "declares", symbol)
-    may = allowed(root)
     for path in files(root, ("c", "h", "cc", "cu", "cuh")):
         room = room_of(path)
         if room not in rank:

@@ -28,8 +28,9 @@ TOOL_COMMANDS(X)
  * launcher reports which. */
 int tool_fail(const char *name, lks_status st);
 
-/* Read defaults, then config files, then arguments. Returns false after printing help or an error:
- * exit with *exit_p then. --help prints `usage` above the list of settings. */
+/* Read defaults, then config files, then arguments: at most `max_positional` of them are positional
+ * (settings/settings.h), and the command checks that these are enough. Returns false after printing
+ * help or an error: exit with *exit_p then. --help prints `usage` above the list of settings. */
 bool tool_settings(const char *name, unsigned command, const char *usage, int argc, char **argv,
                    int max_positional, lks__settings *s, lks__args *args, int *exit_p);
 

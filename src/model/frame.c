@@ -102,7 +102,7 @@ static void carve_layers(lks__model *m, lks__carver *v)
     const int n = m->ops->activations(m, rows);
     for (int l = 0; l < m->c.n_layer; l++)
         for (int i = 0; i < n; i++) {
-            const bool shared = rows[i].again <= m->recompute;
+            const bool shared = rows[i].recompute <= m->recompute;
             void *x;
             if (shared && rows[i].work != NULL)
                 x = *rows[i].work;
@@ -352,15 +352,15 @@ void lks__model_forward(const lks__pass *p, const lks__visitor *visitor)
 
 /* Recompute the activations that --recompute=block didn't keep. The last layer's are still valid
  * from forward. */
-static void layer_again(const lks__pass *p, int l)
+static void recompute_layer(const lks__pass *p, int l)
 {
     const lks__model *m = p->m;
     if (m->recompute < LKS__RECOMPUTE_BLOCK || l == m->c.n_layer - 1)
         return;
-    lks__pass again = *p;
-    again.again = true;
+    lks__pass pass = *p;
+    pass.recompute = true;
     lks__trace_begin(LKS__SPAN_AGAIN_LAYER, l);
-    m->ops->layer_forward(&again, l);
+    m->ops->layer_forward(&pass, l);
     lks__trace_end();
     beat(p);
 }
@@ -379,7 +379,7 @@ static void backward(const lks__pass *p)
         done(p, group++);
     for (int l = m->c.n_layer - 1; l >= 0; l--) {
         if (l >= m->lowest) {
-            layer_again(p, l);
+            recompute_layer(p, l);
             lks__trace_begin(LKS__SPAN_BACKWARD_LAYER, l);
             m->ops->layer_backward(p, l);
             lks__trace_end();

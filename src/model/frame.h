@@ -61,7 +61,7 @@ typedef struct lks__pass {
     const lks__kv *kv;
     /* Recompute pass, seen by layer_forward() only: skip the layer's output, recompute its other
      * activations. */
-    bool again;
+    bool recompute;
 } lks__pass;
 
 /* Address of the gradient of the tensor at `offset`; NULL if it is frozen or doesn't exist
@@ -74,7 +74,7 @@ static inline float *lks__grad_at(const lks__pass *p, int group, size_t offset)
 
 /* True if backward continues from the tensor of row `field` in `layer` to its predecessors in
  * forward. For families whose rows are in forward order. */
-static inline bool lks__goes_on(const lks__pass *p, int layer, size_t field)
+static inline bool lks__continues_below(const lks__pass *p, int layer, size_t field)
 {
     const struct lks__model *m = p->m;
     return layer > m->lowest || m->lowest_field < field;
@@ -103,28 +103,29 @@ void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_sha
  * `of`: ACTS for activations, FLOATS for numbers that are floats on every device, such as
  * statistics of rows.
  *
- * `again`: from this level of --recompute on, backward recomputes the activation, and all layers
- * share one memory for it. With ROWS, the family's layer_backward() recomputes it before use. With
- * BLOCK, frame.c calls layer_forward() once more before; that call may omit the activations that
- * ROWS recomputes.
+ * `recompute`: from this level of --recompute on, backward recomputes the activation, and all
+ * layers share one memory for it. With ROWS, the family's layer_backward() recomputes it before
+ * use. With BLOCK, frame.c calls layer_forward() once more before; that call may omit the
+ * activations that ROWS recomputes.
+ *
  * `work`: this shared memory is the family's work space. It has no other use from the time when
  * forward or backward computes the activation until its last read. If *work is NULL, so is the
  * field, and the family chooses memory for each use. */
 typedef struct lks__activation_row {
     size_t field; /* the pointer's offset in the family's struct of a layer's activations */
     enum { LKS__OF_ACTS, LKS__OF_FLOATS } of;
-    size_t width;          /* elements per row of the pass */
-    const char *module;    /* the module whose output this is (ACTS), for messages; or NULL */
-    lks__recompute again;  /* NEVER: each layer has its own memory for it */
-    lks__act *const *work; /* NULL: separate memory */
+    size_t width;             /* elements per row of the pass */
+    const char *module;       /* the module whose output this is (ACTS), for messages; or NULL */
+    lks__recompute recompute; /* NEVER: each layer has its own memory for it */
+    lks__act *const *work;    /* NULL: separate memory */
 } lks__activation_row;
 
 #define LKS__ACTIVATION_FIELD(field, of, ...) LKS__ELEMENT_##of *field;
 #define LKS__ELEMENT_ACTS                     lks__act
 #define LKS__ELEMENT_FLOATS                   float
-#define LKS__ACTIVATION_ROW(acts, field, of, width, module, again, work)                           \
+#define LKS__ACTIVATION_ROW(acts, field, of, width, module, recompute, work)                       \
     ((lks__activation_row){offsetof(acts, field), LKS__OF_##of, width, module,                     \
-                           LKS__RECOMPUTE_##again, work})
+                           LKS__RECOMPUTE_##recompute, work})
 
 enum { LKS__MOST_ACTIVATIONS = 20 };
 
@@ -164,7 +165,7 @@ struct lks__model_ops {
 
     /* --- the pass, in the order of the calls --- */
     void (*embed_forward)(const lks__pass *p); /* tokens to x0 */
-    /* To the next layer's input; with p->again only the activations that backward needs. */
+    /* To the next layer's input; with p->recompute only the activations that backward needs. */
     void (*layer_forward)(const lks__pass *p, int layer);
     void (*last_forward)(const lks__pass *p);  /* to y */
     void (*last_backward)(const lks__pass *p); /* from dy */

@@ -50,15 +50,9 @@ void lks__choose_optimizer(lks__settings *s)
             s->optimizer = i;
 }
 
-const char *lks__optimizer_name(const lks__settings *s)
-{
-    return s->optimizer == 0 ? lks__family_of(s)->optimizer->name
-                             : lks__optimizer_word(s->optimizer);
-}
-
 const lks__optimizer *lks__optimizer_of(const lks__settings *s)
 {
-    return optimizer_at(s->optimizer);
+    return s->optimizer == 0 ? lks__family_of(s)->optimizer : optimizer_at(s->optimizer);
 }
 
 const char *lks__family_setting(const char *name)

@@ -74,9 +74,7 @@ unsigned lks__optimizer_settings(int i);
 
 /* Replace optimizer=auto by that of the family's script. */
 void lks__choose_optimizer(lks__settings *s);
-/* The word of the optimizer, also if it hasn't been chosen yet. */
-const char *lks__optimizer_name(const lks__settings *s);
-/* The optimizer of settings that lks__choose_optimizer() has seen. */
+/* The optimizer, also if it hasn't been chosen yet. */
 const struct lks__optimizer *lks__optimizer_of(const lks__settings *s);
 
 /* The setting for a script's name ("num_layers": "n_layer"), or NULL. */

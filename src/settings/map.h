@@ -18,23 +18,24 @@ enum {
     LKS__SETTING_KEY = 64,   /* size of a name, with its 0 byte */
 };
 
-/* Commands that have settings. */
+/* Commands that have settings, each with a bit: X(bit, command). */
+/* clang-format off */
+#define LKS__SETTING_COMMANDS(X)                                                                   \
+    X(PREP, "prep") X(TRAIN, "train") X(SAMPLE, "sample") X(EVAL, "eval") X(BENCH, "bench")        \
+    X(INFO, "info") X(EXPORT, "export") X(DOCTOR, "doctor") X(REPORT, "report") X(PLOT, "plot")    \
+    X(WATCH, "watch") X(PLAN, "plan") X(FETCH, "fetch") X(DIFF, "diff") X(AUDIT, "audit")
+/* clang-format on */
+
 enum {
-    LKS__CMD_PREP = 1 << 0,
-    LKS__CMD_TRAIN = 1 << 1,
-    LKS__CMD_SAMPLE = 1 << 2,
-    LKS__CMD_EVAL = 1 << 3,
-    LKS__CMD_BENCH = 1 << 4,
-    LKS__CMD_INFO = 1 << 5,
-    LKS__CMD_EXPORT = 1 << 6,
-    LKS__CMD_DOCTOR = 1 << 7,
-    LKS__CMD_REPORT = 1 << 8,
-    LKS__CMD_PLOT = 1 << 9,
-    LKS__CMD_WATCH = 1 << 10,
-    LKS__CMD_PLAN = 1 << 11, /* also accepts the settings of train */
-    LKS__CMD_FETCH = 1 << 12,
-    LKS__CMD_DIFF = 1 << 13,
-    LKS__CMD_AUDIT = 1 << 14,
+#define X(bit, command) LKS__CMD_NUMBER_##bit,
+    LKS__SETTING_COMMANDS(X)
+#undef X
+        LKS__N_COMMANDS
+};
+enum {
+#define X(bit, command) LKS__CMD_##bit = 1 << LKS__CMD_NUMBER_##bit,
+    LKS__SETTING_COMMANDS(X)
+#undef X
 };
 /* A setting's role in a run: exactly one of these. */
 enum {
@@ -291,16 +292,16 @@ enum {
     X(INT, sample_tokens, 0, INTS(0, 1000) OR(off), TRAIN, HOST | KEPT, REPORT,                    \
       "tokens of a sample to generate after each evaluation, for metrics.jsonl, TensorBoard and "  \
       "`lockstep watch`; off: none")                                                               \
-    X(BOOL, json, false, ANY, REPORTS | PLAN | DIFF, HOST, REPORT, "print JSON, for programs")     \
-    X(CHOICE, metric, val_loss, WORDS, REPORTS, HOST, REPORT,                                      \
+    X(BOOL, json, false, ANY, REPORT | PLAN | DIFF, HOST, REPORT, "print JSON, for programs")      \
+    X(CHOICE, metric, val_loss, WORDS, REPORT, HOST, REPORT,                                       \
       "value to compare over seeds: the last validation loss, the last bits per byte, or those "   \
       "of golf's artifact")                                                                        \
-    X(FLOAT, margin, 0, FROM_TO(0, 1e6), REPORTS, HOST, REPORT,                                    \
+    X(FLOAT, margin, 0, FROM_TO(0, 1e6), REPORT, HOST, REPORT,                                     \
       "test one-sided: is a group's mean lower than an earlier group's by more than this?")        \
-    X(FLOAT, alpha, 0.05, BETWEEN(0, 1), REPORTS, HOST, REPORT,                                    \
+    X(FLOAT, alpha, 0.05, BETWEEN(0, 1), REPORT, HOST, REPORT,                                     \
       "a difference with a smaller p counts as more than chance")                                  \
-    X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
-    X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \
+    X(BOOL, markdown, false, ANY, REPORT, HOST, REPORT, "print Markdown")                          \
+    X(BOOL, csv, false, ANY, REPORT, HOST, REPORT, "print CSV: table, row, run, value")            \
     X(CHOICE, axis, steps, WORDS, PLOT, HOST, REPORT, "unit of the horizontal axis")               \
     X(BOOL, log_scale, false, ANY, PLOT, HOST, REPORT, "draw the logarithm of the losses")         \
     X(INT, port, 6007, INTS(0, 65535) OR(auto), WATCH, HOST, REPORT,                               \

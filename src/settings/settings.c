@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/system/sys.h"
+#include "model/optim/optimizer.h"
 #include "settings/family.h"
 #include "settings/settings_table.h"
 #include "settings/synonyms.h"
@@ -169,8 +170,7 @@ bool lks__settings_given_for(const lks__settings *s, int setting, const char *fa
     return reads && s->from[setting] != LKS__FROM_DEFAULT;
 }
 
-/* --- families ----------------------------------------------------------------------------------
- */
+/* --- families --------------------------------------------------------------------------------- */
 
 const char *lks__family_name_of(const lks__settings *s, int setting, char out[LKS__SETTING_KEY])
 {
@@ -231,12 +231,12 @@ struct unused {
 
 static bool is_unused(const lks__settings *s, int setting, struct unused *found)
 {
-    const bool sgd = strcmp(lks__optimizer_name(s), "sgd") == 0;
+    const bool adam = lks__optimizer_of(s)->adam;
     const struct unused rows[] = {
         {LKS__SETTING_drop_last, LKS__SETTING_sampler,
          s->drop_last && s->sampler != LKS__sampler_epoch, "epoch"},
-        {LKS__SETTING_beta2, LKS__SETTING_optimizer, sgd, "adamw"},
-        {LKS__SETTING_adam_eps, LKS__SETTING_optimizer, sgd, "adamw"},
+        {LKS__SETTING_beta2, LKS__SETTING_optimizer, !adam, "adamw"},
+        {LKS__SETTING_adam_eps, LKS__SETTING_optimizer, !adam, "adamw"},
         {LKS__SETTING_on_nan_limit, LKS__SETTING_on_nan, s->on_nan == LKS__on_nan_stop, "skip"},
         {LKS__SETTING_keep_every, LKS__SETTING_keep, s->keep == 0, "N"},
         {LKS__SETTING_exec_timeout, LKS__SETTING_exec_on, s->exec_on[0] == '\0', "EVENT:COMMAND"},
@@ -260,7 +260,7 @@ static lks_status refuse_unused(const lks__settings *s, const struct unused *u)
     char value[LKS__SETTING_STR];
     const lks__setting *d = &lks__setting_table[u->other];
     return no_effect_with(u->setting, d->name,
-                          u->other == LKS__SETTING_optimizer ? lks__optimizer_name(s)
+                          u->other == LKS__SETTING_optimizer ? lks__optimizer_of(s)->name
                           : d->zero != NULL                  ? d->zero
                                             : lks__settings_text(s, u->other, value),
                           u->instead);
@@ -269,7 +269,7 @@ static lks_status refuse_unused(const lks__settings *s, const struct unused *u)
 /* Check that the command line contains no setting without effect. */
 static lks_status check_given(const lks__settings *s)
 {
-    const char *optimizer = lks__optimizer_name(s);
+    const char *optimizer = lks__optimizer_of(s)->name;
     const bool muon = strcmp(optimizer, "muon") == 0;
     for (const lks__setting_alias *a = lks__family_of(s)->unused; a && a->theirs; a++) {
         const int setting = lks__setting_find(a->theirs);

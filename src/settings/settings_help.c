@@ -24,9 +24,9 @@ static void print_wrapped(FILE *out, const char *text)
 static bool is_for(const char *line, unsigned commands)
 {
     const size_t n = strcspn(line, ":\n");
-    for (unsigned bit = 1; bit <= LKS__CMD_AUDIT; bit *= 2) {
-        const char *name = lks__command_name(bit);
-        if (bit & commands && strlen(name) == n && memcmp(name, line, n) == 0)
+    for (int i = 0; i < LKS__N_COMMANDS; i++) {
+        const char *name = lks__command_name(1u << i);
+        if (commands >> i & 1 && strlen(name) == n && memcmp(name, line, n) == 0)
             return true;
     }
     return false;

@@ -15,21 +15,12 @@
 /* --- short names for the columns of LKS__SETTING_MAP (map.h) ---------------------------------- */
 
 enum {
-    PREP = LKS__CMD_PREP,
-    TRAIN = LKS__CMD_TRAIN,
-    SAMPLE = LKS__CMD_SAMPLE,
-    EVAL = LKS__CMD_EVAL,
-    BENCH = LKS__CMD_BENCH,
-    EXPORT = LKS__CMD_EXPORT,
-    DOCTOR = LKS__CMD_DOCTOR,
-    REPORTS = LKS__CMD_REPORT,
-    PLOT = LKS__CMD_PLOT,
-    WATCH = LKS__CMD_WATCH,
-    PLAN = LKS__CMD_PLAN,
-    FETCH = LKS__CMD_FETCH,
-    DIFF = LKS__CMD_DIFF,
-    AUDIT = LKS__CMD_AUDIT,
+#define X(bit, command) bit = LKS__CMD_##bit,
+    LKS__SETTING_COMMANDS(X)
+#undef X
+};
 
+enum {
     SHAPE = LKS__SETTING_SHAPE,
     RUN = LKS__SETTING_RUN,
     SEGMENT = LKS__SETTING_SEGMENT,
@@ -110,23 +101,18 @@ const lks__setting lks__setting_table[LKS__N_SETTINGS] = {
 };
 /* clang-format on */
 
-static const struct {
-    unsigned command;
-    const char *name;
-} command_names[] = {
-    {LKS__CMD_PLAN, "plan"}, /* before train, because it also accepts train's settings */
-    {LKS__CMD_PREP, "prep"},     {LKS__CMD_TRAIN, "train"},   {LKS__CMD_SAMPLE, "sample"},
-    {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"},   {LKS__CMD_INFO, "info"},
-    {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"}, {LKS__CMD_REPORT, "report"},
-    {LKS__CMD_PLOT, "plot"},     {LKS__CMD_WATCH, "watch"},   {LKS__CMD_FETCH, "fetch"},
-    {LKS__CMD_DIFF, "diff"},     {LKS__CMD_AUDIT, "audit"},
-};
-
 const char *lks__command_name(unsigned commands)
 {
-    for (size_t i = 0; i < sizeof command_names / sizeof command_names[0]; i++)
-        if (command_names[i].command & commands)
-            return command_names[i].name;
+    static const char *const names[] = {
+#define X(bit, command) command,
+        LKS__SETTING_COMMANDS(X)
+#undef X
+    };
+    if (commands & LKS__CMD_PLAN) /* it also accepts the settings of train */
+        return "plan";
+    for (int i = 0; i < LKS__N_COMMANDS; i++)
+        if (commands >> i & 1)
+            return names[i];
     return "";
 }
 

@@ -39,7 +39,7 @@ static lks_status accumulate(const lks__run *run, const lks__session *ses, const
                              lks__step_work *work, const float **grads_p, double *norm_p)
 {
     lks__reducer_micro micro;
-    size_t done = 0, n_micro = (size_t)((run->end_v - run->first_v) * run->A), first, n;
+    size_t done = 0, n_micro = (size_t)((run->end_v - run->first_v) * run->A), first, bytes;
     work->skipped = false;
     lks__reducer_begin(work->reducer);
     while (!work->skipped && lks__reducer_next(work->reducer, &micro)) {
@@ -50,8 +50,8 @@ static lks_status accumulate(const lks__run *run, const lks__session *ses, const
     }
     if (work->skipped)
         lks__reducer_skip(work->reducer);
-    lks__votes_losses(run, &first, &n);
-    lks__mirror_to_host(&work->losses, LKS__QUEUE_COMPUTE, first, n);
+    lks__votes_losses(run, &first, &bytes);
+    lks__mirror_to_host(&work->losses, LKS__QUEUE_COMPUTE, first, bytes);
     LKS__TRY(lks__reducer_finish(work->reducer, grads_p, norm_p));
     return lks__device_finish(ses->device, LKS__QUEUE_COMPUTE);
 }

@@ -15,6 +15,9 @@ cat >docs/inside/architecture.md <<'X'
 | `src/high` | | |
 | `src/ddp` | | |
 | `tools` | | |
+
+| another table | its columns | no rooms |
+| `abort_state` | | |
 X
 cat >src/low/low.h <<'X'
 #pragma once

@@ -357,8 +357,7 @@ static void synced(void **state)
     assert_false(WIFSIGNALED(run(s, prepared(s), fault, text, sizeof text)));
 }
 
-/* --- a resume from an older checkpoint ----------------------------------------------------------
- */
+/* --- a resume from an older checkpoint -------------------------------------------------------- */
 
 static const char metrics[] = "{\"kind\":\"config\"}\n"
                               "{\"kind\":\"checkpoint\",\"iter\":10,\"path\":\"\"}\n"

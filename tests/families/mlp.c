@@ -175,7 +175,7 @@ static void layer_forward(const lks__pass *p, int l)
     layers->layernorm_rows_fwd(m->f.ex, a->norm, a->mean, a->rstd, x, w + t->gain, NULL, rows, C);
     const lks__epilogue gelu = {LKS__EPILOGUE_GELU, .out = a->gelu};
     layers->linear_fwd(m->f.ex, a->wide, 2 * C, a->norm, w + t->up, rows, 2 * C, C, &gelu);
-    if (p->again)
+    if (p->recompute)
         return;
     const lks__epilogue add = {LKS__EPILOGUE_RESIDUAL, .in = x, .drop = &no_dropout};
     layers->linear_fwd(m->f.ex, a->out, C, a->gelu, w + t->down, rows, C, 2 * C, &add);
@@ -212,13 +212,13 @@ static void layer_backward(const lks__pass *p, int l)
 
     if (d_down != NULL)
         layers->linear_bwd_w(m->f.ex, d_down, NULL, m->dx, C, a->gelu, rows, C, 2 * C, false);
-    if (!lks__goes_on(p, l, offsetof(struct layer, down)))
+    if (!lks__continues_below(p, l, offsetof(struct layer, down)))
         return;
     const lks__epilogue gelu = {LKS__EPILOGUE_GELU_BWD, .in = a->wide};
     layers->linear_bwd_x(m->f.ex, m->d_wide, m->dx, C, w + t->down, rows, C, 2 * C, &gelu);
     if (d_up != NULL)
         layers->linear_bwd_w(m->f.ex, d_up, NULL, m->d_wide, 2 * C, a->norm, rows, 2 * C, C, false);
-    if (!lks__goes_on(p, l, offsetof(struct layer, up)))
+    if (!lks__continues_below(p, l, offsetof(struct layer, up)))
         return;
     layers->linear_bwd_x(m->f.ex, d_row, m->d_wide, 2 * C, w + t->up, rows, 2 * C, C, NULL);
     layers->layernorm_rows_bwd(m->f.ex, m->dx, lks__grad_at(p, group, t->gain), NULL, d_row, x,

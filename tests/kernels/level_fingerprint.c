@@ -23,7 +23,9 @@ void test_fingerprint(void **state)
     assert_true(one == lks__kernels_fingerprint(&other, false));
     /* all levels have the same, with and without oneDNN; else the wrong kernels are named */
     if (one != LKS__FINGERPRINT)
-        fail_msg("the fingerprint is %016" PRIx64 ", not LKS__FINGERPRINT", one);
+        fail_msg("the fingerprint is %016" PRIx64
+                 ", not LKS__FINGERPRINT (docs/inside/extending.md)",
+                 one);
     assert_ok(lks__kernels_verify(&lvl));
     lks__kernels_open_own(lvl.level, &other);
     assert_ok(lks__kernels_verify(&other));

@@ -144,23 +144,23 @@ static void test_gelu(void **state)
             float *x = guard_copy(in[3], n, place), *y = guard_copy(in[1], n, place);
             float *dy = guard_copy(in[2], n, place);
 
-            ENTRY(ref, lks__gelu_fwd_fn, fwd)(want[0], in[3], n);
-            ENTRY(lvl, lks__gelu_fwd_fn, fwd)(y, x, n);
+            ENTRY(ref, lks__activate_fwd_fn, fwd)(want[0], in[3], n);
+            ENTRY(lvl, lks__activate_fwd_fn, fwd)(y, x, n);
             check_close(forms[f].name, y, want[0], n, 6 * eps, 1);
-            ENTRY(ref, lks__gelu_bwd_fn, bwd)(want[1], in[2], in[3], n);
-            ENTRY(lvl, lks__gelu_bwd_fn, bwd)(y, dy, x, n);
+            ENTRY(ref, lks__activate_bwd_fn, bwd)(want[1], in[2], in[3], n);
+            ENTRY(lvl, lks__activate_bwd_fn, bwd)(y, dy, x, n);
             check_close(forms[f].name, y, want[1], n, 8 * eps, 1);
             /* in place */
-            ENTRY(lvl, lks__gelu_bwd_fn, bwd)(dy, dy, x, n);
+            ENTRY(lvl, lks__activate_bwd_fn, bwd)(dy, dy, x, n);
             assert_memory_equal(dy, y, n * sizeof *y);
-            ENTRY(lvl, lks__gelu_fwd_fn, fwd)(x, x, n);
+            ENTRY(lvl, lks__activate_fwd_fn, fwd)(x, x, n);
             check_close(forms[f].name, x, want[0], n, 6 * eps, 1);
             guard_release();
 
             const float odd[] = {NAN, INFINITY, 1}, one[] = {1, 1, NAN};
-            ENTRY(lvl, lks__gelu_fwd_fn, fwd)(want[0], odd, 3);
+            ENTRY(lvl, lks__activate_fwd_fn, fwd)(want[0], odd, 3);
             assert_true(isnan(want[0][0]) && want[0][1] == INFINITY && want[0][2] > 0.8f);
-            ENTRY(lvl, lks__gelu_bwd_fn, bwd)(want[0], one, odd, 3);
+            ENTRY(lvl, lks__activate_bwd_fn, bwd)(want[0], one, odd, 3);
             assert_true(isnan(want[0][0]) && isnan(want[0][2]));
 #undef ENTRY
         }

@@ -124,7 +124,7 @@ static void test_layernorm_statistics(void **state)
 /* --- GELU ------------------------------------------------------------------------------------- */
 
 typedef struct gelu {
-    lks__gelu_fwd_fn *fwd;
+    lks__activate_fwd_fn *fwd;
     double x;
 } gelu;
 

@@ -641,8 +641,7 @@ static lks_status gathers_too_much(struct rank *r, bool first)
                                ((size_t)1 << 57) / sizeof(double), LKS_FLOAT64);
 }
 
-/* --- messages name the step --------------------------------------------------------------------
- */
+/* --- messages name the step ------------------------------------------------------------------- */
 
 static lks_status steps_apart(struct rank *r, bool first)
 {
@@ -1046,8 +1045,7 @@ static void test_hosts(void **state)
             run_row(&rows[i], divisions[d]);
 }
 
-/* --- ranks as processes, over an engine
- * ----------------------------------------------------------- */
+/* --- ranks as processes, over an engine ------------------------------------------------------- */
 
 static const char *engine;
 

@@ -167,8 +167,7 @@ static void test_halves(void **state)
     assert_true(zero > 0.99 * whole && zero < 1.01 * whole);
 }
 
-/* --- time ---------------------------------------------------------------------------------------
- */
+/* --- time ------------------------------------------------------------------------------------- */
 
 static lks__forecast forecast(const char *link, int n_hosts, const char *const more[])
 {
@@ -367,8 +366,7 @@ static void test_needs_link(void **state)
     assert_contains(lks_last_error(), "link_bandwidth");
 }
 
-/* --- the command --------------------------------------------------------------------------------
- */
+/* --- the command ------------------------------------------------------------------------------ */
 
 #define PLAN                                                                                       \
     "plan", "--n_layer=2", "--n_head=2", "--n_embd=64", "--block_size=32", "--batch_size=2",       \

@@ -149,8 +149,7 @@ static void test_lock(void **state)
     assert_int_equal(fd, -1);
 }
 
-/* --- the best checkpoint -----------------------------------------------------------------------
- */
+/* --- the best checkpoint ---------------------------------------------------------------------- */
 
 static void save(const char *out, uint64_t iter)
 {

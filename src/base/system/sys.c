@@ -118,9 +118,9 @@ static void parse_rules(void)
     /* An unused rule would let a test pass without testing anything. */
     if (!ok)
         fprintf(stderr,
-                "lockstep: LOCKSTEP_FAULT is not of the form CALL:N:WHAT[,...] from the "
-                "rule after number %d on\n",
-                n_rules);
+                "lockstep: rule %d of LOCKSTEP_FAULT is not CALL:N:WHAT, with the words of "
+                "src/base/system/sys.h, or it is one too many\n",
+                n_rules + 1);
     /* Each process counts its own calls, including a rank that the launcher forked. */
     if (n_rules > 0)
         pthread_atfork(NULL, NULL, restart_counts);

@@ -6,10 +6,10 @@
  *     LOCKSTEP_FAULT=CALL:N:WHAT[,CALL:N:WHAT…]
  *
  * CALL is one of the names in LKS__SYS_CALLS or `any`. N counts this process's calls of that name
- * from 1; `*` means every call. WHAT is an errno name (ENOSPC, EDQUOT, EIO, ENOMEM, EMFILE, EACCES,
- * EPERM, EOPNOTSUPP, EROFS), `short` (transfer half, then ENOSPC), `die` (SIGKILL before the call),
- * `die-after`, `term` or `usr1` (that signal before the call, which is then made), `slow` (0.4 s
- * late) or `hang` (never). LOCKSTEP_FAULT_RANK=r limits faults to rank r (environment RANK). */
+ * from 1; `*` means every call. WHAT is an errno name of `fault_names` (sys.c), `short` (transfer
+ * half, then ENOSPC), `die` (SIGKILL before the call), `die-after`, `term` or `usr1` (that signal
+ * before the call, which is then made), `slow` or `slower` (0.4 or 2.5 s late) or `hang` (never).
+ * LOCKSTEP_FAULT_RANK=r limits faults to rank r (environment RANK). */
 #ifndef LKS_BASE_SYSTEM_SYS_H
 #define LKS_BASE_SYSTEM_SYS_H
 

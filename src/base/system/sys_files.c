@@ -295,8 +295,7 @@ lks_status lks__sys_sync_dir(const char *path)
     return st;
 }
 
-/* --- the limit on file sizes --------------------------------------------------------------------
- */
+/* --- the limit on file sizes ------------------------------------------------------------------ */
 
 static sigset_t limit_signal(void)
 {

@@ -99,8 +99,7 @@ lks_status lks__store_post_later(lks__store *store, const char *list, const void
                                  size_t bytes);
 lks_status lks__store_told(lks__store *store);
 
-/* --- lists: every client that waits for LIST/1, LIST/2 ... gets the same values
- * ---------------- */
+/* --- lists: every client that waits for LIST/1, LIST/2 ... gets the same values --------------- */
 
 /* Append a value: set `LIST/n` for the next n, starting at 1. */
 lks_status lks__store_post(lks__store *store, const char *list, const void *data, size_t bytes);

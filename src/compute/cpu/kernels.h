@@ -64,10 +64,10 @@ typedef void lks__layernorm_bwd_fn(lks__real *dx, lks__real *dgain, lks__real *d
                                    const lks__real *mean, const lks__real *rstd, size_t rows,
                                    size_t n);
 
-/* GELU: exact x*Phi(x) (erf form: nn.GELU()) and the tanh form of GPT-2. y may be x.
- * bwd: dx = dy * gelu'(x); dx may be dy. */
-typedef void lks__gelu_fwd_fn(lks__real *y, const lks__real *x, size_t n);
-typedef void lks__gelu_bwd_fn(lks__real *dx, const lks__real *dy, const lks__real *x, size_t n);
+/* Activation functions: GELU, exact x*Phi(x) (erf form: nn.GELU()) or in the tanh form of GPT-2,
+ * and the squared ReLU, max(x, 0)^2. y may be x. bwd: dx = dy * slope(x); dx may be dy. */
+typedef void lks__activate_fwd_fn(lks__real *y, const lks__real *x, size_t n);
+typedef void lks__activate_bwd_fn(lks__real *dx, const lks__real *dy, const lks__real *x, size_t n);
 
 /* RMSNorm without weight over rows of n: y = x * rms, rms = 1 / sqrt(mean(x^2) + eps), eps
  * float32's machine epsilon as in torch.nn.functional.rms_norm. rms: [rows] out, may be NULL. */
@@ -88,10 +88,6 @@ typedef void lks__rope_bwd_fn(lks__real *dx, lks__real *dgain, const lks__real *
                               const lks__real *x, const lks__real *rms, const lks__real *cosine,
                               const lks__real *sine, const lks__real *gain, size_t heads,
                               size_t hs);
-
-/* Squared ReLU: y = max(x, 0)^2; y may be x. bwd: dx = dy * 2 max(x, 0); dx may be dy. */
-typedef void lks__relu2_fwd_fn(lks__real *y, const lks__real *x, size_t n);
-typedef void lks__relu2_bwd_fn(lks__real *dx, const lks__real *dy, const lks__real *x, size_t n);
 
 /* One block of causal attention's online softmax, rows i of S[rows, cols] (leading dimension lds,
  * already scaled). Columns > row + diag are masked (diag = first row's position - first column's
@@ -186,16 +182,16 @@ typedef double lks__peak_fn(void);
 #define LKS__TRAINING_KERNEL_MAP(X)                                                                \
     X(layernorm_fwd, lks__layernorm_fwd_fn)                                                        \
     X(layernorm_bwd, lks__layernorm_bwd_fn)                                                        \
-    X(gelu_erf_fwd, lks__gelu_fwd_fn)                                                              \
-    X(gelu_erf_bwd, lks__gelu_bwd_fn)                                                              \
-    X(gelu_tanh_fwd, lks__gelu_fwd_fn)                                                             \
-    X(gelu_tanh_bwd, lks__gelu_bwd_fn)                                                             \
+    X(gelu_erf_fwd, lks__activate_fwd_fn)                                                          \
+    X(gelu_erf_bwd, lks__activate_bwd_fn)                                                          \
+    X(gelu_tanh_fwd, lks__activate_fwd_fn)                                                         \
+    X(gelu_tanh_bwd, lks__activate_bwd_fn)                                                         \
     X(rmsnorm_fwd, lks__rmsnorm_fwd_fn)                                                            \
     X(rmsnorm_bwd, lks__rmsnorm_bwd_fn)                                                            \
     X(rope_fwd, lks__rope_fwd_fn)                                                                  \
     X(rope_bwd, lks__rope_bwd_fn)                                                                  \
-    X(relu2_fwd, lks__relu2_fwd_fn)                                                                \
-    X(relu2_bwd, lks__relu2_bwd_fn)                                                                \
+    X(relu2_fwd, lks__activate_fwd_fn)                                                             \
+    X(relu2_bwd, lks__activate_bwd_fn)                                                             \
     X(softmax_block, lks__softmax_block_fn)                                                        \
     X(softmax_again, lks__softmax_again_fn)                                                        \
     X(xent_row, lks__xent_row_fn)                                                                  \

@@ -2,8 +2,7 @@
 
 #include <stdbool.h>
 
-/* --- SeedSequence: 32 bits of seed to 256 bits of state ----------------------------------------
- */
+/* --- SeedSequence: 32 bits of seed to 256 bits of state --------------------------------------- */
 
 enum { POOL = 4, STATE_WORDS = 8 };
 
@@ -39,8 +38,7 @@ static void seed_state(uint32_t seed, uint32_t state[STATE_WORDS])
     }
 }
 
-/* --- PCG64 -------------------------------------------------------------------------------------
- */
+/* --- PCG64 ------------------------------------------------------------------------------------ */
 
 typedef unsigned __int128 u128;
 

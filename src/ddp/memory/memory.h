@@ -50,8 +50,7 @@ lks_status lks__memory_open_optimizer(lks__memory *m, const lks__optimizer *opti
  * zeroed memory does nothing. */
 void lks__memory_close(lks__memory *m);
 
-/* --- gradients of a step, for reducer.c --------------------------------------------------------
- */
+/* --- gradients of a step, for reducer.c ------------------------------------------------------- */
 
 void lks__memory_begin(lks__memory *m);
 /* Bucket `b` of this rank's nodes is complete on the compute queue. */

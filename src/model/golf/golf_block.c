@@ -110,8 +110,8 @@ static void mlp_forward(const lks__pass *p, int l)
 
     m->f.layers->golf_norm_fwd(m->f.ex, a->norm2, a->rms2, a->x_mid, rows, C);
     const lks__epilogue relu2 = {LKS__EPILOGUE_RELU2, .out = a->relu2};
-    linear(m->f.ex, a->fc, H, a->norm2, w + t->fc, rows, H, C, p->again ? NULL : &relu2);
-    if (p->again)
+    linear(m->f.ex, a->fc, H, a->norm2, w + t->fc, rows, H, C, p->recompute ? NULL : &relu2);
+    if (p->recompute)
         return;
     const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->out, .in = a->x_mid,
                                   .scale = w + t->mlp_scale};

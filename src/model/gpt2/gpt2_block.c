@@ -92,10 +92,10 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
     linear(ex, a->x_mid, C, a->att, w + t->projw, rows, C, C, &proj);
 
     norm2_forward(p, l);
-    const lks__epilogue fc = {p->again ? LKS__EPILOGUE_NONE : gelu_of(m),
+    const lks__epilogue fc = {p->recompute ? LKS__EPILOGUE_NONE : gelu_of(m),
                               .bias = lks__gpt2_at(w, t->fcb), .out = a->gelu};
     linear(ex, a->fc, 4 * C, a->ln2, w + t->fcw, rows, 4 * C, C, &fc);
-    if (p->again)
+    if (p->recompute)
         return;
     const lks__epilogue fc2 = {LKS__EPILOGUE_RESIDUAL, .bias = lks__gpt2_at(w, t->fc2b),
                                .in = a->x_mid, .drop = &drop_mlp};
@@ -124,7 +124,7 @@ static void norm_backward(const lks__pass *p, int l, size_t w, size_t bias, cons
                                     p->rows, m->f.C, m->ln_partial);
 }
 
-#define GOES_ON(field) lks__goes_on(p, l, offsetof(struct lks__gpt2_tensors, field))
+#define CONTINUES_BELOW(field) lks__continues_below(p, l, offsetof(struct lks__gpt2_tensors, field))
 
 static void gpt2_attention_backward(const lks__pass *p, int l)
 {
@@ -137,21 +137,21 @@ static void gpt2_attention_backward(const lks__pass *p, int l)
     const lks__attention_shape shape = attention_shape(p);
     const lks__dropout drop_att = lks__gpt2_dropout(p, l, LKS__DROP_ATTENTION);
     const lks__dropout drop_proj = lks__gpt2_dropout(p, l, LKS__DROP_PROJECTION);
-    const bool again = m->f.recompute >= LKS__RECOMPUTE_ROWS;
+    const bool recompute = m->f.recompute >= LKS__RECOMPUTE_ROWS;
 
     const lks__act *d = lks__gpt2_dropped(p, m->dx, &drop_proj);
     linear_grads(p, l, t->projw, t->projb, d, a->att, C, C);
-    if (!GOES_ON(projw))
+    if (!CONTINUES_BELOW(projw))
         return;
     layers->linear_bwd_x(m->f.ex, d_row, d, C, p->params + t->projw, rows, C, C, NULL);
     const lks__attention_in in = lks__attention_packed(&shape, a->qkv, m->f.act_bytes);
     const lks__attention_grads grads =
         lks__attention_packed_grads(&shape, m->d_wide, m->f.act_bytes);
     layers->attention_bwd(m->f.ex, &shape, &grads, d_row, &in, a->att, a->lse, &drop_att);
-    if (again)
+    if (recompute)
         norm1_forward(p, l);
     linear_grads(p, l, t->qkvw, t->qkvb, m->d_wide, a->ln1, 3 * C, C);
-    if (!GOES_ON(qkvw))
+    if (!CONTINUES_BELOW(qkvw))
         return;
     layers->linear_bwd_x(m->f.ex, d_row, m->d_wide, 3 * C, p->params + t->qkvw, rows, 3 * C, C,
                          NULL);
@@ -167,25 +167,25 @@ void lks__gpt2_block_backward(const lks__pass *p, int l)
     lks__act *d_row = m->f.dy; /* its contents have been used */
     const size_t rows = p->rows, C = m->f.C;
     const lks__dropout drop_mlp = lks__gpt2_dropout(p, l, LKS__DROP_MLP);
-    const bool again = m->f.recompute >= LKS__RECOMPUTE_ROWS;
+    const bool recompute = m->f.recompute >= LKS__RECOMPUTE_ROWS;
 
     const lks__act *d = lks__gpt2_dropped(p, m->dx, &drop_mlp);
-    if (again)
+    if (recompute)
         layers->activation_fwd(m->f.ex, gelu_of(m), a->gelu, a->fc, rows, 4 * C);
     linear_grads(p, l, t->fc2w, t->fc2b, d, a->gelu, C, 4 * C);
-    if (!GOES_ON(fc2w))
+    if (!CONTINUES_BELOW(fc2w))
         return;
     const lks__epilogue gelu_bwd = {
         m->f.c.gelu_tanh ? LKS__EPILOGUE_GELU_TANH_BWD : LKS__EPILOGUE_GELU_BWD, .in = a->fc};
     layers->linear_bwd_x(m->f.ex, m->d_wide, d, C, p->params + t->fc2w, rows, C, 4 * C, &gelu_bwd);
-    if (again)
+    if (recompute)
         norm2_forward(p, l);
     linear_grads(p, l, t->fcw, t->fcb, m->d_wide, a->ln2, 4 * C, C);
-    if (!GOES_ON(fcw))
+    if (!CONTINUES_BELOW(fcw))
         return;
     layers->linear_bwd_x(m->f.ex, d_row, m->d_wide, 4 * C, p->params + t->fcw, rows, 4 * C, C,
                          NULL);
     norm_backward(p, l, t->ln2w, t->ln2b, d_row, a->x_mid, a->mean2, a->rstd2);
-    if (GOES_ON(ln2w))
+    if (CONTINUES_BELOW(ln2w))
         gpt2_attention_backward(p, l);
 }

@@ -47,5 +47,6 @@ const lks__optimizer lks__optimizer_adamw = {
               [LKS__PARAM_SCALAR] = {".exp_avg", ".exp_avg_sq"},
               [LKS__PARAM_MATRIX] = {".exp_avg", ".exp_avg_sq"}},
     .decays = true,
+    .adam = true,
     .update = update,
 };

@@ -70,5 +70,6 @@ const lks__optimizer lks__optimizer_muon = {
     .whole = {[LKS__PARAM_MATRIX] = true},
     .cost = cost,
     .work_bytes = work_bytes,
+    .adam = true,
     .update = update,
 };

@@ -61,6 +61,7 @@ typedef struct lks__optimizer {
      * kind. Each state has a separate arena. NULL: the arena contains nothing for it. */
     const char *state[LKS__N_PARAM_KINDS][LKS__OPTIM_STATES];
     bool decays; /* it applies weight_decay */
+    bool adam;   /* it uses beta2 and eps */
     /* True if one rank updates a tensor of that kind as a whole. Tensors of other kinds are
      * divided by blocks. */
     bool whole[LKS__N_PARAM_KINDS];

@@ -21,13 +21,6 @@ static double bytes_of(size_t floats)
     return (double)floats * sizeof(float);
 }
 
-static const lks__optimizer *optimizer_of(const lks__settings *s)
-{
-    lks__settings chosen = *s;
-    lks__choose_optimizer(&chosen);
-    return lks__optimizer_of(&chosen);
-}
-
 /* --- moments ---------------------------------------------------------------------------------- */
 
 /* Floats of `t` in blocks [first, end). */
@@ -71,7 +64,7 @@ static double divided_moments(const lks__optimizer *optimizer, const lks__table 
 
 static void find_moments(const lks__settings *s, const lks__table *table, lks__needs *n)
 {
-    const lks__optimizer *optimizer = optimizer_of(s);
+    const lks__optimizer *optimizer = lks__optimizer_of(s);
     const lks__reducer_config ddp = lks__chosen_ddp(s);
     const double all = moments_of(optimizer, table, 0, table->trained_blocks);
     n->moments = all;
@@ -219,7 +212,7 @@ static lks_status device_moments(const lks__device *device, const lks__settings 
             .n_ranges = ranges_of(s, table, &place, d.in_buckets, i / d.local, i % d.local, ranges),
             .ranges = (const size_t(*)[2])ranges,
         };
-        st = lks__optim_measure(optimizer_of(s), device, table, &share, floats);
+        st = lks__optim_measure(lks__optimizer_of(s), device, table, &share, floats);
         for (int k = 0; k < LKS__OPTIM_STATES && st == LKS_OK; k++)
             bytes += bytes_of(floats[k]);
         n->device.moments = bytes > n->device.moments ? bytes : n->device.moments;
@@ -303,7 +296,7 @@ static lks_status find_owned(const lks__memory_mode *mode, const lks__settings *
     if (owners == NULL)
         st = lks__no_memory("to divide %zu tensors", table->n_tensors);
     if (st == LKS_OK)
-        st = lks__optim_assign(optimizer_of(s), table, lks__place_world(&n->place), owners);
+        st = lks__optim_assign(lks__optimizer_of(s), table, lks__place_world(&n->place), owners);
     if (st == LKS_OK)
         find_factors(table, owners, use);
     if (st == LKS_OK && mode->exchange_bytes != NULL)

@@ -36,8 +36,7 @@ static double rate(const lks__figure *f, int end)
     return end == FASTEST ? f->high : end == SLOWEST ? f->low : f->value;
 }
 
-/* --- from the measured model to the planned one
- * -------------------------------------------------- */
+/* --- from the measured model to the planned one ----------------------------------------------- */
 
 /* Arithmetic of a micro-batch as a multiple of the measured one's. */
 struct work {
@@ -123,8 +122,7 @@ static struct figures figures_of(const lks__machine *m, const struct work *w, in
     return f;
 }
 
-/* --- a connection ------------------------------------------------------------------------------
- */
+/* --- a connection ----------------------------------------------------------------------------- */
 
 /* TCP sends at most its window in a round trip, at the link's speed. The window doubles while it is
  * used, up to the link's capacity, and shrinks in pauses. */
@@ -163,8 +161,7 @@ static double send_bytes(struct connection *c, const struct figures *f, int to, 
     return took;
 }
 
-/* --- a step -------------------------------------------------------------------------------------
- */
+/* --- a step ----------------------------------------------------------------------------------- */
 
 /* Seconds from the beginning of backward until group `g` is complete. The groups are the part after
  * the layers, if there is one, the layers, and the part before them. */

@@ -23,10 +23,10 @@ static size_t losses_bytes(const lks__run *run, int n_leaves)
     return (size_t)(n_leaves * run->A) * sizeof(float);
 }
 
-void lks__votes_losses(const lks__run *run, size_t *first, size_t *n)
+void lks__votes_losses(const lks__run *run, size_t *first, size_t *bytes)
 {
     *first = losses_bytes(run, run->first_v);
-    *n = losses_bytes(run, run->end_v - run->first_v);
+    *bytes = losses_bytes(run, run->end_v - run->first_v);
 }
 
 /* Ranks notice the same signal at different steps: if it arrives within 1 s or one step of an

@@ -10,8 +10,8 @@
 #include "train/state.h"
 #include "train/work.h"
 
-/* The range of work->losses, in bytes, that this rank computes. */
-void lks__votes_losses(const lks__run *run, size_t *first, size_t *n);
+/* The part of work->losses that this rank computes: its offset and its length, both in bytes. */
+void lks__votes_losses(const lks__run *run, size_t *first, size_t *bytes);
 
 /* Exchange the N losses and the ranks' votes: sets r->loss, save and stop_signal. ERR_STOPPED if a
  * rank has left out micro-batches, ERR_DIVERGED if replicas differ. Collective. */

@@ -58,8 +58,7 @@ bool lks__artifact_too_large(const lks__artifact_stats *stats, uint64_t code_byt
 lks_status lks__artifact_file_bytes(const char *path, uint64_t *bytes_p);
 lks_status lks__artifact_code_bytes(const char *list, uint64_t *bytes_p);
 
-/* --- reading: open, make the table from `settings`, check, allocate, read, close
- * --------------- */
+/* --- reading: open, make the table from `settings`, check, allocate, read, close -------------- */
 
 typedef struct lks__artifact {
     uint64_t iter;

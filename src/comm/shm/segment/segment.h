@@ -59,8 +59,7 @@ void lks__segment_close(lks__segment *segment);        /* NULL does nothing */
 int lks__segment_fd(const lks__segment *segment);
 int lks__segment_world_size(const lks__segment *segment); /* ranks of this host */
 
-/* --- only for comm/shm: the contents (segment_layout.h) -----------------------------------------
- */
+/* --- only for comm/shm: the contents (segment_layout.h) --------------------------------------- */
 
 struct lks__segment_header;
 struct lks__rank_line;

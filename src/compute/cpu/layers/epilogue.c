@@ -1,7 +1,7 @@
 #include "compute/cpu/layers/epilogue.h"
 #include "compute/cpu/layers.h"
 
-lks__gelu_fwd_fn *lks__activation(const lks__kernels *k, lks__epilogue_kind kind)
+lks__activate_fwd_fn *lks__activation(const lks__kernels *k, lks__epilogue_kind kind)
 {
     return kind == LKS__EPILOGUE_GELU        ? k->gelu_erf_fwd
            : kind == LKS__EPILOGUE_GELU_TANH ? k->gelu_tanh_fwd

@@ -6,7 +6,7 @@
 #include "compute/layers.h"
 
 /* The kernel for an activation: GELU, GELU_TANH or RELU2. */
-lks__gelu_fwd_fn *lks__activation(const lks__kernels *k, lks__epilogue_kind kind);
+lks__activate_fwd_fn *lks__activation(const lks__kernels *k, lks__epilogue_kind kind);
 
 /* Finish rows [r0, r1), columns [c0, c1) of y with leading dimension ld. For products
  * (matmul.c). */

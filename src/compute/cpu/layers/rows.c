@@ -168,7 +168,7 @@ void lks__dropout_rows(const lks__exec *ex, lks__act *y, const lks__act *x, size
 }
 
 struct activation_op {
-    lks__gelu_fwd_fn *fwd;
+    lks__activate_fwd_fn *fwd;
     float *y;
     const float *x;
     size_t rows, width;

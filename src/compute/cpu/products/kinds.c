@@ -51,8 +51,7 @@ lks__gemm_kinds lks__kinds_count(void)
     return counts;
 }
 
-/* --- the comparison ----------------------------------------------------------------------------
- */
+/* --- the comparison --------------------------------------------------------------------------- */
 
 /* Operands of one comparison: their distances from a multiple of 64 bytes, in floats, and the role
  * of the first row of A. */
@@ -181,8 +180,7 @@ static bool agree(const struct kind *kind)
     return same;
 }
 
-/* --- the table ---------------------------------------------------------------------------------
- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 /* The slot of a kind, or the empty one that it would have. */
 static struct slot *find(const struct kind *kind)
