@@ -25,7 +25,8 @@ set_target_properties(liblockstep PROPERTIES
 target_include_directories(liblockstep INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 list(TRANSFORM public_functions PREPEND "LINKER:" OUTPUT_VARIABLE linker_functions)
-target_link_options(liblockstep PRIVATE ${linker_functions} LINKER:--as-needed
+# It stays loaded after dlclose(): Jansson keeps its allocator (base/text/jsontext.c).
+target_link_options(liblockstep PRIVATE ${linker_functions} LINKER:--as-needed LINKER:-z,nodelete
   LINKER:--version-script=${CMAKE_BINARY_DIR}/library.map)
 set_target_properties(liblockstep PROPERTIES LINK_DEPENDS ${CMAKE_BINARY_DIR}/library.map)
 if(NOT LKS_SANITIZE) # whose own functions come with the program

@@ -24,7 +24,6 @@
  * wrong by itself is ERR_ARG on this rank alone. One program at a time saves into a folder, with
  * a lock on DIR/.lock: if two saves overlap, one gets ERR_CONFIG. A checkpoint has at most 10 MB of
  * names, types and shapes, which are some 50,000 tensors; more is refused by a save and by a load.
- * The thread that saves or loads needs a stack of at least 128 KB.
  *
  * The thread and fork rules of lockstep/comm.h apply: in a child of fork(), all return ERR_ARG. */
 #ifndef LOCKSTEP_CHECKPOINT_H

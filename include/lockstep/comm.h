@@ -52,7 +52,11 @@ typedef struct lks_comm_options {
 /* Join the group; every rank calls it. ERR_SUPPORT names the backends that can't be used, and the
  * reasons. Ranks count their calls, and the n-th calls meet. A call that has waited for other ranks
  * and failed counts, too: call again on all ranks or on none. If ranks start late, give the first
- * call a longer timeout_s instead. */
+ * call a longer timeout_s instead.
+ *
+ * Between hosts the group may use MPI, from its own thread. So a program that uses MPI itself calls
+ * MPI_Init_thread() with MPI_THREAD_MULTIPLE before it opens a group, and MPI_Finalize() after it
+ * has closed all groups. If it has called MPI_Init() instead, the backend "mpi" is refused. */
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options,
                          lks_comm **comm_p);
 /* lks_comm_open() with the usual options: the world of the environment, the first backend that
@@ -72,7 +76,8 @@ void lks_comm_close(lks_comm *comm);
  *
  * A part is a group like any other. Use it at the same time as `comm` and as other parts, also from
  * another thread; split it again; close it with lks_comm_close() before or after `comm`, but close
- * `comm` only while no call of a part runs. Sums use the tree over the part's ranks, and messages
+ * `comm` only while no call of a part runs. Over MPI, two threads may split groups at the same time
+ * only if MPI allows MPI_THREAD_MULTIPLE. Sums use the tree over the part's ranks, and messages
  * about a part count its ranks, from 0. The operations of a part count as heartbeats in `comm`,
  * too. Ranks of one host that follow each other in the part's order share memory; if other hosts'
  * ranks are between them, they count as several hosts (lks_comm_world()).

@@ -21,10 +21,11 @@
  *     }
  *
  * Backward gives the gradient of the *sum* of the losses of its samples (tokens, …);
- * pass their number to lks_ddp_accumulate(). The sum over all samples is multiplied once, by the
- * reciprocal of their number as a float. So micro-batches of different sizes count by their
- * samples, and a rank whose data has run out calls lks_ddp_accumulate(ddp, 0) for each micro-batch
- * that it lacks.
+ * pass their number to lks_ddp_accumulate(). If yours gives the gradient of their mean, and all
+ * micro-batches have one size, pass 1, and the mean to lks_ddp_add_loss(). The sum over all samples
+ * is multiplied once, by the reciprocal of their number as a float. So micro-batches of different
+ * sizes count by their samples, and a rank whose data has run out calls lks_ddp_accumulate(ddp, 0)
+ * for each micro-batch that it lacks.
  *
  * Sums run in the library's floating-point mode (comm.h). Backward and the optimizer run in the
  * program's own mode, so that mode must be equal on all ranks.

@@ -2,6 +2,7 @@
  * several hosts: each is a group of processes, according to LOCAL_WORLD_SIZE. */
 #include "support.h"
 
+#include <dlfcn.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -280,6 +281,40 @@ static int body_wrong_host(void)
                          "MPI finds local rank 0 of 1 on this machine, but the environment has 0 "
                          "of 2",
                          3);
+}
+
+/* A function of the MPI library that the engine's module links, as a program calls it. */
+static void *mpi_function(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/lockstep_%s.so", getenv("LOCKSTEP_MODULES"), getenv("MODULE"));
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    return module == NULL ? NULL : dlsym(module, name);
+}
+
+/* The program has initialized MPI for level THREADS, and uses it, too. */
+static int body_programs_mpi(void)
+{
+    int (*init)(int *, char ***, int, int *), (*finalize)(void), level = atoi(getenv("THREADS"));
+    const bool multiple = level == 3; /* MPI_THREAD_MULTIPLE of Open MPI and MPICH */
+    lks_world world;
+    lks_comm_options options = {getenv("ENGINE"), 60};
+    lks_comm *comm = NULL;
+    *(void **)&init = mpi_function("MPI_Init_thread");
+    *(void **)&finalize = mpi_function("MPI_Finalize");
+    EXPECT(init != NULL && finalize != NULL);
+    EXPECT(init(NULL, NULL, level, &level) == 0);
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    EXPECT(lks_comm_open(&world, &options, &comm) == (multiple ? LKS_OK : LKS_ERR_SUPPORT));
+    EXPECT(multiple || strstr(lks_last_error(), "call MPI_Init_thread() with MPI_THREAD_MULTIPLE "
+                                                "instead of MPI_Init()") != NULL);
+    EXPECT(!multiple || lks_comm_barrier(comm) == LKS_OK);
+    const int code = seen_by(world.rank, world.world_size);
+    lks_comm_close(comm);
+    EXPECT(finalize() == 0);
+    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_SUPPORT);
+    EXPECT(strstr(lks_last_error(), "this process has called MPI_Finalize()") != NULL);
+    return code;
 }
 
 /* The second host was given another world: both say so before Gloo connects them. */
@@ -583,6 +618,17 @@ static void test_wrong_numbers(void **state)
     expect_all("111", "wrong_host");
 }
 
+static void test_programs_mpi(void **state)
+{
+    for (int level = 0; level <= 3; level++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", level);
+        setenv("THREADS", text, 1);
+        assert_int_equal(expect_all("11", "programs_mpi"), 0);
+    }
+    unsetenv("THREADS");
+}
+
 static void test_other_world(void **state)
 {
     assert_int_equal(expect_all("11", "other_world"), 0);
@@ -690,6 +736,7 @@ int main(int argc, char **argv)
         {"ended", body_ended},
         {"wrong_world", body_wrong_world},
         {"wrong_host", body_wrong_host},
+        {"programs_mpi", body_programs_mpi},
         {"other_world", body_other_world},
         {"inside_srun", body_inside_srun},
         {"absent", body_absent},
@@ -705,6 +752,7 @@ int main(int argc, char **argv)
     engine = argc == 2 ? argv[1] : "";
     hosts_need(engine);
     setenv("ENGINE", hosts_backend(engine), 1);
+    setenv("MODULE", engine, 1);
     /* MPICH's waits never sleep: with more ranks than cores each wait takes a time slice. */
     setenv("OPERATIONS", strcmp(engine, "mpich") == 0 ? "1000" : "2000", 1);
     const struct CMUnitTest tests[] = {
@@ -720,7 +768,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ended),     cmocka_unit_test(test_gives_up_and_ends)};
     const struct CMUnitTest mpis[] = {
         cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_too_large), cmocka_unit_test(test_other_launcher)};
+        cmocka_unit_test(test_too_large), cmocka_unit_test(test_other_launcher),
+        cmocka_unit_test(test_programs_mpi)};
     int failed = cmocka_run_group_tests(tests, make_marks, NULL);
     if (strcmp(engine, "gloo") == 0)
         failed += cmocka_run_group_tests(gloos, make_marks, NULL);

@@ -570,6 +570,72 @@ static void test_no_run(void **state)
     assert_contains(r.err, "/ckpt-00000001/state.json is not a sound checkpoint state: ");
 }
 
+/* --- the stack ---------------------------------------------------------------------------- */
+
+/* Each kind of call that needs much stack; V isn't a power of two. Returns the first failure. */
+static lks_status train_and_save(lks_comm *comm, const char *dir)
+{
+    static float w[1000], g[1000];
+    const lks_param param = {"w", w, g, 1000};
+    const lks_optimizer_param updated = {"w", w, g, LKS_PARAM_MATRIX, 20, 50};
+    const lks_tensor tensor = {"w", LKS_FLOAT32, 1, {1000}, w};
+    const lks_ddp_options options = {.virtual_ranks = 13};
+    const lks_rates rates = {.matrix_rate = 0.1, .matrix_steps = 5};
+    const lks_checkpoint_more more = {NULL, 0, "{\"a\": [1, 2]}"};
+    lks_comm *part;
+    lks_ddp *ddp;
+    lks_optimizer *optimizer;
+    uint64_t step;
+    bool found;
+    char *text;
+    LKS__TRY(lks_comm_split(comm, 0, 0, &part));
+    LKS__TRY(lks_comm_all_reduce(part, w, 1000, LKS_FLOAT32, LKS_MAX));
+    LKS__TRY(lks_ddp_open(part, &param, 1, &options, &ddp));
+    for (int v = 0; v < 13; v++) {
+        LKS__TRY(lks_ddp_begin(ddp, v));
+        LKS__TRY(lks_ddp_accumulate(ddp, 1));
+    }
+    LKS__TRY(lks_ddp_step(ddp, NULL));
+    LKS__TRY(lks_optimizer_open(part, LKS_MUON, &updated, 1, &optimizer));
+    LKS__TRY(lks_optimizer_step(optimizer, &rates));
+    LKS__TRY(lks_checkpoint_save_more(part, dir, 1, &tensor, 1, &more, 1));
+    LKS__TRY(lks_checkpoint_load(part, dir, &tensor, 1, &step, &found));
+    LKS__TRY(lks_checkpoint_json(part, dir, &text, NULL));
+    free(text);
+    lks_optimizer_close(optimizer);
+    lks_ddp_close(ddp);
+    lks_comm_close(part);
+    return LKS_OK;
+}
+
+static void *small_main(void *dir)
+{
+    const lks_world alone = {0, 1, 0, 1};
+    const lks_comm_options options = {"shm", 60};
+    lks_comm *comm;
+    lks_status st = lks_comm_open(&alone, &options, &comm);
+    if (st == LKS_OK)
+        st = train_and_save(comm, dir);
+    lks_comm_close(comm);
+    return (void *)(intptr_t)st;
+}
+
+/* The size that lockstep.h names. Sanitizers need more. */
+static void test_small_stack(void **state)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    void *st;
+    assert_int_equal(pthread_attr_init(&attr), 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_int_equal(pthread_attr_setstacksize(&attr, 128 << 10), 0);
+#endif
+    assert_int_equal(pthread_create(&thread, &attr, small_main, (void *)lks_test_folder()), 0);
+    assert_int_equal(pthread_join(thread, &st), 0);
+    assert_int_equal((intptr_t)st, LKS_OK);
+    pthread_attr_destroy(&attr);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3)
@@ -581,7 +647,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_other_tensors), cmocka_unit_test(test_ranks_differ),
         cmocka_unit_test(test_disk),          cmocka_unit_test(test_no_run),
         cmocka_unit_test(test_while_saving),  cmocka_unit_test(test_into_itself),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_small_stack),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

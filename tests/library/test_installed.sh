@@ -131,6 +131,43 @@ eval "set -- $(pkg-config --cflags --libs lockstep)"
 LD_LIBRARY_PATH=$libdir "$work/by_pkg" >/dev/null ||
     fail "from_scratch, built by pkg-config's flags: exit code $?"
 
+# A plug-in uses the library, and is unloaded. Its program uses Jansson, too.
+cat >"$work/plugin.c" <<'END'
+#include <lockstep/lockstep.h>
+int plugin(const char *dir)
+{
+    lks_comm *comm;
+    float x = 0;
+    const lks_tensor tensor = {"x", LKS_FLOAT32, 0, {0}, &x};
+    const lks_checkpoint_more more = {.json = "{}"};
+    lks_status st = lks_comm_init(&comm);
+    if (st == LKS_OK)
+        st = lks_checkpoint_save_more(comm, dir, 1, &tensor, 1, &more, 1);
+    lks_comm_close(comm);
+    return st;
+}
+END
+cat >"$work/host.c" <<'END'
+#include <dlfcn.h>
+#include <jansson.h>
+int main(int argc, char **argv)
+{
+    json_t *before = json_array();
+    void *module = argc == 3 ? dlopen(argv[1], RTLD_NOW) : NULL;
+    int (*plugin)(const char *) = NULL;
+    if (module != NULL)
+        *(void **)&plugin = dlsym(module, "plugin");
+    if (before == NULL || plugin == NULL || plugin(argv[2]) != 0 || dlclose(module) != 0)
+        return 1;
+    json_decref(before);
+    json_decref(json_array());
+    return 0;
+}
+END
+"$cc" -shared -fPIC -o "$work/plugin.so" "$work/plugin.c" "$@"
+"$cc" -o "$work/host" "$work/host.c" -ljansson -ldl
+LD_LIBRARY_PATH=$libdir "$work/host" "$work/plugin.so" "$work/d" || fail "a plug-in with the library: exit code $?"
+
 # The static library: no other names are visible, and the program needs no liblockstep.so.
 nm -g --defined-only "$libdir/liblockstep.a" | awk 'NF == 3 { print $3 "@@LOCKSTEP_0" }' | LC_ALL=C sort >"$work/visible"
 diff "$work/declared" "$work/visible" || fail 'the static library has other names than the headers declare'

@@ -1,5 +1,6 @@
 #include "base/text/jsontext.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -30,16 +31,21 @@ static void set_allocator(void)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Make the call; false if an allocation failed in it. */
+/* Make the call; false if an allocation failed in it. Numbers are read and written in the default
+ * floating-point environment: a program that calls liblockstep may have set another one. */
 static bool in_memory(void (*call)(void *), void *arg)
 {
     jmp_buf here;
+    fenv_t callers;
     pthread_once(&once, set_allocator);
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
     leave = &here;
     bool whole = setjmp(here) == 0;
     if (whole)
         call(arg);
     leave = NULL;
+    fesetenv(&callers);
     return whole;
 }
 

@@ -69,13 +69,33 @@ static void end_call(const bool *serial)
 /* As the first line of a function that calls MPI. */
 #define MPI_CALL() __attribute__((cleanup(end_call), unused)) const bool serial_ = begin_call()
 
+/* A thread of each group calls MPI while the program computes, so a program that has initialized
+ * MPI must have allowed that. */
+static int allows_threads(char *why, size_t why_bytes)
+{
+    int there, over, level = MPI_THREAD_MULTIPLE;
+    pthread_mutex_lock(&mpi.lock);
+    MPI_Initialized(&there);
+    MPI_Finalized(&over);
+    if (there && !over && mpi.initialized_by == 0)
+        MPI_Query_thread(&level);
+    pthread_mutex_unlock(&mpi.lock);
+    if (over)
+        snprintf(why, why_bytes, "this process has called MPI_Finalize()");
+    else if (level < MPI_THREAD_MULTIPLE)
+        snprintf(why, why_bytes,
+                 "the program has initialized MPI for fewer threads: call MPI_Init_thread() with "
+                 "MPI_THREAD_MULTIPLE instead of MPI_Init()");
+    return !over && level >= MPI_THREAD_MULTIPLE;
+}
+
 static int mpi_probe(char *why, size_t why_bytes)
 {
     static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK",
                                         "PMI_SIZE"};
     for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
         if (getenv(signs[i]) != NULL)
-            return 1;
+            return allows_threads(why, why_bytes);
     snprintf(why, why_bytes,
              "it is built in, but this process was not started by mpirun (or srun with MPI)");
     return 0;
