@@ -461,6 +461,31 @@ static void back_killed(void **state)
     }
 }
 
+/* The later part must survive a power cut at any moment of the move: its copies are synced before
+ * `latest` moves, that name before checkpoints move, and their names before the folder gets its
+ * own. */
+static void back_synced(void **state)
+{
+    /* At each sync: `latest` in earlier.tmp, `latest` moved, a checkpoint moved, earlier-1. */
+    static const char *const at[] = {"----", "----", "L---", "LM--", "LMC-", "LMC-", "-M-E"};
+    char fault[64], text[4096], now[5] = "";
+    lks__entry latest, copied;
+    for (size_t k = 0; k < COUNT(at); k++) {
+        const char *out = prepared(&back_to_10);
+        snprintf(fault, sizeof fault, "fsync:%zu:die", k + 1);
+        assert_true(WIFSIGNALED(run(&back_to_10, out, fault, text, sizeof text)));
+        assert_int_equal(lks__name_read(out, "latest", &latest), LKS_OK);
+        assert_int_equal(lks__name_read(in_scratch("out/earlier.tmp"), "latest", &copied), LKS_OK);
+        now[0] = copied.kind == LKS__ENTRY_CKPT ? 'L' : '-';
+        now[1] = latest.iter == 10 ? 'M' : '-';
+        now[2] = lks_test_exists(in_scratch("out/earlier.tmp/ckpt-00000030")) ? 'C' : '-';
+        now[3] = lks_test_exists(in_scratch("out/earlier-1")) ? 'E' : '-';
+        assert_string_equal(now, at[k]);
+    }
+    snprintf(fault, sizeof fault, "fsync:%zu:die", COUNT(at) + 1);
+    assert_false(WIFSIGNALED(run(&back_to_10, prepared(&back_to_10), fault, text, sizeof text)));
+}
+
 /* The remains of a move that died belong to the earlier run, if a new one begins. A complete
  * checkpoint of a save that died before `latest` moved is a leftover; one that metrics.jsonl has
  * is not. */
@@ -558,11 +583,11 @@ int main(int argc, char **argv)
         return st == LKS_OK ? 0 : 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed),       cmocka_unit_test(without_links),
-        cmocka_unit_test(failed),       cmocka_unit_test(torn),
-        cmocka_unit_test(synced),       cmocka_unit_test(best_unknown),
-        cmocka_unit_test(back_killed),  cmocka_unit_test(back_otherwise),
-        cmocka_unit_test(start_killed),
+        cmocka_unit_test(killed),         cmocka_unit_test(without_links),
+        cmocka_unit_test(failed),         cmocka_unit_test(torn),
+        cmocka_unit_test(synced),         cmocka_unit_test(best_unknown),
+        cmocka_unit_test(back_killed),    cmocka_unit_test(back_synced),
+        cmocka_unit_test(back_otherwise), cmocka_unit_test(start_killed),
     };
     const struct CMUnitTest on_disk[] = {
         cmocka_unit_test(killed_sometimes),
