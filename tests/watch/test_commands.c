@@ -209,6 +209,7 @@ static void test_queue(void **state)
 {
     static lks__settings s;
     const char *folder = lks_test_folder();
+    const int files = lks_test_count_files("/proc/self/fd");
     int n = 0;
     lks__commands *c;
     lks__settings_defaults(&s);
@@ -230,6 +231,7 @@ static void test_queue(void **state)
     lks_test_write(lks_test_text("%s/go", folder), "", 0);
     lks__commands_wait(c, NULL, NULL);
     lks__commands_close(c);
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), files);
     size_t bytes;
     lks_test_read(lks_test_text("%s/commands.log", folder), &bytes);
     assert_int_equal(bytes, 32 * strlen("once\n"));
