@@ -19,6 +19,7 @@
 #include "ckpt/content.h"
 #include "ckpt/scratch.h"
 #include "files/checkpoint/name.h"
+#include "report/record/best.h"
 #include "report/record/files.h"
 #include "report/record/outdir.h"
 
@@ -306,6 +307,18 @@ static void best_unknown(void **state)
     }
 }
 
+/* `best` is durable, too, if it moves to a checkpoint that exists already. */
+static void best_synced(void **state)
+{
+    static const scenario moves = {"best", prepare_two, 20, 0, 10, -3, 0};
+    char text[4096];
+    lks__entry e;
+    const char *out = prepared(&moves);
+    assert_true(WIFSIGNALED(run(&moves, out, "fsync:1:die", text, sizeof text)));
+    assert_int_equal(lks__name_read(out, "best", &e), LKS_OK);
+    assert_int_equal(e.iter, 10);
+}
+
 /* Half a write, then a full disk. */
 static void torn(void **state)
 {
@@ -587,8 +600,12 @@ int main(int argc, char **argv)
     if (argc == 6 && strcmp(argv[1], "--save") == 0) {
         char moved[4200];
         uint64_t iter = strtoull(argv[3], NULL, 10);
-        int variant = atoi(argv[4]); /* -1: back to the checkpoint, -2: a new run starts */
-        lks_status st = variant == -2   ? lks__outdir_start(argv[2], NULL, moved)
+        /* -1: back to the checkpoint, -2: a new run starts, -3: it is the best one */
+        int variant = atoi(argv[4]);
+        lks__best best = {.found = false};
+        bool best_moved;
+        lks_status st = variant == -3   ? lks__best_final(argv[2], iter, 1.0, &best, &best_moved)
+                        : variant == -2 ? lks__outdir_start(argv[2], NULL, moved)
                         : variant == -1 ? lks__outdir_back(argv[2], iter, moved)
                                         : save_content(argv[2], iter, variant, atoi(argv[5]));
         if (st != LKS_OK)
@@ -596,11 +613,12 @@ int main(int argc, char **argv)
         return st == LKS_OK ? 0 : 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed),         cmocka_unit_test(without_links),
-        cmocka_unit_test(failed),         cmocka_unit_test(torn),
-        cmocka_unit_test(synced),         cmocka_unit_test(best_unknown),
-        cmocka_unit_test(back_killed),    cmocka_unit_test(back_synced),
-        cmocka_unit_test(back_otherwise), cmocka_unit_test(start_killed),
+        cmocka_unit_test(killed),       cmocka_unit_test(without_links),
+        cmocka_unit_test(failed),       cmocka_unit_test(torn),
+        cmocka_unit_test(synced),       cmocka_unit_test(best_unknown),
+        cmocka_unit_test(best_synced),  cmocka_unit_test(back_killed),
+        cmocka_unit_test(back_synced),  cmocka_unit_test(back_otherwise),
+        cmocka_unit_test(start_killed),
     };
     const struct CMUnitTest on_disk[] = {
         cmocka_unit_test(killed_sometimes),
