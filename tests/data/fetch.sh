@@ -110,6 +110,7 @@ wait $first || first=
 fetches good shakespeare --out=late
 [ "$(cat "$work/requests")" = '/good/input.txt bytes=1115393-' ] || fail 'a complete part is downloaded again'
 cmp late/input.txt "$work/root/input.txt" || fail 'a complete part: another text'
+LOCKSTEP_FAULT=lock:1:EOPNOTSUPP "$lockstep" fetch shakespeare --out=unlocked --from="$work/root" >"$work/log" 2>&1 || fail 'without locks'
 
 echo '== refused, and nothing stays'
 refused short 'it has 1115387 bytes there; 1115394 are expected' shakespeare
