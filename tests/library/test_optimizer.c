@@ -372,6 +372,7 @@ static void test_left_out(void **state)
     assert_step(LKS_ADAMW, 0, N, &no_epsilon, "epsilon is 0 as a float: ");
     assert_step(LKS_ADAMW, 0, N, &tiny, "epsilon is 0 as a float: ");
     assert_step(LKS_ADAMW, 0, N, &no_betas, "beta2 is 0: ");
+    assert_step(LKS_ADAMW, 0, 1, &no_betas, "beta2 is 0: "); /* also of a single parameter */
     assert_step(LKS_ADAMW, 0, N, &no_momentum, NULL);
     assert_step(LKS_SGD, 0, N, &only, NULL);
     assert_step(LKS_MUON, 0, N, &no_momentum, "matrix_steps is 0: ");
