@@ -19,6 +19,7 @@
 #include "ckpt/content.h"
 #include "ckpt/scratch.h"
 #include "files/checkpoint/name.h"
+#include "report/record/best.h"
 #include "report/record/files.h"
 #include "report/record/outdir.h"
 
@@ -306,6 +307,18 @@ static void best_unknown(void **state)
     }
 }
 
+/* `best` is durable, too, if it moves to a checkpoint that exists already. */
+static void best_synced(void **state)
+{
+    static const scenario moves = {"best", prepare_two, 20, 0, 10, -3, 0};
+    char text[4096];
+    lks__entry e;
+    const char *out = prepared(&moves);
+    assert_true(WIFSIGNALED(run(&moves, out, "fsync:1:die", text, sizeof text)));
+    assert_int_equal(lks__name_read(out, "best", &e), LKS_OK);
+    assert_int_equal(e.iter, 10);
+}
+
 /* Half a write, then a full disk. */
 static void torn(void **state)
 {
@@ -423,6 +436,7 @@ static void resumes(const char *out)
 {
     lks__ckpt ckpt;
     char moved[4200];
+    const int files = lks_test_count_files("/proc/self/fd");
     has_text("out/metrics.jsonl", metrics);
     assert_int_equal(lks__ckpt_open(out, LKS__CKPT_ALL, &ckpt), LKS_OK);
     const uint64_t iter = ckpt.iter;
@@ -435,6 +449,7 @@ static void resumes(const char *out)
     /* asked again, it is complete */
     assert_int_equal(lks__outdir_back(out, 10, moved), LKS_OK);
     is_moved(out);
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), files);
 }
 
 static void back_killed(void **state)
@@ -458,6 +473,31 @@ static void back_killed(void **state)
         }
         assert_in_range(hit, 25, 60);
     }
+}
+
+/* The later part must survive a power cut at any moment of the move: its copies are synced before
+ * `latest` moves, that name before checkpoints move, and their names before the folder gets its
+ * own. */
+static void back_synced(void **state)
+{
+    /* At each sync: `latest` in earlier.tmp, `latest` moved, a checkpoint moved, earlier-1. */
+    static const char *const at[] = {"----", "----", "L---", "LM--", "LMC-", "LMC-", "-M-E"};
+    char fault[64], text[4096], now[5] = "";
+    lks__entry latest, copied;
+    for (size_t k = 0; k < COUNT(at); k++) {
+        const char *out = prepared(&back_to_10);
+        snprintf(fault, sizeof fault, "fsync:%zu:die", k + 1);
+        assert_true(WIFSIGNALED(run(&back_to_10, out, fault, text, sizeof text)));
+        assert_int_equal(lks__name_read(out, "latest", &latest), LKS_OK);
+        assert_int_equal(lks__name_read(in_scratch("out/earlier.tmp"), "latest", &copied), LKS_OK);
+        now[0] = copied.kind == LKS__ENTRY_CKPT ? 'L' : '-';
+        now[1] = latest.iter == 10 ? 'M' : '-';
+        now[2] = lks_test_exists(in_scratch("out/earlier.tmp/ckpt-00000030")) ? 'C' : '-';
+        now[3] = lks_test_exists(in_scratch("out/earlier-1")) ? 'E' : '-';
+        assert_string_equal(now, at[k]);
+    }
+    snprintf(fault, sizeof fault, "fsync:%zu:die", COUNT(at) + 1);
+    assert_false(WIFSIGNALED(run(&back_to_10, prepared(&back_to_10), fault, text, sizeof text)));
 }
 
 /* The remains of a move that died belong to the earlier run, if a new one begins. A complete
@@ -494,15 +534,26 @@ static void back_otherwise(void **state)
     assert_non_null(strstr(lks_last_error(), "earlier.tmp: Not a directory"));
     assert_true(opens_as(out, 30, 0));
 
-    for (int recorded = 0; recorded < 2; recorded++) {
+    /* How metrics.jsonl has the newest checkpoint: not, in its last line, at the border of two
+     * pieces that are read, or nobody knows, as the file is gone. */
+    enum { PIECE = 256 << 10 };
+    static char long_metrics[PIECE + sizeof metrics];
+    const size_t line =
+        (size_t)(strstr(metrics, "\n{\"kind\":\"checkpoint\",\"iter\":30") - metrics);
+    memset(long_metrics, '\n', sizeof long_metrics);
+    memcpy(long_metrics + PIECE - 5 - line, metrics, strlen(metrics));
+    for (int how = 0; how < 4; how++) {
         out = prepared(&scenarios[1]);
         assert_true(WIFSIGNALED(run(&scenarios[1], out, "symlink:1:die", text, sizeof text)));
-        lks_test_write(in_scratch("out/metrics.jsonl"), metrics,
-                       recorded ? strlen(metrics) : strlen(metrics) / 2);
+        if (how < 3)
+            lks_test_write(in_scratch("out/metrics.jsonl"), how == 2 ? long_metrics : metrics,
+                           how == 0   ? strlen(metrics) / 2
+                           : how == 1 ? strlen(metrics)
+                                      : sizeof long_metrics);
         assert_int_equal(lks__outdir_back(out, 20, moved), LKS_OK);
         assert_true(opens_as(out, 20, 0));
         assert_false(lks_test_exists(in_scratch("out/ckpt-00000030")));
-        assert_int_equal(lks_test_exists(in_scratch("out/earlier-1/ckpt-00000030")), recorded);
+        assert_int_equal(lks_test_exists(in_scratch("out/earlier-1/ckpt-00000030")), how > 0);
     }
 }
 
@@ -548,8 +599,12 @@ int main(int argc, char **argv)
     if (argc == 6 && strcmp(argv[1], "--save") == 0) {
         char moved[4200];
         uint64_t iter = strtoull(argv[3], NULL, 10);
-        int variant = atoi(argv[4]); /* -1: back to the checkpoint, -2: a new run starts */
-        lks_status st = variant == -2   ? lks__outdir_start(argv[2], NULL, moved)
+        /* -1: back to the checkpoint, -2: a new run starts, -3: it is the best one */
+        int variant = atoi(argv[4]);
+        lks__best best = {.found = false};
+        bool best_moved;
+        lks_status st = variant == -3   ? lks__best_final(argv[2], iter, 1.0, &best, &best_moved)
+                        : variant == -2 ? lks__outdir_start(argv[2], NULL, moved)
                         : variant == -1 ? lks__outdir_back(argv[2], iter, moved)
                                         : save_content(argv[2], iter, variant, atoi(argv[5]));
         if (st != LKS_OK)
@@ -560,7 +615,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed),       cmocka_unit_test(without_links),
         cmocka_unit_test(failed),       cmocka_unit_test(torn),
         cmocka_unit_test(synced),       cmocka_unit_test(best_unknown),
-        cmocka_unit_test(back_killed),  cmocka_unit_test(back_otherwise),
+        cmocka_unit_test(best_synced),  cmocka_unit_test(back_killed),
+        cmocka_unit_test(back_synced),  cmocka_unit_test(back_otherwise),
         cmocka_unit_test(start_killed),
     };
     const struct CMUnitTest on_disk[] = {

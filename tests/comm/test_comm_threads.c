@@ -117,6 +117,15 @@ static bool other_alloc(lks_comm *comm)
     return suite_mismatch(comm, st, "1000 bytes of own", "1001 bytes of own");
 }
 
+static bool other_memory(lks_comm *comm)
+{
+    void *mem = NULL;
+    const lks_mem kind = lks_comm_rank(comm) == 0 ? LKS_MEM_OWN : LKS_MEM_COMMON;
+    lks_status st = lks_comm_alloc(comm, kind, 1000, &mem);
+    CHECK(mem == NULL);
+    return suite_mismatch(comm, st, "1000 bytes of own", "1000 bytes of common");
+}
+
 /* The step at which a rank was is named. */
 static bool at_step(lks_comm *comm)
 {
@@ -149,6 +158,7 @@ static void test_mismatches(void **state)
     run_ranks(2, 20, other_kind);
     run_ranks(2, 20, other_size);
     run_ranks(2, 20, other_alloc);
+    run_ranks(2, 20, other_memory);
     for (int i = 0; suite_others[i] != NULL; i++)
         run_ranks(2, 20, suite_others[i]);
     run_ranks(2, 20, at_step);

@@ -83,6 +83,20 @@ grep -q 'continues after the 557697 bytes that are in .*; or download the file b
 fetches good shakespeare --out=dead
 grep -qx '/good/input.txt bytes=557696-' "$work/requests" || fail 'a later call began again'
 [ "$(ls -A dead | tr '\n' ' ')" = '.sha256sums input.txt ' ] || fail 'a continued download left something'
+"$lockstep" fetch shakespeare --out=stopped --from="$from/stalls" >"$work/log" 2>&1 &
+first=$!
+tries=$(patient 200)
+while [ "$(stat -c %s stopped/input.txt.part 2>/dev/null)" != 557697 ] && [ "$tries" -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
+code=0
+kill -TERM $first
+wait $first || code=$?
+first=
+[ $code -eq 143 ] || fail "exit code $code after SIGTERM"
+grep -q 'stopped by SIGTERM: the same command continues' "$work/log" || fail 'how a stopped fetch continues'
+: >"$work/requests"
+fetches stalls shakespeare --out=stopped
+[ "$(cat "$work/requests")" = '/stalls/input.txt bytes=557696-' ] || fail 'a stopped fetch began again'
+cmp stopped/input.txt "$work/root/input.txt" || fail 'stopped: another text'
 LOCKSTEP_FAULT=rename:2:hang "$lockstep" fetch shakespeare --out=late --from="$from/good" >"$work/log" 2>&1 &
 first=$!
 tries=$(patient 200)
@@ -96,6 +110,7 @@ wait $first || first=
 fetches good shakespeare --out=late
 [ "$(cat "$work/requests")" = '/good/input.txt bytes=1115393-' ] || fail 'a complete part is downloaded again'
 cmp late/input.txt "$work/root/input.txt" || fail 'a complete part: another text'
+LOCKSTEP_FAULT=lock:1:EOPNOTSUPP "$lockstep" fetch shakespeare --out=unlocked --from="$work/root" >"$work/log" 2>&1 || fail 'without locks'
 
 echo '== refused, and nothing stays'
 refused short 'it has 1115387 bytes there; 1115394 are expected' shakespeare
@@ -114,6 +129,8 @@ for address in file:///etc ftp://127.0.0.1 "$work/none"; do
 done
 [ ! -e refused ] || fail 'an address left something'
 mkdir refused
+! LOCKSTEP_FAULT=fsync:1:EIO "$lockstep" fetch shakespeare --out=refused --from="$work/root" >"$work/log" 2>&1 || fail 'a failed sync'
+[ -z "$(ls -A refused)" ] || fail 'a text that is not synced has its name'
 ! "$lockstep" fetch shakespeare --out=refused --from="$from/missing" >"$work/log" 2>&1 || fail missing
 [ -d refused ] || fail 'the folder of the user is gone'
 
@@ -133,6 +150,10 @@ fetches good/hf gpt2
 cmp "$LOCKSTEP_HOME/gpt2/model.safetensors" "$work/root/hf/model.safetensors" || fail 'other weights'
 grep -qx 'next: lockstep sample --init_from=gpt2 --start=Hello --num_samples=1' "$work/log" || fail 'the next command of gpt2'
 "$lockstep" fetch gpt2 --from="$work/root/hf" --out=small >"$work/log" 2>&1 || fail 'from a folder'
+cp -r "$work/root/hf" half
+head -c 100 "$work/root/hf/model.safetensors" >half/model.safetensors
+! "$lockstep" fetch gpt2 --from=half --out=halved >"$work/log" 2>&1 || fail 'half a header of weights'
+grep -q 'it is not a safetensors file' "$work/log" || fail 'why half a header is refused'
 "$lockstep" train --dataset=run/data --init_from=small --max_iters=1 --eval_iters=1 --out_dir=tuned >"$work/log" 2>&1 || fail 'training of fetched weights'
 if [ -e "${lockstep%/*}/lockstep_sentencepiece.so" ]; then
     "$lockstep" prep sentencepiece --input=text.txt --out=sp --vocab_size=300 --shards=4000 >"$work/log" 2>&1 || fail 'golf data'

@@ -70,10 +70,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(200, ETag=tag, Content_Length=str(len(body)))
         end = len(body)
-        if how == "dead" or (how in ("cut", "edited", "norange", "lying") and number == 1):
+        if how == "dead" or (how in ("cut", "edited", "norange", "lying", "stalls") and number == 1):
             end = first + (len(body) - first) // 2 if number == 1 else first
         try:
             self.wfile.write(body[first:end])
+            if how == "stalls" and number == 1:
+                self.rfile.read(1)  # until the client has ended
         except OSError:
             pass  # the client refuses it
         return None

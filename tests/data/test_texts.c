@@ -78,8 +78,12 @@ static void test_documents(void **state)
     assert_int_equal(mkdir(lks_test_text("%s/e", dir), 0777), 0);
     /* what a killed process of this number has left is no obstacle */
     const char *left = file(out, lks_test_text("train.bin.new-%ld", (long)getpid()), "old");
+    /* and files of a process that is at work, or of a number that none has, aren't touched */
+    const char *other = file(out, "train.bin.new-1", "new");
+    const char *none = file(out, "train.bin.new-99999999999", "new");
     assert_ok(prep((lks__prep_options){.input = dir, .out_dir = out}));
     assert_false(lks_test_exists(left));
+    assert_true(lks_test_exists(other) && lks_test_exists(none));
     assert_string_equal(raw_text(out, "train"), "alpha\nbeta\ng\xc3\xa9\n\ndel\nta\nend\n");
     assert_int_equal(result.n_val, 0);
     assert_false(lks_test_exists(lks_test_text("%s/val.bin", out)));
@@ -101,6 +105,26 @@ static void test_documents(void **state)
     const char *field = file(dir, "f.jsonl", "{\"text\":1,\"body\":\"x\"}");
     assert_ok(prep((lks__prep_options){.input = field, .out_dir = out, .field = "body"}));
     assert_string_equal(raw_text(out, "train"), "x\n");
+}
+
+/* The kind of tokens that `train TEXT` chooses. A character may lie at the border of two blocks
+ * that are read, but none may be cut off at the end. */
+static void test_guess(void **state)
+{
+    static const char *const rows[][2] = {{"caf\xc3\xa9", "char"},
+                                          {"caf\xc3", "raw"},
+                                          {"a face: \xf0\x9f\x98", "raw"},
+                                          {"caf\xe9 noir", "raw"}};
+    const char *kind;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", rows[i][0]), &kind));
+        assert_string_equal(kind, rows[i][1]);
+    }
+    static char large[3 << 20] = "a";
+    for (size_t i = 1; i + 2 < sizeof large; i += 2)
+        memcpy(large + i, "\xc3\xa9", 2);
+    assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", large), &kind));
+    assert_string_equal(kind, "char");
 }
 
 static char left[2048];
@@ -471,12 +495,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory), /* first, as it looks at all children so far */
-        cmocka_unit_test(test_documents),     cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_done),          cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_long_shard),    cmocka_unit_test(test_encodings),
-        cmocka_unit_test(test_cut_character), cmocka_unit_test(test_notes),
-        cmocka_unit_test(test_remarks),       cmocka_unit_test(test_stdin),
-        cmocka_unit_test(test_bad_inputs),
+        cmocka_unit_test(test_documents), cmocka_unit_test(test_guess),
+        cmocka_unit_test(test_tree),      cmocka_unit_test(test_done),
+        cmocka_unit_test(test_shards),    cmocka_unit_test(test_long_shard),
+        cmocka_unit_test(test_encodings), cmocka_unit_test(test_cut_character),
+        cmocka_unit_test(test_notes),     cmocka_unit_test(test_remarks),
+        cmocka_unit_test(test_stdin),     cmocka_unit_test(test_bad_inputs),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

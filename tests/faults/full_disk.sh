@@ -79,3 +79,15 @@ for kib in 4 12 24 36 44 52 64 80; do
     umount $small
 done
 [ $failed -gt 2 ] || fail "only $failed sizes were too small for the tokens"
+
+# fetch asks for the room of the whole file first.
+mkdir $work/from
+head -c 1115394 /dev/zero | tr '\0' a >$work/from/input.txt
+for kib in 1000 1200; do
+    mount -t tmpfs -o size=${kib}k none $small
+    code=0
+    "$tool" fetch shakespeare --from=$work/from --out=$small/text >$work/log 2>&1 || code=$?
+    [ $code -eq $((kib < 1100)) ] || fail "fetch on $kib KiB: $(cat $work/log)"
+    [ $code -eq 0 ] || grep -q 'the disk has no room for 1115394 more bytes' $work/log || fail "$(cat $work/log)"
+    umount $small
+done

@@ -92,6 +92,14 @@ static void test_full_metrics(void **state)
             fault_add(&run, "--tensorboard=false"); /* else these are writes of other files, too */
             fault_expect(&run, 1, FAULT_ENV(env), run.out, "No space left on device");
         }
+    /* Both records are durable before the checkpoint that they lead to. */
+    static const char *const records[] = {"metrics.jsonl", "leaves.bin"};
+    for (int i = 0; i < 2; i++) {
+        fault_run run = fault_train(1);
+        const char *env = lks_test_text("LOCKSTEP_FAULT=fdatasync:%d:EIO", i + 1);
+        fault_expect(&run, 1, FAULT_ENV(env), records[i], "Input/output error");
+        assert_null(strstr(fault_snapshot(run.out), "ckpt-"));
+    }
 }
 
 /* The same for TensorBoard's events: the head of the file, after the lock. */

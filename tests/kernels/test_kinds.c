@@ -1,6 +1,7 @@
 /* tests/kernels/test_kinds.c - which products a library computes: those whose bits are ours. */
 #include "support.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ static size_t wrong_m;     /* with so many rows the library has another order of
 static bool wrong_shifted; /* or with operands that aren't aligned */
 static bool reads_c;       /* or it reads C although beta is 0 */
 static bool fused;         /* or it rounds beta * C + alpha * sum once */
+static bool backwards;     /* or it adds the last terms first */
 
 static void library(char ta, char tb, size_t m, size_t n, size_t k, float alpha, const float *x,
                     size_t ldx, const float *y, size_t ldy, float beta, float *c, size_t ldc)
@@ -41,6 +43,12 @@ static void library(char ta, char tb, size_t m, size_t n, size_t k, float alpha,
         c[0] += first;
     if (fused && beta != 0.0f)
         c[0] = (float)((double)alpha * sum + (double)beta * first);
+    for (size_t i = 0; backwards && i < m * n; i++) {
+        c[i / n * ldc + i % n] = 0.0f;
+        for (size_t p = k; p-- > 0;)
+            c[i / n * ldc + i % n] =
+                fmaf(x[i / n * ldx + p], y[i % n * ldy + p], c[i / n * ldc + i % n]);
+    }
     if (m == wrong_m || (wrong_shifted && (uintptr_t)x % 16 != 0))
         spoil(&c[(m - 1) * ldc + n - 1]);
 }
@@ -57,7 +65,7 @@ static int setup(void **state)
     lks__kinds_open(library, lks__gemm_ref);
     lks__kinds_open(library, own);
     wrong_m = 0;
-    wrong_shifted = reads_c = fused = false;
+    wrong_shifted = reads_c = fused = backwards = false;
     n_library = 0;
     return 0;
 }
@@ -105,6 +113,14 @@ static void test_wrong_kind(void **state)
     expect(product(M, K, 1, 0), 0, 0);
     assert_int_equal(n_library, checked);
     expect(product(M - 1, K, 1, 0), 3, 0);
+}
+
+/* The first test, while unused memory is zeros, whose sum shows no order. */
+static void test_wrong_order(void **state)
+{
+    backwards = true;
+    expect(product(M, 100, 1, 0), 0, 1);
+    expect(product(M, 3, 1, 0), 0, 1);
 }
 
 static void test_wrong_if_not_aligned(void **state)
@@ -170,8 +186,10 @@ int main(void)
     fill_random(a, ELEMENTS, 1, 1);
     fill_random(b, ELEMENTS, 1, 2);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_wrong_order, setup),
         cmocka_unit_test_setup(test_right, setup),
         cmocka_unit_test_setup(test_wrong_kind, setup),
+
         cmocka_unit_test_setup(test_wrong_if_not_aligned, setup),
         cmocka_unit_test_setup(test_reads_c, setup),
         cmocka_unit_test_setup(test_fused, setup),

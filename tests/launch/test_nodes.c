@@ -991,6 +991,7 @@ static void test_wrong_options(void **state)
         {{"--nnodes=0"}, "--nnodes must be"},
         {{"--nnodes=3:2"}, "--nnodes must be"},
         {{"--nnodes=2:"}, "--nnodes must be"},
+        {{"--nnodes=1:1025"}, "--nnodes must be"},
         {{"--nnodes=2", "--standalone"}, "--standalone is for one node"},
         {{"--nnodes=2", "--node-rank=2"}, "--node-rank must be"},
         {{"--rdzv-backend=etcd"}, "static or c10d"},
@@ -1020,11 +1021,16 @@ static void test_wrong_options(void **state)
                                       "/etc/hosts), which host b can't reach",
                                       name, number));
     }
-    struct node x = start_node(1, "short", (const char *const[]){"--nnodes=2", NULL}, "true");
-    lks_test_result r = end_of(&x);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "LOCKSTEP_TOKEN must be set");
-    x = start_node(lks_test_free_port(), secret,
+    const char *const tokens[] = {"short", lks_test_text("%0129d", 1), lks_test_text("%015d", 1)};
+    struct node x;
+    lks_test_result r;
+    for (int i = 0; i < 3; i++) {
+        x = start_node(1, tokens[i], (const char *const[]){"--nnodes=2", NULL}, "true");
+        r = end_of(&x);
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(r.err, "LOCKSTEP_TOKEN must be set");
+    }
+    x = start_node(lks_test_free_port(), lks_test_text("%0128d", 1), /* the longest token */
                    (const char *const[]){"--nnodes=2", "--master-addr=no.such.host.invalid", NULL},
                    "true");
     r = end_of(&x);

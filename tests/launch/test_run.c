@@ -399,7 +399,11 @@ static void test_wrong_options(void **state)
     }
     lks_test_result r = lks_test_tool("train", "--node-rank=1", "--dataset=x");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--node-rank is an option of the launcher: `lockstep run --node-rank=");
+    assert_contains(r.err, "--node-rank is an option of the launcher: `lockstep run --node-rank ");
+    r = lks_test_tool("train", "--standalone", "--dataset=x"); /* it takes no value */
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err,
+                    "--standalone is an option of the launcher: `lockstep run --standalone ");
     r = RUN("--log-dir=/proc/none", "true");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "/proc/none");

@@ -97,19 +97,27 @@ static void test_stop(void **state)
     }
 }
 
-/* A count that would overflow with the next one. */
-static void test_full_count(void **state)
+/* Counts that no run writes: one would overflow with the next step, one is negative, and one says
+ * that the time was measured from a later step on. */
+static void test_false_counts(void **state)
 {
+    static const struct {
+        const char *name;
+        int value;
+    } rows[] = {{"nonfinite", INT_MAX}, {"data_shift", -1}, {"elapsed_from", 1000}};
     const char *out = lks_test_folder();
     law_args args = poison_train(out, 1);
     law_add(&args, "--iterations=2");
     law_run(&args);
-    poison_state(out, "nonfinite", json_integer(INT_MAX));
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=4");
-    lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "data_shift, nonfinite or elapsed_from is no count");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        poison_state(out, rows[i].name, json_integer(rows[i].value));
+        lks_test_result r = lks_test_run(args.argv, NULL, 60);
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, "data_shift, nonfinite or elapsed_from is no count");
+        poison_state(out, rows[i].name, json_integer(0));
+    }
 }
 
 static void test_skip(void **state)
@@ -646,7 +654,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_full_count),
+        cmocka_unit_test(test_false_counts),
         cmocka_unit_test(test_skip),
         cmocka_unit_test(test_skip_over_a_restart),
         cmocka_unit_test(test_skip_not_in_a_row),

@@ -372,6 +372,7 @@ static void test_left_out(void **state)
     assert_step(LKS_ADAMW, 0, N, &no_epsilon, "epsilon is 0 as a float: ");
     assert_step(LKS_ADAMW, 0, N, &tiny, "epsilon is 0 as a float: ");
     assert_step(LKS_ADAMW, 0, N, &no_betas, "beta2 is 0: ");
+    assert_step(LKS_ADAMW, 0, 1, &no_betas, "beta2 is 0: "); /* also of a single parameter */
     assert_step(LKS_ADAMW, 0, N, &no_momentum, NULL);
     assert_step(LKS_SGD, 0, N, &only, NULL);
     assert_step(LKS_MUON, 0, N, &no_momentum, "matrix_steps is 0: ");
@@ -395,24 +396,30 @@ static bool says(lks_status st, const char *words)
 }
 
 /* A checkpoint of a list that is older than the last step isn't saved, under any name. One that an
- * earlier version has saved can't be used. */
+ * earlier version has saved can't be used, nor one with as many steps as a number can have. */
 static lks_status save_stale(struct rank *r, lks_optimizer *o, const lks_tensor *list, size_t n)
 {
     static const char before[] = "call lks_optimizer_state() before each save";
     lks_tensor other[1 + 2 * N];
     const lks_tensor *again;
-    int64_t earlier = -2;
+    int64_t steps = -2;
+    char older[1024];
     memcpy(other, list, n * sizeof *list);
     other[0].name = "second.steps";
     if (!says(lks_checkpoint_save(r->comm, r->dir, 9, list, n, 0), before) ||
         !says(lks_checkpoint_save(r->comm, r->dir, 9, other, n, 0), before))
         return LKS_ERR_FORMAT;
-    other[0].data = &earlier;
+    other[0].data = &steps;
     LKS__TRY(lks_checkpoint_save(r->comm, r->dir, 9, other, n, 0));
+    steps = INT64_MAX;
+    LKS__TRY(lks_checkpoint_save(r->comm, r->dir, 10, other, n, 0));
     other[0].data = list[0].data;
     LKS__TRY(step_with(r, o, 1));
     LKS__TRY(lks_checkpoint_load(r->comm, r->dir, other, n, NULL, NULL));
-    const bool refused = says(step_with(r, o, 2), "optimizer.steps is -2: ") &&
+    const bool most = says(step_with(r, o, 2), "optimizer.steps is 9223372036854775807: ");
+    snprintf(older, sizeof older, "%s/ckpt-00000009", r->dir);
+    LKS__TRY(lks_checkpoint_load(r->comm, older, other, n, NULL, NULL));
+    const bool refused = most && says(step_with(r, o, 2), "optimizer.steps is -2: ") &&
                          says(lks_optimizer_state(o, &again, &n), before);
     lks_optimizer_close(o);
     return refused ? LKS_OK : LKS_ERR_FORMAT;

@@ -328,9 +328,9 @@ static void test_log_on_terminal(void **state)
 
 /* --- the last lines of a run ------------------------------------------------------------------ */
 
-/* 60 steps up to iteration 70, in 62 minutes and 35 seconds. */
-static const char *ended(lks__report *r, lks__trainer *t, int signal, const double *loss,
-                         const lks__eval_result *final)
+/* 60 steps up to iteration 70, in `seconds`. */
+static const char *ended_in(double seconds, lks__report *r, lks__trainer *t, int signal,
+                            const double *loss, const lks__eval_result *final)
 {
     FILE *out = tmpfile();
     static char text[4096];
@@ -338,7 +338,7 @@ static const char *ended(lks__report *r, lks__trainer *t, int signal, const doub
     lks__log_open(&r->log, "t", out, out);
     r->on = true;
     r->n_steps = 60;
-    r->started = lks__sys_now() - 3755.01;
+    r->started = lks__sys_now() - seconds;
     t->state.iter = 70;
     lks__report_end(r, &t->run, &t->ses, &t->state, &t->checks, signal, loss, final);
     lks__log_close(&r->log);
@@ -346,6 +346,13 @@ static const char *ended(lks__report *r, lks__trainer *t, int signal, const doub
     text[fread(text, 1, sizeof text - 1, out)] = '\0';
     fclose(out);
     return text;
+}
+
+/* In 62 minutes and 35 seconds. */
+static const char *ended(lks__report *r, lks__trainer *t, int signal, const double *loss,
+                         const lks__eval_result *final)
+{
+    return ended_in(3755.01, r, t, signal, loss, final);
 }
 
 static void test_end(void **state)
@@ -393,6 +400,7 @@ static void test_end(void **state)
                     "best validation loss 1.7500 at iteration 40\n");
     assert_contains(ended(r, t, 15, NULL, NULL), "to continue: lockstep resume --a='b c'\n");
     assert_int_equal(r->stop_signal, 15);
+    assert_contains(ended_in(60.0, r, t, 0, NULL, NULL), "done: 60 steps in 60."); /* "60.0 s" */
     t->ses.world = (lks_world){.world_size = 4, .local_world_size = 2}; /* on two hosts */
     assert_contains(ended(r, t, 15, NULL, NULL),
                     "to continue: start the ranks as before, with lockstep train --out_dir=--a='b "

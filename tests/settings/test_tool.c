@@ -57,6 +57,12 @@ static void test_dispatch(void **state)
     lks_test_result r = lks_test_run((const char *const[]){"lockstep", NULL}, NULL, 60);
     expect(r, 2, "", "Usage: lockstep COMMAND");
     assert_string_equal(r.out, "");
+    /* Other programs' settings are named, up to a limit. */
+    const char *many[3 + 34 + 1] = {"lockstep", "fetch", "none"};
+    for (int i = 0; i < 34; i++)
+        many[3 + i] = lks_test_text("--wandb_%d=1", i);
+    expect(lks_test_run(many, NULL, 60), 2, "",
+           "not used here: command line: wandb_31\nlockstep fetch: not used here: 2 more\n");
 }
 
 static void test_prep(void **state)

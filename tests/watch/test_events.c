@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/system/sys.h"
 #include "report/record/metrics/events.h"
 
 /* --- a reader --------------------------------------------------------------------------------- */
@@ -437,6 +438,7 @@ static void test_prometheus(void **state)
 {
     const char *folder = lks_test_folder(), *out = lks_test_text("%s/a\"b\nc", folder);
     const char *file = lks_test_text("%s/now.prom", folder);
+    const double before = lks__sys_wall();
     train(out, "10", lks_test_text("--prometheus=%s", file), NULL);
     const char *text = lks_test_read(file, NULL);
     const json_t *finals = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "final");
@@ -466,6 +468,10 @@ static void test_prometheus(void **state)
     assert_contains(text, lks_test_text("\nlockstep_tokens%s %.0f\n", label,
                                         lks_test_number(steps, "10.tokens")));
     assert_contains(text, lks_test_text("\nlockstep_best_val_loss%s ", label));
+    assert_non_null(at =
+                        strstr(text, name = lks_test_text("\nlockstep_updated_seconds%s ", label)));
+    assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
+    assert_true(value >= before && value <= lks__sys_wall());
     assert_int_equal(lks_test_count_files(folder), 2); /* the run, and the file */
     /* What there isn't is left out. */
     const char *bare = lks_test_text("%s/bare.prom", lks_test_folder());

@@ -401,6 +401,27 @@ static void test_mutated(void **state)
     stop(&s);
 }
 
+/* Readers that leave in the middle of a message leave nothing behind. */
+static void test_left(void **state)
+{
+    const char *dir = fake_run("run", 1, 2000, 1.5, "\"n_layer\":2");
+    struct served s = serve((const char *const[]){dir, NULL});
+    const char *request =
+        lks_test_text("GET /events HTTP/1.1\r\nHost: localhost:%d\r\nAccept: */*\r\n\r\n", s.port);
+    uint64_t before = 0;
+    for (int i = 0; i < 1600; i++) { /* 30 kB each */
+        const int fd = dial(&s);
+        assert_true(send(fd, request, strlen(request), MSG_NOSIGNAL) > 0);
+        assert_contains(read_until(fd, "\"points\""), " 200 OK");
+        close(fd);
+        if (i == 99)
+            before = memory_of(&s);
+    }
+    assert_not_grown(&s, before);
+    wait_until_gone(&s);
+    stop(&s);
+}
+
 /* Clients that send a byte now and then, or never read: others are served, live too, and what waits
  * for those doesn't grow. */
 static void test_slow(void **state)
@@ -634,12 +655,13 @@ int main(int argc, char **argv)
             return 2;
         }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_html),    cmocka_unit_test(test_long),
-        cmocka_unit_test(test_page),    cmocka_unit_test(test_live),
-        cmocka_unit_test(test_mutated), cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_many),    cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_grown),   cmocka_unit_test(test_any_address),
-        cmocka_unit_test(test_later),   cmocka_unit_test(test_state),
+        cmocka_unit_test(test_html),        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_page),        cmocka_unit_test(test_live),
+        cmocka_unit_test(test_mutated),     cmocka_unit_test(test_left),
+        cmocka_unit_test(test_slow),        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_taken),       cmocka_unit_test(test_grown),
+        cmocka_unit_test(test_any_address), cmocka_unit_test(test_later),
+        cmocka_unit_test(test_state),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -143,6 +143,21 @@ static void test_parts(void **state)
         assert_int_not_equal(try(folder), LKS_OK);
         assert_contains(lks_last_error(), rows[i].says);
     }
+    for (int n = 256; n <= 257; n++) { /* as many as possible, and one more */
+        const char *folder = lks_test_folder();
+        char index[8192] = "{\"weight_map\": {";
+        for (int i = 0; i < n; i++) {
+            const size_t at = strlen(index);
+            snprintf(index + at, sizeof index - at, "\"%d\": \"%d\"%s", i, i,
+                     i < n - 1 ? "," : "}}");
+            lks_test_write(lks_test_text("%s/%d", folder, i), "\2\0\0\0\0\0\0\0{}", 10);
+        }
+        lks_test_write(lks_test_text("%s/model.safetensors.index.json", folder), index,
+                       strlen(index));
+        assert_int_not_equal(try(folder), LKS_OK);
+        assert_contains(lks_last_error(), n == 256 ? "wte.weight or wpe.weight is missing"
+                                                   : "names more than 256 files");
+    }
 }
 
 static void test_values(void **state)
@@ -210,6 +225,17 @@ static void test_llmc(void **state)
     assert_fails(LKS_ERR_FORMAT, try(path), "it is truncated");
     lks_test_write(path, good, 100);
     assert_fails(LKS_ERR_FORMAT, try(path), "truncated within its header");
+
+    lks__weights *w;
+    float *params = calloc(m.table.count, sizeof *params);
+    assert_non_null(params);
+    lks_test_write(path, good, bytes);
+    assert_ok(lks__weights_open(path, NULL, &w));
+    assert_int_equal(truncate(path, 2000), 0); /* the file that is open */
+    assert_fails(LKS_ERR_FORMAT, lks__weights_read(w, &m.config, &m.table, 1, params), path,
+                 "ended while it was read");
+    lks__weights_close(w);
+    free(params);
     forge_close(&m);
 }
 

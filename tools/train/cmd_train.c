@@ -286,7 +286,7 @@ static lks_status check_no_launcher_option(int argc, char **argv)
         const int n = (int)strcspn(argv[i], "=");
         if (is_launcher_option(argv[i]))
             return lks__fail(LKS_ERR_CONFIG,
-                             "%.*s is an option of the launcher: `lockstep run %.*s=... lockstep "
+                             "%.*s is an option of the launcher: `lockstep run %.*s ... lockstep "
                              "train ...`, see docs/reference/launch.md",
                              n, argv[i], n, argv[i]);
     }
