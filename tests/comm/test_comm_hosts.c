@@ -592,12 +592,40 @@ static void test_hanging_join(void **state)
         fake_ranks("11", ranks);
         fake_engine_hang();
         bool ok = fake_open(&ranks[0], 0.1, &comm) == LKS_ERR_TIMEOUT && comm == NULL &&
-                  strstr(lks_last_error(), "the other hosts have not reached fake within 0.1 s");
+                  strstr(lks_last_error(),
+                         "the other hosts have not reached fake within 0.1 s: does a firewall");
         _exit(ok ? 0 : 1);
     }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
+}
+
+static void *open_cut(void *arg)
+{
+    struct thread *t = arg;
+    lks_comm *comm = NULL;
+    t->ok = fake_open(&t->rank, t->timeout_s, &comm) == LKS_ERR_TIMEOUT && comm == NULL &&
+            strstr(lks_last_error(), " s, in the opening of the group: the processes of host ");
+    if (!t->ok)
+        fprintf(stderr, "rank %d: %s\n", t->rank.world.rank, lks_last_error());
+    return NULL;
+}
+
+/* The hosts have connections, but no message arrives. */
+static void test_cut_join(void **state)
+{
+    struct thread threads[2];
+    struct fake_rank ranks[FAKE_MAX_RANKS];
+    assert_int_equal(fake_ranks("11", ranks), 2);
+    fake_engine_cut(1);
+    for (int r = 0; r < 2; r++) {
+        threads[r] = (struct thread){.rank = ranks[r], .timeout_s = 0.5 * lks_test_patience()};
+        assert_int_equal(pthread_create(&threads[r].id, NULL, open_cut, &threads[r]), 0);
+    }
+    for (int r = 0; r < 2; r++)
+        pthread_join(threads[r].id, NULL);
+    assert_true(threads[0].ok && threads[1].ok);
 }
 
 static bool one_host_dies(lks_comm *comm)
@@ -1027,7 +1055,7 @@ int main(void)
         cmocka_unit_test(test_pieces),        cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_hanging_join),
         cmocka_unit_test(test_urgent),        cmocka_unit_test(test_two_thousand),
-        cmocka_unit_test(test_saving),
+        cmocka_unit_test(test_saving),        cmocka_unit_test(test_cut_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/number/cpu.h"
+#include "comm/store/store.h"
 #include "launch/doctor/stream.h"
 
 static lks_test_result doctor(const char *const env[], const char *const args[])
@@ -242,6 +243,37 @@ static void test_streams(void **state)
     lks__stream_stop(sink);
 }
 
+/* A firewall between the hosts passes the port of --serve only: runs would fail, after a minute. */
+static void test_firewall(void **state)
+{
+    static const char token[] = "0123456789abcdef0123456789abcdef";
+    struct {
+        int32_t port;
+        uint8_t secret[LKS__STREAM_SECRET];
+    } door = {0};
+    lks__stream_sink *sink;
+    lks__store_server *server;
+    lks__store *store;
+    assert_ok(lks__stream_serve("127.0.0.1", door.secret, &sink));
+    door.port = lks__stream_port(sink);
+    lks__stream_stop(sink); /* its port refuses connections from here on */
+    assert_ok(lks__store_serve("127.0.0.1", 0, token, &server));
+    const int port = lks__store_port(server);
+    assert_ok(lks__store_open("127.0.0.1", port, token, 10 * lks_test_patience(), &store));
+    assert_ok(lks__store_set(store, "stream", &door, sizeof door));
+    assert_ok(lks__store_set(store, "facts", "{}", 2));
+    lks_test_result r = doctor(ARGS(lks_test_text("LOCKSTEP_TOKEN=%s", token)),
+                               ARGS(lks_test_text("127.0.0.1:%d", port)));
+    check_problem(&r, "link");
+    assert_contains(line_of(r.out, "link"),
+                    lks_test_text("can't connect to 127.0.0.1:%d: Connection "
+                                  "refused",
+                                  door.port));
+    assert_contains(r.out, "let firewalls pass all TCP traffic between the hosts");
+    lks__store_close(store);
+    lks__store_stop(server);
+}
+
 /* Products of our own: a note, in words that hold for the levels that have good ones, too. */
 static void test_without_onednn(void **state)
 {
@@ -273,7 +305,7 @@ int main(void)
         cmocka_unit_test(test_this_host),       cmocka_unit_test(test_problems),
         cmocka_unit_test(test_two_hosts),       cmocka_unit_test(test_without_onednn),
         cmocka_unit_test(test_arguments),       cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_streams_at_once),
+        cmocka_unit_test(test_streams_at_once), cmocka_unit_test(test_firewall),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -6,12 +6,15 @@
 
 #include <glob.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -947,6 +950,72 @@ static void test_strangers(void **state)
         close(fds[i]);
 }
 
+/* A connection to the job at `port` whose first three messages, those of the proof, each take 0.9 s
+ * on their way. */
+static _Noreturn void relay(int fd, int port)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct pollfd p[2] = {{.fd = fd, .events = POLLIN},
+                          {.fd = socket(AF_INET, SOCK_STREAM, 0), .events = POLLIN}};
+    char bytes[4096];
+    if (connect(p[1].fd, (struct sockaddr *)&to, sizeof to) != 0)
+        _exit(0);
+    for (int n = 0; poll(p, 2, -1) > 0;) {
+        for (int i = 0; i < 2; i++) {
+            const ssize_t got = p[i].revents != 0 ? read(p[i].fd, bytes, sizeof bytes) : 0;
+            if (p[i].revents != 0 && got <= 0)
+                _exit(0);
+            if (got > 0 && n++ < 3)
+                usleep(900 * 1000);
+            if (got > 0 && send(p[1 - i].fd, bytes, (size_t)got, MSG_NOSIGNAL) != got)
+                _exit(0);
+        }
+    }
+    _exit(0);
+}
+
+/* A process, the head of a group, that relays connections; *port_p is its port. */
+static pid_t start_slow_link(int port, int *port_p)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, size), 0);
+    assert_int_equal(listen(listener, 8), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &size), 0);
+    *port_p = ntohs(at.sin_port);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    setpgid(pid, 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* if the test fails */
+        signal(SIGCHLD, SIG_IGN);
+        for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; close(fd))
+            if (fork() == 0)
+                relay(fd, port);
+        _exit(1);
+    }
+    close(listener);
+    return pid;
+}
+
+/* Round trips so long that the proof of the secret takes longer than a node's first try. */
+static void test_slow_link(void **state)
+{
+    const int port = lks_test_free_port();
+    int slow_port;
+    struct node a = START(port, "true", "--nnodes=2", "--node-rank=0");
+    wait_for_connections(port, 1);
+    const pid_t link = start_slow_link(port, &slow_port);
+    struct node b = START(slow_port, "true", "--nnodes=2", "--node-rank=1");
+    assert_int_equal(end_of(&b).exit_code, 0);
+    assert_int_equal(end_of(&a).exit_code, 0);
+    kill(-link, SIGKILL);
+    waitpid(link, NULL, 0);
+}
+
 /* Nodes that wait without --master-addr say why nodes on other machines don't come. */
 static void test_waits_here(void **state)
 {
@@ -1380,6 +1449,7 @@ int main(void)
         cmocka_unit_test(test_second_job),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_slow_link),
         cmocka_unit_test(test_waits_here),
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_hosts),

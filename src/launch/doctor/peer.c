@@ -227,6 +227,7 @@ static void measure(lks__doctor *d, lks__store *store, const char *host, const c
     int64_t sum;
     double least = INFINITY, started, rate = 0;
     struct stream_door door;
+    lks_status st;
     for (int i = 0; i < N_ROUNDS; i++) {
         started = lks__sys_now();
         if (lks__store_add(store, "rounds", 1, &sum) != LKS_OK) {
@@ -241,16 +242,16 @@ static void measure(lks__doctor *d, lks__store *store, const char *host, const c
         lks__doctor_say(d, LKS__NOTE, "link", "start the same version of lockstep there",
                         "to %s: round trip %.2f ms; it accepts no streams, so the rate is unknown",
                         where, least * 1e3);
-    else if (lks__stream_send(host, door.port, door.secret, MEASURE_S, &rate) != LKS_OK)
-        lks__doctor_say(d, LKS__NOTE, "link",
-                        "ranks listen on ports that the system chooses: let firewalls pass all TCP "
-                        "traffic between the hosts",
+    else if ((st = lks__stream_send(host, door.port, door.secret, MEASURE_S, &rate)) != LKS_OK)
+        lks__doctor_say(d, st == LKS_ERR_PEER ? LKS__PROBLEM : LKS__NOTE, "link",
+                        "let firewalls pass all TCP traffic between the hosts, as ranks listen on "
+                        "ports that the system chooses; use one MTU on all hosts and switches",
                         "to %s: round trip %.2f ms; the rate is unknown: %s", where, least * 1e3,
                         lks_last_error());
     else
         lks__doctor_say(d, rate < 50e6 ? LKS__NOTE : LKS__FINE, "link", advice,
-                        "to %s: round trip %.2f ms, %.0f MB/s from here on one connection", where,
-                        least * 1e3, rate / 1e6);
+                        "to %s: round trip %.2f ms, %.*f MB/s from here on one connection", where,
+                        least * 1e3, rate < 10e6 ? 2 : 0, rate / 1e6);
 }
 
 void lks__doctor_peer(lks__doctor *d, const char *address)

@@ -1,10 +1,12 @@
 #include "launch/doctor/stream.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/system/sys.h"
@@ -104,10 +106,23 @@ void lks__stream_stop(lks__stream_sink *s)
     free(s);
 }
 
+static const char *reason(void)
+{
+    return errno != 0 && errno != EAGAIN ? strerror(errno) : "no answer";
+}
+
 static lks_status failed(const char *where)
 {
-    return lks__fail(LKS_ERR_IO, "the stream to %s breaks: %s", where,
-                     errno != 0 && errno != EAGAIN ? strerror(errno) : "no answer");
+    return lks__fail(LKS_ERR_IO, "the stream to %s breaks: %s", where, reason());
+}
+
+/* A slow link confirms some of the bytes. One that loses large packets confirms none. */
+static lks_status failed_after(int fd, const char *where, uint64_t sent)
+{
+    int left = 0;
+    if (sent == 0 || ioctl(fd, SIOCOUTQ, &left) != 0 || (uint64_t)left < sent)
+        return failed(where);
+    return lks__fail(LKS_ERR_PEER, "large packets to %s are lost", where);
 }
 
 static lks_status send_for(int fd, const char *where, double seconds, double *rate_p)
@@ -119,14 +134,14 @@ static lks_status send_for(int fd, const char *where, double seconds, double *ra
     while (st == LKS_OK && lks__sys_now() - started < seconds) {
         const ssize_t n = lks__sys_send(fd, piece, PIECE);
         if (n < 0)
-            st = failed(where);
+            st = failed_after(fd, where, sent);
         sent += n > 0 ? (uint64_t)n : 0;
     }
     free(piece);
     LKS__TRY(st);
     shutdown(fd, SHUT_WR);
     if (!lks__tcp_recv(fd, &arrived, sizeof arrived) || arrived != sent)
-        return failed(where);
+        return failed_after(fd, where, sent);
     *rate_p = (double)sent / (lks__sys_now() - started);
     return LKS_OK;
 }
@@ -141,7 +156,7 @@ lks_status lks__stream_send(const char *host, int port, const uint8_t secret[LKS
     const int fd = lks__tcp_connect(list, CONNECT_MS, ANSWER_MS); /* a firewall may drop packets */
     freeaddrinfo(list);
     if (fd < 0)
-        return failed(where);
+        return lks__fail(LKS_ERR_PEER, "can't connect to %s: %s", where, reason());
     char turn;
     bool mine = false;
     lks_status st = lks__tcp_send(fd, secret, LKS__STREAM_SECRET) ? LKS_OK : failed(where);

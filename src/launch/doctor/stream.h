@@ -19,7 +19,8 @@ lks_status lks__stream_serve(const char *host, const uint8_t secret[LKS__STREAM_
 int lks__stream_port(const lks__stream_sink *sink);
 void lks__stream_stop(lks__stream_sink *sink); /* NULL does nothing */
 
-/* Send for about `seconds`. *rate_p is in bytes per second, until the other side has all. */
+/* Send for about `seconds`. *rate_p is in bytes per second, until the other side has all.
+ * LKS_ERR_PEER if no data arrives: a firewall drops it, or the path has a smaller MTU. */
 lks_status lks__stream_send(const char *host, int port, const uint8_t secret[LKS__STREAM_SECRET],
                             double seconds, double *rate_p);
 

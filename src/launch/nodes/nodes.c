@@ -21,7 +21,6 @@ enum { MOST_MESSAGES = 50000 }; /* that a newcomer may find; about half of the s
 static const double CONNECT_S = 300.0; /* wait for the coordinator's answer */
 static const double PATIENCE_S = 5.0;  /* wait before a message about it */
 
-static const double TRY_S = 2.0;    /* length of one try, between checks for signals */
 static const double NEXT_S = 0.5;   /* between tries, while a job that has ended still leaves */
 static const double DUE_S = 1.0;    /* between calls of lks__nodes_next() */
 static const double RECENT_S = 5.0; /* a pause more recent than this explains why the job is lost */
@@ -78,11 +77,11 @@ static void explain_loopback(const struct lks__nodes *n, char text[512])
 
 static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 {
-    double start = lks__sys_now();
+    double start = lks__sys_now(), waited = 0;
     for (bool said = false;;) {
-        lks_status st =
-            lks__store_open(n->job->store_host, n->job->store_port, n->job->token, TRY_S, store_p);
-        double waited = lks__sys_now() - start;
+        lks_status st = lks__store_open(n->job->store_host, n->job->store_port, n->job->token,
+                                        lks__store_try_s(waited), store_p);
+        waited = lks__sys_now() - start;
         if (st != LKS_ERR_TIMEOUT)
             return st;
         if (waited >= CONNECT_S)

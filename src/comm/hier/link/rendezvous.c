@@ -134,13 +134,12 @@ static lks_status try_store(struct lks__hier *h, double timeout_s)
  * ended. */
 static lks_status open_store(struct lks__hier *h)
 {
-    static const double TRY_S = 2.0;
     const double limit = h->comm->timeout_s, end = lks__sys_now() + limit;
     lks_status st = LKS_ERR_TIMEOUT;
     for (double left; st == LKS_ERR_TIMEOUT && (left = end - lks__sys_now()) > 0;) {
         lks_comm_beat(h->local);
         LKS__TRY(lks__hier_whole_failed(h, false));
-        st = try_store(h, fmin(left, fmin(TRY_S, limit / 2)));
+        st = try_store(h, fmin(left, fmin(lks__store_try_s(limit - left), limit / 2)));
     }
     return st == LKS_ERR_TIMEOUT ? lks__fail_in(st, "tried for %g s", limit) : st;
 }

@@ -211,10 +211,11 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     }
     h->stuck = true; /* inside the engine, which can't be interrupted */
     LKS__TRY(st);
-    return lks__fail(LKS_ERR_TIMEOUT,
-                     "the other hosts have not reached %s within %g s: are all ranks started, with "
-                     "the same backend?",
-                     h->ops->name, h->comm->timeout_s);
+    return lks__fail(
+        LKS_ERR_TIMEOUT,
+        "the other hosts have not reached %s within %g s: does a firewall between them "
+        "pass TCP on all ports, and have all ranks the same backend?",
+        h->ops->name, h->comm->timeout_s);
 }
 
 void lks__hier_thread_ready(struct lks__hier *h)

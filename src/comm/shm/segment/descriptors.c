@@ -8,7 +8,7 @@
 #include "comm/tree/combine.h"
 
 static const char *const kind_names[LKS__OP_END] = {
-    [LKS__OP_JOIN] = "joining the group",
+    [LKS__OP_JOIN] = "opening of the group",
     [LKS__OP_ALLOC] = "lks_comm_alloc",
     [LKS__OP_BARRIER] = "barrier",
     [LKS__OP_BROADCAST] = "broadcast",
