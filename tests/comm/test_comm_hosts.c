@@ -593,7 +593,8 @@ static void test_hanging_join(void **state)
         fake_engine_hang();
         bool ok = fake_open(&ranks[0], 0.1, &comm) == LKS_ERR_TIMEOUT && comm == NULL &&
                   strstr(lks_last_error(),
-                         "the other hosts have not reached fake within 0.1 s: does a firewall");
+                         "the other hosts have not reached fake within 0.1 s: are all ranks "
+                         "started, with the same backend, and does a firewall");
         _exit(ok ? 0 : 1);
     }
     int status;

@@ -213,8 +213,8 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     LKS__TRY(st);
     return lks__fail(
         LKS_ERR_TIMEOUT,
-        "the other hosts have not reached %s within %g s: does a firewall between them "
-        "pass TCP on all ports, and have all ranks the same backend?",
+        "the other hosts have not reached %s within %g s: are all ranks started, with the same "
+        "backend, and does a firewall between the hosts pass TCP on all ports?",
         h->ops->name, h->comm->timeout_s);
 }
 
