@@ -38,11 +38,12 @@ enum { COLS = WIDTH * LANES, DEPTH = LKS__GEMM_DEPTH, LINE = 16 /* floats of the
 #define INLINE static inline __attribute__((always_inline))
 #define APART  static __attribute__((noinline))
 
-/* What the next panel will copy: rows of `length` floats, the first at `row`, `ld` apart. Each tile
- * fetches some lines of the cache from there, so that the copy needn't wait for memory. */
+/* Part of op(B) that the next panel copies: `lines` of the cache, in rows of `length` floats, `ld`
+ * apart, the first at `row`. Each tile fetches `share` of them, so that the copy doesn't wait for
+ * memory. */
 struct ahead {
     const float *row;
-    size_t ld, length, at, lines;
+    size_t ld, length, at, lines, share;
 };
 
 /* Shared by all tiles of one panel. */
@@ -50,7 +51,7 @@ struct panel {
     const float *b; /* [depth, width], followed by zeros after the last column */
     size_t depth, cols;
     float alpha, beta;
-    struct ahead next;
+    struct ahead *next; /* NULL: nothing is fetched */
 };
 
 /* Transpose four rows and columns. */
@@ -162,10 +163,10 @@ INLINE void tile(const struct panel *panel, const float *a, size_t row_step, siz
 
 INLINE void fetch(struct ahead *next)
 {
-    for (size_t i = 0; i < next->lines; i++) {
+    for (size_t i = 0; i < next->share && next->lines > 0; i++, next->lines--) {
         __builtin_prefetch(next->row + next->at, 0, 2);
         next->at += LINE;
-        if (next->at >= next->length) {
+        if (next->at >= next->length && next->lines > 1) {
             next->at = 0;
             next->row += next->ld;
         }
@@ -177,9 +178,9 @@ INLINE void fetch(struct ahead *next)
 INLINE void rows_of(const struct panel *panel, const float *a, size_t row_step, size_t step,
                     size_t m, float *c, size_t ldc, const size_t width)
 {
-    struct ahead next = panel->next;
     for (size_t n; m > 0; m -= n, a += n * row_step, c += n * ldc) {
-        fetch(&next);
+        if (panel->next != NULL)
+            fetch(panel->next);
         if (m >= ROWS && (ROWS == 8 || m != 8))
             tile(panel, a, row_step, step, c, ldc, n = ROWS, width);
         else if (m >= 4)
@@ -218,19 +219,20 @@ static rows_fn *const rows_fns[] = {rows_1, rows_2};
 static copy_fn *const copy_fns[] = {copy_1, copy_2};
 #endif
 
-/* Fewer tiles compute for less time than memory takes. */
-enum { TILES = 8 };
+/* With fewer rows of C, or if B fits into the caches of a core, fetching costs more than it saves.
+ */
+enum { FETCH_ROWS = 8 * ROWS, FETCH_FLOATS = 1 << 16 };
 
-/* The panel after that at term p and column j, shared by `tiles`. */
-static struct ahead ahead_of(bool turned, const float *b, size_t ld, size_t n, size_t k, size_t p,
-                             size_t j, size_t tiles)
+/* What follows the panel at term p and column j, divided over m rows of C. */
+APART struct ahead ahead_of(bool turned, const float *b, size_t ld, size_t m, size_t n, size_t k,
+                            size_t p, size_t j)
 {
     j += COLS;
     if (j >= n) {
         j = 0;
         p += DEPTH;
     }
-    if (p >= k || tiles < TILES)
+    if (p >= k)
         return (struct ahead){0};
     const size_t depth = k - p < DEPTH ? k - p : DEPTH, cols = n - j < COLS ? n - j : COLS;
     const size_t length = turned ? depth : cols, rows = turned ? cols : depth;
@@ -238,7 +240,8 @@ static struct ahead ahead_of(bool turned, const float *b, size_t ld, size_t n, s
     return (struct ahead){.row = turned ? b + j * ld + p : b + p * ld + j,
                           .ld = ld,
                           .length = length,
-                          .lines = (lines + tiles - 1) / tiles};
+                          .lines = lines,
+                          .share = lines / (m / ROWS) + 1};
 }
 
 void VERSION(gemm)(char ta, char tb, size_t m, size_t n, size_t k, float alpha, const float *a,
@@ -246,17 +249,21 @@ void VERSION(gemm)(char ta, char tb, size_t m, size_t n, size_t k, float alpha, 
 {
     _Alignas(64) float copied[DEPTH * COLS];
     const size_t row_step = ta == 'T' ? 1 : lda, step = ta == 'T' ? lda : 1;
+    const bool fetches = m >= FETCH_ROWS && n * k > FETCH_FLOATS;
     for (size_t p = 0; p == 0 || p < k; p += DEPTH)
         for (size_t j = 0; j < n; j += COLS) {
+            struct ahead next;
             const struct panel panel = {
                 .b = copied,
                 .depth = k - p < DEPTH ? k - p : DEPTH,
                 .cols = n - j < COLS ? n - j : COLS,
                 .alpha = alpha,
                 .beta = p == 0 ? beta : 1.0f,
-                .next = ahead_of(tb == 'T', b, ldb, n, k, p, j, (m + ROWS - 1) / ROWS),
+                .next = fetches ? &next : NULL,
             };
             const size_t vectors = (panel.cols - 1) / LANES;
+            if (fetches)
+                next = ahead_of(tb == 'T', b, ldb, m, n, k, p, j);
             copy_fns[vectors](copied, tb == 'T', tb == 'T' ? b + j * ldb + p : b + p * ldb + j, ldb,
                               panel.depth, panel.cols);
             rows_fns[vectors](&panel, a + p * step, row_step, step, m, c + j, ldc);
