@@ -119,9 +119,12 @@ static lks_status failed(const char *where)
 /* A slow link confirms some of the bytes. One that loses large packets confirms none. */
 static lks_status failed_after(int fd, const char *where, uint64_t sent)
 {
+    const int err = errno;
     int left = 0;
-    if (sent == 0 || ioctl(fd, SIOCOUTQ, &left) != 0 || (uint64_t)left < sent)
+    if (sent == 0 || err != EAGAIN || ioctl(fd, SIOCOUTQ, &left) != 0 || (uint64_t)left < sent) {
+        errno = err;
         return failed(where);
+    }
     return lks__fail(LKS_ERR_PEER, "large packets to %s are lost", where);
 }
 
@@ -155,8 +158,11 @@ lks_status lks__stream_send(const char *host, int port, const uint8_t secret[LKS
     LKS__TRY(lks__address_find(host, port, false, &list));
     const int fd = lks__tcp_connect(list, CONNECT_MS, ANSWER_MS); /* a firewall may drop packets */
     freeaddrinfo(list);
+    const bool barred = errno == EAGAIN || errno == ETIMEDOUT || errno == ECONNREFUSED ||
+                        errno == EHOSTUNREACH || errno == ENETUNREACH;
     if (fd < 0)
-        return lks__fail(LKS_ERR_PEER, "can't connect to %s: %s", where, reason());
+        return lks__fail(barred ? LKS_ERR_PEER : LKS_ERR_IO, "can't connect to %s: %s", where,
+                         reason());
     char turn;
     bool mine = false;
     lks_status st = lks__tcp_send(fd, secret, LKS__STREAM_SECRET) ? LKS_OK : failed(where);
