@@ -815,6 +815,7 @@ static void test_stopped_in_time(void **state)
     lks_test_write(saved, "", 0);
     for (int i = 0; i < lks_test_tries(500) && !is_gone(rank); i++)
         usleep(10000);
+    assert_true(is_gone(rank));
     usleep((useconds_t)(1e6 * more.shutdown_timeout_s));
     lks_test_kill(launcher, SIGCONT);
     more.shutdown_timeout_s = 0;

@@ -612,7 +612,7 @@ static void *small_main(void *dir)
 {
     const lks_world alone = {0, 1, 0, 1};
     const lks_comm_options options = {"shm", 60};
-    lks_comm *comm;
+    lks_comm *comm = NULL;
     lks_status st = lks_comm_open(&alone, &options, &comm);
     if (st == LKS_OK)
         st = train_and_save(comm, dir);

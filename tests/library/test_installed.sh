@@ -136,7 +136,7 @@ cat >"$work/plugin.c" <<'END'
 #include <lockstep/lockstep.h>
 int plugin(const char *dir)
 {
-    lks_comm *comm;
+    lks_comm *comm = NULL;
     float x = 0;
     const lks_tensor tensor = {"x", LKS_FLOAT32, 0, {0}, &x};
     const lks_checkpoint_more more = {.json = "{}"};
