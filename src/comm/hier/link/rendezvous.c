@@ -129,8 +129,8 @@ static lks_status try_store(struct lks__hier *h, double timeout_s)
     return lks__store_open(host, port, token, timeout_s, &h->store);
 }
 
-/* Connect in tries of 2 to 5 s. In between, a heartbeat keeps the host's other ranks from reporting us:
- * only we know the address that doesn't answer. A part's store is gone if its first rank has
+/* Connect in tries of 2 to 5 s. In between, a heartbeat keeps the host's other ranks from reporting
+ * us: only we know the address that doesn't answer. A part's store is gone if its first rank has
  * ended. */
 static lks_status open_store(struct lks__hier *h)
 {
