@@ -170,8 +170,7 @@ lks_status lks__store_on(int fd, const char *where, const char *token, double ti
     return st;
 }
 
-/* A connection and both proofs take three round trips. The server has as much patience (PROOF_S).
- */
+/* A connection and both proofs take three round trips; the server waits as long (PROOF_S). */
 double lks__store_try_s(double waited)
 {
     return fmin(2.0 + waited / 4, HELLO_S);
