@@ -852,6 +852,7 @@ static void test_golf_knows(void **state)
                                "gradient_accumulation_steps drop_last seed freeze on_nan "
                                "on_nan_limit always_save_checkpoint checkpoint_interval wire ";
     const lks__family *golf = lks__families[1];
+    assert_string_equal(golf->name, "golf");
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
         const lks__setting *d = &lks__setting_table[i];
         const lks__setting_alias *a = golf->unused;
