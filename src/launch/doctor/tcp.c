@@ -54,7 +54,8 @@ lks_status lks__tcp_listen(const char *host, int *fd_p, int *port_p)
     if (fd >= 0 && addr.ss_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
     if (fd < 0 || lks__sys_bind(fd, (struct sockaddr *)&addr, bytes) != 0 ||
-        lks__sys_listen(fd, 8) != 0 || getsockname(fd, (struct sockaddr *)&addr, &bytes) != 0) {
+        lks__sys_listen(fd, SOMAXCONN) != 0 ||
+        getsockname(fd, (struct sockaddr *)&addr, &bytes) != 0) {
         *fd_p = close_with(fd, errno);
         return lks__fail(LKS_ERR_IO, "can't listen for streams: %s", lks__sys_reason(errno));
     }
