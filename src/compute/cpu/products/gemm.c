@@ -219,11 +219,24 @@ static rows_fn *const rows_fns[] = {rows_1, rows_2};
 static copy_fn *const copy_fns[] = {copy_1, copy_2};
 #endif
 
-/* With fewer rows of C, or if B fits into the caches of a core, fetching costs more than it saves.
- */
+/* With fewer rows of C or floats of B, which fit into a core's caches, fetching only costs. */
 enum { FETCH_ROWS = 8 * ROWS, FETCH_FLOATS = 1 << 16 };
 
-/* What follows the panel at term p and column j, divided over m rows of C. */
+/* The part of op(B) that a panel copies, and its address in B. */
+struct part {
+    const float *at;
+    size_t depth, cols;
+};
+
+INLINE struct part part_of(bool turned, const float *b, size_t ld, size_t n, size_t k, size_t p,
+                           size_t j)
+{
+    return (struct part){.at = turned ? b + j * ld + p : b + p * ld + j,
+                         .depth = k - p < DEPTH ? k - p : DEPTH,
+                         .cols = n - j < COLS ? n - j : COLS};
+}
+
+/* The part after that at term p and column j, shared by the tiles of m rows. */
 APART struct ahead ahead_of(bool turned, const float *b, size_t ld, size_t m, size_t n, size_t k,
                             size_t p, size_t j)
 {
@@ -234,10 +247,10 @@ APART struct ahead ahead_of(bool turned, const float *b, size_t ld, size_t m, si
     }
     if (p >= k)
         return (struct ahead){0};
-    const size_t depth = k - p < DEPTH ? k - p : DEPTH, cols = n - j < COLS ? n - j : COLS;
-    const size_t length = turned ? depth : cols, rows = turned ? cols : depth;
+    const struct part next = part_of(turned, b, ld, n, k, p, j);
+    const size_t length = turned ? next.depth : next.cols, rows = turned ? next.cols : next.depth;
     const size_t lines = rows * ((length + LINE - 1) / LINE);
-    return (struct ahead){.row = turned ? b + j * ld + p : b + p * ld + j,
+    return (struct ahead){.row = next.at,
                           .ld = ld,
                           .length = length,
                           .lines = lines,
@@ -249,23 +262,23 @@ void VERSION(gemm)(char ta, char tb, size_t m, size_t n, size_t k, float alpha, 
 {
     _Alignas(64) float copied[DEPTH * COLS];
     const size_t row_step = ta == 'T' ? 1 : lda, step = ta == 'T' ? lda : 1;
-    const bool fetches = m >= FETCH_ROWS && n * k > FETCH_FLOATS;
+    const bool turned = tb == 'T', fetches = m >= FETCH_ROWS && n * k > FETCH_FLOATS;
     for (size_t p = 0; p == 0 || p < k; p += DEPTH)
         for (size_t j = 0; j < n; j += COLS) {
+            const struct part part = part_of(turned, b, ldb, n, k, p, j);
             struct ahead next;
             const struct panel panel = {
                 .b = copied,
-                .depth = k - p < DEPTH ? k - p : DEPTH,
-                .cols = n - j < COLS ? n - j : COLS,
+                .depth = part.depth,
+                .cols = part.cols,
                 .alpha = alpha,
                 .beta = p == 0 ? beta : 1.0f,
                 .next = fetches ? &next : NULL,
             };
-            const size_t vectors = (panel.cols - 1) / LANES;
+            const size_t vectors = (part.cols - 1) / LANES;
             if (fetches)
-                next = ahead_of(tb == 'T', b, ldb, m, n, k, p, j);
-            copy_fns[vectors](copied, tb == 'T', tb == 'T' ? b + j * ldb + p : b + p * ldb + j, ldb,
-                              panel.depth, panel.cols);
+                next = ahead_of(turned, b, ldb, m, n, k, p, j);
+            copy_fns[vectors](copied, turned, part.at, ldb, part.depth, part.cols);
             rows_fns[vectors](&panel, a + p * step, row_step, step, m, c + j, ldc);
         }
 }
