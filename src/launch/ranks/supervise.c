@@ -225,7 +225,7 @@ static void insist(struct lks__supervisor *sup)
     }
 }
 
-/* True if all running ranks have been without a heartbeat for the shutdown timeout, since the
+/* True if ranks run, and all have been without a heartbeat for the shutdown timeout, since the
  * signal or the last heartbeat. Waiting for another rank doesn't count as a heartbeat. */
 static bool out_of_time(struct lks__supervisor *sup)
 {
@@ -242,7 +242,7 @@ static bool out_of_time(struct lks__supervisor *sup)
     double until = last + a->job->options->shutdown_timeout_s;
     if (sup->user_signal != 0 && !sup->failed && until > sup->kill_at)
         sup->kill_at = until;
-    return now >= sup->kill_at;
+    return a->n_running > 0 && now >= sup->kill_at;
 }
 
 /* True if a rank without a heartbeat is itself the cause, false if it waits for others. */
@@ -400,8 +400,7 @@ void lks__supervise(struct lks__supervisor *sup)
         lks__deliver_due(a);
         if (lks__still_look(sup))
             end_ranks(sup, -1);
-        if (a->n_running > 0 && sup->kill_at > 0 && lks__sys_now() >= sup->kill_at &&
-            out_of_time(sup)) {
+        if (sup->kill_at > 0 && lks__sys_now() >= sup->kill_at && out_of_time(sup)) {
             if (!sup->failed)
                 name_late(sup);
             kill_all(sup);
