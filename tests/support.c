@@ -536,7 +536,7 @@ int lks_test_tries(int n)
     return (int)(n * lks_test_patience());
 }
 
-int lks_test_free_port(void)
+int lks_test_bind(int *port_p)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof at;
@@ -544,8 +544,15 @@ int lks_test_free_port(void)
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
-    close(fd);
-    return ntohs(at.sin_port);
+    *port_p = ntohs(at.sin_port);
+    return fd;
+}
+
+int lks_test_free_port(void)
+{
+    int port;
+    close(lks_test_bind(&port));
+    return port;
 }
 
 int lks_test_pipe_begin(int fd, int *kept_p)

@@ -149,6 +149,9 @@ int lks_test_tries(int n); /* the same for a number of tries with pauses between
 
 /* A free port of 127.0.0.1, chosen by the kernel. */
 int lks_test_free_port(void);
+/* A socket that is bound to such a port. Until it listens, the port refuses connections; until it
+ * is closed, nobody else gets the port. */
+int lks_test_bind(int *port_p);
 
 /* Put a pipe of 4096 bytes into the place of stdout or stderr, `fd`; returns its reading end. It
  * ends with lks_test_pipe_end(fd, kept). */

@@ -2,13 +2,11 @@
 #include "support.h"
 
 #include <math.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
@@ -253,14 +251,9 @@ static void test_firewall(void **state)
         int32_t port;
         uint8_t secret[LKS__STREAM_SECRET];
     } door = {0};
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof at;
     lks__store_server *server;
     lks__store *store;
-    const int bound = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* refuses connections */
-    assert_int_equal(bind(bound, (struct sockaddr *)&at, bytes), 0);
-    assert_int_equal(getsockname(bound, (struct sockaddr *)&at, &bytes), 0);
-    door.port = ntohs(at.sin_port);
+    const int bound = lks_test_bind(&door.port);
     assert_ok(lks__store_serve("127.0.0.1", 0, token, &server));
     const int port = lks__store_port(server);
     assert_ok(lks__store_open("127.0.0.1", port, token, 10 * lks_test_patience(), &store));

@@ -11,7 +11,6 @@
 #include "laws/marked.h"
 #include "strike.h"
 
-#include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,24 +230,21 @@ static bool try_cell(strike_run *r, const struct phase *p, unsigned *dice_state,
 /* Another program listens on the job's port: found before any rank is started. */
 static void try_port(strike_run *r, struct outcome *outcome)
 {
-    int fd = lks__sys_socket(AF_INET, SOCK_STREAM);
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t len = sizeof addr;
-    assert_int_equal(lks__sys_bind(fd, (struct sockaddr *)&addr, len), 0);
-    assert_int_equal(lks__sys_listen(fd, 1), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
+    int port;
+    const int fd = lks_test_bind(&port);
+    assert_int_equal(listen(fd, 1), 0);
     r->mark = marked_variable();
     r->n_nodes = 1;
     law_args args = law_train("random", &r->out);
     double at = lks__sys_now();
-    start(r, &args, ntohs(addr.sin_port));
+    start(r, &args, port);
     lks_test_result result = lks_test_wait(&r->nodes[0], 20);
     lks__sys_close(fd);
     marked_assert_gone(r->mark, 2);
     *outcome = (struct outcome){lks__sys_now() - at, result.exit_code, false, false};
     outcome->named =
-        strstr(result.err, lks_test_text("can't listen on 127.0.0.1:%d: Address already in use",
-                                         ntohs(addr.sin_port))) != NULL;
+        strstr(result.err,
+               lks_test_text("can't listen on 127.0.0.1:%d: Address already in use", port)) != NULL;
     assert_int_equal(result.exit_code, 1);
     assert_int_equal(lks_test_count_files(r->out), 0);
 }

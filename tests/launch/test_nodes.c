@@ -979,13 +979,8 @@ static _Noreturn void relay(int fd, int port)
 /* A process, the head of a group, that relays connections; *port_p is its port. */
 static pid_t start_slow_link(int port, int *port_p)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof at;
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(listener, (struct sockaddr *)&at, size), 0);
+    const int listener = lks_test_bind(port_p);
     assert_int_equal(listen(listener, 8), 0);
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &size), 0);
-    *port_p = ntohs(at.sin_port);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     setpgid(pid, 0);
@@ -1038,13 +1033,10 @@ static void test_waits_here(void **state)
         assert_true(r.exit_code == 128 + SIGTERM || r.signal == SIGTERM);
     }
     /* another program has the port */
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof at;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
+    int port;
+    const int fd = lks_test_bind(&port);
     assert_int_equal(listen(fd, 1), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
-    struct node late = START(ntohs(at.sin_port), "true", "--nnodes=2");
+    struct node late = START(port, "true", "--nnodes=2");
     lks_test_wait_for_text(late.child.err_path, "; this node isn't the first: can't listen on ");
     lks_test_wait_for_text(late.child.err_path, "; choose another port");
     assert_int_equal(kill(late.child.pid, SIGTERM), 0);

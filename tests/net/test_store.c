@@ -463,17 +463,13 @@ static void test_impostor(void **state)
 {
     unsigned char last[LKS__NONCE_BYTES] = {0};
     for (int way = 0; way <= 4; way++) {
-        struct sockaddr_in addr = {.sin_family = AF_INET,
-                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        socklen_t len = sizeof addr;
-        struct impostor p = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), way, {0}};
-        assert_int_equal(bind(p.fd, (struct sockaddr *)&addr, sizeof addr), 0);
+        int port;
+        struct impostor p = {lks_test_bind(&port), way, {0}};
         assert_int_equal(listen(p.fd, 1), 0);
-        assert_int_equal(getsockname(p.fd, (struct sockaddr *)&addr, &len), 0);
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, pretend, &p), 0);
         lks__store *s = NULL;
-        lks_status st = lks__store_open("127.0.0.1", ntohs(addr.sin_port), token, 10, &s);
+        lks_status st = lks__store_open("127.0.0.1", port, token, 10, &s);
         if (way == 3) {
             assert_int_equal(st, LKS_OK);
         } else {
