@@ -772,20 +772,27 @@ static void test_slow_stop(void **state)
     assert_int_equal(WEXITSTATUS(finish(&l)), 7);
 }
 
+/* Start a rank and stop it. Returns a file: once it exists, the rank ends with 7. */
+static const char *start_and_stop(struct launch *l)
+{
+    const char *saved = lks_test_text("%s/saved", lks_test_folder());
+    more.shutdown_timeout_s = 1.5 * lks_test_patience();
+    start(l, 1,
+          SHELL((char *)(uintptr_t)lks_test_text(
+              "trap 'echo asked; while [ ! -e \"%s\" ]; do sleep 0.02; done; exit 7' TERM; "
+              "echo launcher-$PPID rank-$$ ready; while :; do sleep 0.02; done",
+              saved)));
+    read_until(l, "ready");
+    kill(l->pid, SIGTERM);
+    read_until(l, "asked");
+    return saved;
+}
+
 /* The time for a stop doesn't run while all are suspended. */
 static void test_suspended_stop(void **state)
 {
     struct launch l;
-    const char *saved = lks_test_text("%s/saved", lks_test_folder());
-    more.shutdown_timeout_s = 1.5 * lks_test_patience();
-    start(&l, 1,
-          SHELL((char *)(uintptr_t)lks_test_text(
-              "trap 'echo asked; while [ ! -e \"%s\" ]; do sleep 0.02; done; exit 7' TERM; "
-              "echo ready; while :; do sleep 0.02; done",
-              saved)));
-    read_until(&l, "ready");
-    kill(l.pid, SIGTERM);
-    read_until(&l, "asked");
+    const char *saved = start_and_stop(&l);
     kill(l.pid, SIGTSTP);
     wait_for_state(l.pid, true);
     lks_test_write(saved, "", 0);
@@ -799,23 +806,12 @@ static void test_suspended_stop(void **state)
 static void test_stopped_in_time(void **state)
 {
     struct launch l;
-    const char *saved = lks_test_text("%s/saved", lks_test_folder());
-    more.shutdown_timeout_s = 1.5 * lks_test_patience();
-    start(&l, 1,
-          SHELL((char *)(uintptr_t)lks_test_text(
-              "trap 'echo asked; while [ ! -e \"%s\" ]; do sleep 0.02; done; exit 7' TERM; "
-              "echo launcher-$PPID rank-$$ ready; while :; do sleep 0.02; done",
-              saved)));
-    read_until(&l, "ready");
-    const pid_t launcher = pid_behind(&l, "launcher-"), rank = pid_behind(&l, "rank-");
-    kill(l.pid, SIGTERM);
-    read_until(&l, "asked");
+    const char *saved = start_and_stop(&l);
+    const pid_t launcher = pid_behind(&l, "launcher-");
     lks_test_kill(launcher, SIGSTOP);
     wait_for_state(launcher, true);
     lks_test_write(saved, "", 0);
-    for (int i = 0; i < lks_test_tries(500) && !is_gone(rank); i++)
-        usleep(10000);
-    assert_true(is_gone(rank));
+    assert_gone(pid_behind(&l, "rank-"));
     usleep((useconds_t)(1e6 * more.shutdown_timeout_s));
     lks_test_kill(launcher, SIGCONT);
     more.shutdown_timeout_s = 0;
