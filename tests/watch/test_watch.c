@@ -401,7 +401,7 @@ static void test_mutated(void **state)
     stop(&s);
 }
 
-/* Readers that leave in the middle of a message leave nothing behind. */
+/* A reader that leaves in the middle of a message costs no memory. */
 static void test_left(void **state)
 {
     const char *dir = fake_run("run", 1, 2000, 1.5, "\"n_layer\":2");
