@@ -10,11 +10,11 @@
 
 #define LKS__HTTP_MODULE_FILE "lockstep_http.so"
 
-enum { LKS__HTTP_MODULE_VERSION = 2 }; /* increase it with every change below */
+enum { LKS__HTTP_MODULE_VERSION = 3 }; /* increase it with every change below */
 
 #define LKS__HTTP_END SIZE_MAX
 
-/* The application to serve. The module's thread calls its functions. */
+/* The application to serve. serve() and stop() call its functions. */
 typedef struct lks__http_app {
     void *ctx;
     const char *page;
@@ -33,6 +33,8 @@ typedef struct lks__http_module {
     void *(*start)(const char *address, int port, const lks__http_app *app, char *why,
                    size_t why_bytes);
     int (*port)(void *server);
+    /* Answer what clients ask, for as long as nothing comes for `wait_ms`. */
+    void (*serve)(void *server, int wait_ms);
     void (*wake)(void *server); /* readers may have something to read */
     void (*stop)(void *server);
 } lks__http_module;

@@ -1,12 +1,10 @@
 #include "report/live/serve.h"
 
 #include <arpa/inet.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/system/module.h"
@@ -14,12 +12,12 @@
 #include "report/live/feed.h"
 #include "report/live/http_module.h"
 
-enum { MOST_READERS = 64, PAUSE_MS = 250, FIND_EVERY = 4 };
+enum { MOST_READERS = 64, FIND_EVERY = 4 };
 
-static const double SIGN_S = 10.0; /* send a sign to a reader that got nothing for so long */
+static const double PAUSE_S = 0.25; /* between readings of the runs */
+static const double SIGN_S = 10.0;  /* send a sign to a reader that got nothing for so long */
 
 struct site {
-    pthread_mutex_t lock; /* for the runs and all below */
     lks__runs *runs;
     int n_reads;
     struct reader *readers[MOST_READERS]; /* the oldest first */
@@ -51,7 +49,6 @@ static void remove_reader(struct site *site, const struct reader *r)
 static void *open_reader(void *ctx)
 {
     struct site *site = ctx;
-    pthread_mutex_lock(&site->lock);
     struct reader *r = calloc(1, sizeof *r);
     if (r != NULL && site->n_readers == MOST_READERS) {
         site->readers[0]->ended = true;
@@ -63,7 +60,6 @@ static void *open_reader(void *ctx)
         r->sign_at = lks__sys_now() + SIGN_S;
         site->readers[site->n_readers++] = r;
     }
-    pthread_mutex_unlock(&site->lock);
     return r;
 }
 
@@ -71,9 +67,7 @@ static void close_reader(void *p)
 {
     struct reader *r = p;
     struct site *site = r->site;
-    pthread_mutex_lock(&site->lock);
     remove_reader(site, r);
-    pthread_mutex_unlock(&site->lock);
     lks__feed_close(r->feed);
     free(r->text);
     free(r);
@@ -106,17 +100,13 @@ static void next_message(struct reader *r)
 static size_t read_reader(void *p, char *out, size_t room)
 {
     struct reader *r = p;
-    pthread_mutex_lock(&r->site->lock);
-    if (r->at == r->bytes && r->told_end) {
-        pthread_mutex_unlock(&r->site->lock);
+    if (r->at == r->bytes && r->told_end)
         return LKS__HTTP_END;
-    }
     if (r->at == r->bytes)
         next_message(r);
     size_t n = r->bytes - r->at < room ? r->bytes - r->at : room;
     memcpy(out, r->text != NULL ? r->text + r->at : "", n);
     r->at += n;
-    pthread_mutex_unlock(&r->site->lock);
     return n;
 }
 
@@ -171,12 +161,10 @@ static lks_status follow(struct site *site)
 {
     lks_status st = LKS_OK;
     bool changed;
-    pthread_mutex_lock(&site->lock);
     for (size_t i = 0; i < site->runs->n && st == LKS_OK; i++)
         st = lks__series_read(&site->runs->all[i], &changed);
     if (++site->n_reads % FIND_EVERY == 0)
         site->runs->find(site->runs);
-    pthread_mutex_unlock(&site->lock);
     return st;
 }
 
@@ -194,24 +182,24 @@ lks_status lks__serve(lks__runs *runs, const char *address, int port,
     const lks__http_module *module = NULL;
     char why[256] = "", url[128];
     LKS__TRY(http_module(&module));
-    pthread_mutex_init(&site.lock, NULL);
     void *server = module->start(address, port, &app, why, sizeof why);
-    if (server == NULL) {
-        pthread_mutex_destroy(&site.lock);
+    if (server == NULL)
         return lks__fail(LKS_ERR_IO, "can't serve on %s, port %d: %s", address, port, why);
-    }
     snprintf(url, sizeof url,
              strchr(address, ':') != NULL ? "http://[%.60s]:%d/" : "http://%.60s:%d/", address,
              module->port(server));
     ready(url);
     lks_status st = LKS_OK;
+    double follow_at = lks__sys_now() + PAUSE_S;
     while (st == LKS_OK && !asked()) {
-        const struct timespec pause = {0, PAUSE_MS * 1000000L};
-        nanosleep(&pause, NULL);
+        const double wait_s = follow_at - lks__sys_now();
+        module->serve(server, wait_s > 0 ? 1 + (int)(1e3 * wait_s) : 0);
+        if (lks__sys_now() < follow_at)
+            continue;
         st = follow(&site);
         module->wake(server);
+        follow_at = lks__sys_now() + PAUSE_S;
     }
     module->stop(server);
-    pthread_mutex_destroy(&site.lock);
     return st;
 }
