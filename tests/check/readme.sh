@@ -92,14 +92,14 @@ run_line() {
         printf '%s\n' "$1" ;;
     'lockstep bench comm'*) # each size many times, by each backend; test_tool has the others
         set_option "$(set_option "$1" iters 1)" backend mpi ;;
-    'lockstep bench step'*) # many steps
+    'lockstep bench step'* | 'lockstep bench kernels'*) # many times
         set_option "$1" iters 1 ;;
     'lockstep sample '*) # each token after a full context takes a whole pass
         set_option "$1" max_new_tokens 50 ;;
     # --- as written ---------------------------------------------------------------------------
     'export PATH='* | 'lockstep prep '* | 'lockstep eval '* | \
         'lockstep export '* | 'lockstep run '* | 'out/prefix/bin/lockstep run '* | 'lockstep report '* | 'lockstep plot '* | 'lockstep watch --html='* | 'lockstep info'* | 'lockstep doctor'* | \
-        'lockstep bench peak'* | 'cmp out/'* | 'lockstep bench kernels'* | 'cmake --install build '* | \
+        'lockstep bench peak'* | 'cmp out/'* | 'cmake --install build '* | \
         'cmake -S examples '* | 'lockstep diff '* | 'lockstep help '*)
         printf '%s\n' "$1" ;;
     *) return 1 ;;

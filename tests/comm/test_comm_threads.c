@@ -59,10 +59,10 @@ static void test_collectives(void **state)
 
 static void test_types(void **state)
 {
-    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) {
         run_ranks(worlds[i], 60, suite_types);
-    for (int W = 1; W <= 8; W++)
-        run_ranks(W, 60, suite_scatter);
+        run_ranks(worlds[i], 60, suite_scatter);
+    }
 }
 
 static void test_reductions(void **state)
