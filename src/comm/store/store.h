@@ -72,7 +72,7 @@ typedef struct lks__store lks__store;
 lks_status lks__store_open(const char *host, int port, const char *token, double timeout_s,
                            lks__store **store_p);
 /* Seconds for the next lks__store_open() of a caller that has tried for `waited` seconds and looks
- * for signals and failures between tries: short ones first, then longer ones for slow links. */
+ * for failures between tries: short ones first, then longer ones for slow links. */
 double lks__store_try_s(double waited);
 /* Make a client on the connection `fd`, which is closed with the client, or on failure. `where` is
  * the store's name in messages. */

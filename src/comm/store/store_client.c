@@ -15,6 +15,7 @@
 static const double ANSWER_S = 30.0;
 static const double HELLO_S = 5.0;
 static const double SEND_S = 1.0; /* for the system to accept a message */
+static const double LOOK_S = 0.1; /* a caller may give up, even if no signal interrupts the wait */
 
 struct lks__store {
     int fd;
@@ -38,7 +39,7 @@ static lks_status wait_for(const lks__store *s, short events, double until)
     for (;;) {
         double left = until - lks__sys_now();
         struct pollfd p = {.fd = s->fd, .events = events};
-        int n = poll(&p, 1, left <= 0 ? 0 : left > 1e6 ? 1000000000 : (int)(left * 1e3) + 1);
+        int n = poll(&p, 1, left <= 0 ? 0 : (int)(fmin(left, LOOK_S) * 1e3) + 1);
         if (n > 0)
             return LKS_OK;
         if (n < 0 && errno != EINTR)

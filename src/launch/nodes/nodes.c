@@ -75,30 +75,37 @@ static void explain_loopback(const struct lks__nodes *n, char text[512])
              name, advice);
 }
 
+/* The node that waits for the first one, and the signal that ends its wait. */
+static struct lks__nodes *joining;
+static int join_signal;
+
+static bool is_join_over(void)
+{
+    say_full(joining);
+    join_signal = join_signal != 0 ? join_signal : lks__job_pending_signal(joining->job);
+    return join_signal != 0;
+}
+
 static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 {
-    double start = lks__sys_now(), waited = 0;
-    for (bool said = false;;) {
-        lks_status st = lks__store_open(n->job->store_host, n->job->store_port, n->job->token,
-                                        lks__store_try_s(waited), store_p);
-        waited = lks__sys_now() - start;
+    for (double try_s = PATIENCE_S;; try_s = CONNECT_S - PATIENCE_S) {
+        joining = n;
+        lks__sys_give_up_when(is_join_over);
+        const lks_status st =
+            lks__store_open(n->job->store_host, n->job->store_port, n->job->token, try_s, store_p);
+        lks__sys_give_up_when(NULL);
+        if (st == LKS_ERR_STOPPED)
+            end_by(n, join_signal);
         if (st != LKS_ERR_TIMEOUT)
             return st;
-        if (waited >= CONNECT_S)
-            return lks__fail_in(st, "no first node was found for %.0f s", waited);
-        int sig = lks__job_pending_signal(n->job);
-        if (sig != 0)
-            end_by(n, sig);
-        say_full(n);
-        if (!said && waited > PATIENCE_S)
-            lks__say_here(n->job, "host %s waits up to %.0f s for the first node: %s%s%s%s",
-                          n->job->host, CONNECT_S, lks_last_error(),
-                          n->not_first[0] != '\0' ? "; this node isn't the first: " : "",
-                          n->not_first,
-                          n->job->options->endpoint_host == NULL
-                              ? "; if it is on another machine, give its address with --master-addr"
-                              : "");
-        said |= waited > PATIENCE_S;
+        if (try_s > PATIENCE_S)
+            return lks__fail_in(st, "no first node was found for %.0f s", CONNECT_S);
+        lks__say_here(n->job, "host %s waits up to %.0f s for the first node: %s%s%s%s",
+                      n->job->host, CONNECT_S, lks_last_error(),
+                      n->not_first[0] != '\0' ? "; this node isn't the first: " : "", n->not_first,
+                      n->job->options->endpoint_host == NULL
+                          ? "; if it is on another machine, give its address with --master-addr"
+                          : "");
     }
 }
 
