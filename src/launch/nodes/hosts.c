@@ -187,46 +187,58 @@ static _Noreturn void become_agent(int lifeline, const sigset_t *mask, bool igno
     _exit(127);
 }
 
+/* The command that runs `words` on host `i`; its strings are valid until the next call. */
+static lks_status remote_words(const lks__hosts_options *o, int i, const char *cwd,
+                               const char *role, char **words, char *remote[MAX_WORDS + 3])
+{
+    static char line[COMMAND_BYTES], rsh[4096];
+    char *save = NULL;
+    int n = 0;
+    if (!remote_line(line, sizeof line, cwd, role, words))
+        return lks__fail(LKS_ERR_CONFIG, "the command for another host is too long");
+    const int length = snprintf(rsh, sizeof rsh, "%s",
+                                o->rsh != NULL ? o->rsh
+                                               : "ssh -o BatchMode=yes -o ConnectTimeout=10 "
+                                                 "-o ServerAliveInterval=5");
+    char *w = strtok_r(rsh, " ", &save);
+    for (; w != NULL && n < MAX_WORDS; w = strtok_r(NULL, " ", &save))
+        remote[n++] = w;
+    if (w != NULL || length >= (int)sizeof rsh)
+        return lks__fail(LKS_ERR_CONFIG, "--rsh may have %d words in %zu bytes", MAX_WORDS,
+                         sizeof rsh - 1);
+    remote[n++] = (char *)(uintptr_t)o->hosts[i].name;
+    remote[n++] = line;
+    remote[n] = NULL;
+    return LKS_OK;
+}
+
 static lks_status start_agent(const lks__hosts_options *o, int i, const char *token,
                               const sigset_t *mask, bool ignores_pipe, struct agent *a)
 {
-    static char line[COMMAND_BYTES], rsh[4096];
     const char *role = i == 0 ? "first" : "more";
-    char exe[4096] = "", cwd[4096], rank[64], slots[64], *remote[MAX_WORDS + 3], *save = NULL;
-    int fds[2], n = 0;
+    const bool here = lks__host_is_here(o->hosts[i].name);
+    char exe[4096] = "", cwd[4096], rank[64], slots[64], *remote[MAX_WORDS + 3];
+    int fds[2];
     if (readlink("/proc/self/exe", exe, sizeof exe - 1) < 0 || getcwd(cwd, sizeof cwd) == NULL)
         return lks__fail(LKS_ERR_IO, "can't find the path of this program or folder: %s",
                          strerror(errno));
     snprintf(rank, sizeof rank, "--node-rank=%d", i);
     snprintf(slots, sizeof slots, "--nproc-per-node=%d", o->hosts[i].slots);
-    char **words = launcher_words(o, exe, rank, slots), **use = words;
+    char **words = launcher_words(o, exe, rank, slots);
     LKS__MEMORY(words, "for a command");
-    if (!lks__host_is_here(o->hosts[i].name)) {
-        if (!remote_line(line, sizeof line, cwd, role, words))
-            return lks__fail(LKS_ERR_CONFIG, "the command for another host is too long");
-        const int length = snprintf(rsh, sizeof rsh, "%s",
-                                    o->rsh != NULL ? o->rsh
-                                                   : "ssh -o BatchMode=yes -o ConnectTimeout=10 "
-                                                     "-o ServerAliveInterval=5");
-        char *w = strtok_r(rsh, " ", &save);
-        for (; w != NULL && n < MAX_WORDS; w = strtok_r(NULL, " ", &save))
-            remote[n++] = w;
-        if (w != NULL || length >= (int)sizeof rsh)
-            return lks__fail(LKS_ERR_CONFIG, "--rsh may have %d words in %zu bytes", MAX_WORDS,
-                             sizeof rsh - 1);
-        remote[n++] = (char *)(uintptr_t)o->hosts[i].name;
-        remote[n++] = line;
-        remote[n] = NULL;
-        use = remote;
+    lks_status st = here ? LKS_OK : remote_words(o, i, cwd, role, words, remote);
+    if (st == LKS_OK && pipe2(fds, O_CLOEXEC) != 0)
+        st = lks__fail(LKS_ERR_IO, "can't make a pipe for host %s: %s", o->hosts[i].name,
+                       lks__sys_reason(errno));
+    if (st != LKS_OK) {
+        free(words);
+        return st;
     }
-    if (pipe2(fds, O_CLOEXEC) != 0)
-        return lks__fail(LKS_ERR_IO, "can't make a pipe for host %s: %s", o->hosts[i].name,
-                         lks__sys_reason(errno));
-    if (use == words)
+    if (here)
         setenv(LKS__LIFELINE_ENV, role, 1);
     a->pid = fork();
     if (a->pid == 0)
-        become_agent(fds[0], mask, ignores_pipe, use);
+        become_agent(fds[0], mask, ignores_pipe, here ? words : remote);
     unsetenv(LKS__LIFELINE_ENV);
     lks__sys_close(fds[0]);
     free(words);
