@@ -1255,6 +1255,8 @@ static void test_hosts_hang(void **state)
         }
         lks_test_result r = lks_test_wait(&child, 1);
         assert_int_equal(r.exit_code, cases[c].code);
+        assert_contains(r.err, "lockstep run: waiting up to ");
+        assert_contains(r.err, " s for the end of lks-rsh for host hangs\n");
         marked_assert_gone(mark, cases[c].commands);
     }
 }

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,8 +20,9 @@
 
 /* Time for the other nodes' launchers to end after one has failed, and then for their commands. */
 static const double GRACE_S = 15.0, SAVE_S = 300.0, END_S = 10.0;
+static const double PATIENCE_S = 5.0; /* before a message about them */
 
-enum { COMMAND_BYTES = 128 << 10, MAX_WORDS = 64 };
+enum { COMMAND_BYTES = 128 << 10, MAX_WORDS = 64, NAME_BYTES = 512 };
 
 /* One node's launcher, or the command that starts it on that node. */
 struct agent {
@@ -269,6 +271,31 @@ static bool can_say(void)
     return poll(&p, 1, 1000) != 0;
 }
 
+/* The i-th command's name in messages: "ssh for host b". */
+static const char *name_of(const lks__hosts_options *o, int i, char name[NAME_BYTES])
+{
+    const bool here = lks__host_is_here(o->hosts[i].name);
+    const char *by = here ? "the command" : o->rsh != NULL ? o->rsh : "ssh";
+    snprintf(name, NAME_BYTES, "%.*s for host %s", (int)(here ? strlen(by) : strcspn(by, " ")), by,
+             o->hosts[i].name);
+    return name;
+}
+
+static void say_whom(const lks__hosts_options *o, const struct agent *agents, double left)
+{
+    char name[NAME_BYTES], more[32] = "";
+    int first = -1, others = 0;
+    for (int i = 0; i < o->n; i++) {
+        others += agents[i].running && first >= 0;
+        first = agents[i].running && first < 0 ? i : first;
+    }
+    if (others > 0)
+        snprintf(more, sizeof more, " and %d more", others);
+    if (first >= 0 && can_say())
+        fprintf(stderr, "%s: waiting up to %.0f s for the end of %s%s\n", o->self, left,
+                name_of(o, first, name), more);
+}
+
 /* True if the command that just ended, the i-th, left the token unread, or was the first to fail.
  * Then its code may be the only explanation that the user gets. */
 static bool unexplained(const lks__hosts_options *o, const struct agent *agents, int i)
@@ -301,17 +328,16 @@ static void reap(const lks__hosts_options *o, struct agent *agents, bool asked, 
             cut(a);
             --*n_running;
             const bool silent = a->code == 0;
+            char name[NAME_BYTES];
             a->code = silent ? 1 : a->code == LKS__LIFELINE_DONE ? 0 : a->code;
-            const char *by = here ? "the command" : o->rsh != NULL ? o->rsh : "ssh";
-            const int by_bytes = (int)(here ? strlen(by) : strcspn(by, " "));
             if (silent && can_say())
                 fprintf(stderr,
-                        "%s: %.*s for host %s ended before the ranks there did: it must wait for "
-                        "the command that it starts, and end with the command's exit code\n",
-                        o->self, by_bytes, by, o->hosts[i].name);
+                        "%s: %s ended before the ranks there did: it must wait for the command "
+                        "that it starts, and end with the command's exit code\n",
+                        o->self, name_of(o, i, name));
             if (!silent && a->code != 0 && named && can_say())
-                fprintf(stderr, "%s: %.*s for host %s ended with code %d\n", o->self, by_bytes, by,
-                        o->hosts[i].name, a->code);
+                fprintf(stderr, "%s: %s ended with code %d\n", o->self, name_of(o, i, name),
+                        a->code);
         }
 }
 
@@ -329,6 +355,7 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
     int n_running = 0, code = 0;
     int asked = 0, asked_by = 0; /* signals to end, and the last one's number */
     double asked_at = -LKS__SAME_CAUSE_S, cut_at = failed ? lks__sys_now() : 0, end_at = 0;
+    double say_at = 0;
     int sig = SIGTERM;
     for (int i = 0; i < o->n; i++)
         n_running += agents[i].running;
@@ -360,6 +387,12 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
         for (int i = 0; i < o->n && cut_at == 0; i++) /* after a signal, others may still save */
             if (!agents[i].running && agents[i].code != 0)
                 cut_at = lks__sys_now() + (asked > 0 ? SAVE_S : GRACE_S);
+        if (cut_at > 0 && say_at == 0)
+            say_at = lks__sys_now() + PATIENCE_S;
+        if (say_at > 0 && lks__sys_now() >= say_at) {
+            say_whom(o, agents, (end_at > 0 ? end_at : cut_at + END_S) - lks__sys_now());
+            say_at = INFINITY;
+        }
         if (end_at > 0 && lks__sys_now() >= end_at) {
             end_agents(o, agents, sig);
             sig = SIGKILL;
