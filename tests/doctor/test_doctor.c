@@ -272,6 +272,18 @@ static void test_firewall(void **state)
     close(bound);
 }
 
+/* A name may stand for an address that no one expects. */
+static void test_address_of_name(void **state)
+{
+    int port;
+    const int bound = lks_test_bind(&port);
+    lks__store *store;
+    assert_fails(LKS_ERR_TIMEOUT, lks__store_open("localhost", port, "", 0.01, &store),
+                 lks_test_text("can't connect to localhost:%d (", port),
+                 "1): Connection refused"); /* 127.0.0.1 or ::1 */
+    close(bound);
+}
+
 /* Products of our own: a note, in words that hold for the levels that have good ones, too. */
 static void test_without_onednn(void **state)
 {
@@ -304,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_two_hosts),       cmocka_unit_test(test_without_onednn),
         cmocka_unit_test(test_arguments),       cmocka_unit_test(test_streams),
         cmocka_unit_test(test_streams_at_once), cmocka_unit_test(test_firewall),
+        cmocka_unit_test(test_address_of_name),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
