@@ -1,12 +1,14 @@
 /* lockstep doctor finds and prints problems, and its exit code counts them. */
 #include "support.h"
 
+#include <linux/filter.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
@@ -284,6 +286,41 @@ static void test_address_of_name(void **state)
     close(bound);
 }
 
+/* Accept a stream at the listener *fd, and leave its connection there. */
+static void *accept_stream(void *fd)
+{
+    uint8_t secret[LKS__STREAM_SECRET];
+    const int accepted = accept(*(int *)fd, NULL, NULL);
+    *(int *)fd = accepted;
+    if (recv(accepted, secret, sizeof secret, MSG_WAITALL) == sizeof secret)
+        (void)!send(accepted, "", 1, MSG_NOSIGNAL);
+    return NULL;
+}
+
+/* Some switch or host has a smaller MTU than this one, and its ICMP messages are lost: the secret
+ * arrives, and a stream's packets don't. */
+static void test_large_packets(void **state)
+{
+    struct sock_filter drop[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0), /* with TCP's header, of 60 bytes at most */
+        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 60 + LKS__STREAM_SECRET, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+    };
+    const struct sock_fprog filter = {sizeof drop / sizeof drop[0], drop};
+    pthread_t thread;
+    double rate;
+    int port, listener = lks_test_bind(&port), fd = listener;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(pthread_create(&thread, NULL, accept_stream, &fd), 0);
+    assert_fails(LKS_ERR_PEER, lks__stream_send("127.0.0.1", port, stream_secret, 0.02, &rate),
+                 lks_test_text("large packets to 127.0.0.1:%d are lost", port));
+    pthread_join(thread, NULL);
+    close(fd);
+    close(listener);
+}
+
 /* Products of our own: a note, in words that hold for the levels that have good ones, too. */
 static void test_without_onednn(void **state)
 {
@@ -316,7 +353,7 @@ int main(void)
         cmocka_unit_test(test_two_hosts),       cmocka_unit_test(test_without_onednn),
         cmocka_unit_test(test_arguments),       cmocka_unit_test(test_streams),
         cmocka_unit_test(test_streams_at_once), cmocka_unit_test(test_firewall),
-        cmocka_unit_test(test_address_of_name),
+        cmocka_unit_test(test_address_of_name), cmocka_unit_test(test_large_packets),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
