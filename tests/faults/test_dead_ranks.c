@@ -22,6 +22,7 @@ static void test_no_shared_memory(void **state)
         {"memfd:1:EMFILE", "no file descriptor is left: this process may open"},
         {"fallocate:1:ENOSPC", "No space left on device"},
         {"fallocate:2:ENOMEM", "Cannot allocate memory"},
+        {"fallocate:2:EPERM", "not permitted; the system, or a sandbox around this process, must"},
         {"mmap:1:ENOMEM", "memory"},
         {"mmap:2:ENOMEM", "memory"},
     };

@@ -132,6 +132,14 @@ lks_status lks__segment_fits(uint64_t bytes)
                      (double)bytes / 1e6, (double)room / 1e6);
 }
 
+static const char *reserve_advice(int err)
+{
+    return err == EFBIG ? "raise the limit on file sizes (ulimit -f)"
+           : err == ENOMEM || err == ENOSPC
+               ? "use a smaller model or batch, fewer ranks, or a higher memory limit"
+               : "the system, or a sandbox around this process, must allow fallocate()";
+}
+
 lks_status lks__segment_reserve(lks__segment *s, uint64_t offset, uint64_t bytes)
 {
     if (bytes == 0)
@@ -146,10 +154,7 @@ lks_status lks__segment_reserve(lks__segment *s, uint64_t offset, uint64_t bytes
     return lks__fail(LKS_ERR_NOMEM,
                      "can't reserve %.1f MB of shared memory (at %.1f MB of the job's segment): "
                      "%s; %s",
-                     (double)bytes / 1e6, (double)offset / 1e6, strerror(err),
-                     err == EFBIG ? "raise the limit on file sizes (ulimit -f)"
-                                  : "use a smaller model or batch, fewer ranks, or a higher "
-                                    "memory limit");
+                     (double)bytes / 1e6, (double)offset / 1e6, strerror(err), reserve_advice(err));
 }
 
 lks_status lks__segment_extend(lks__segment *s, uint64_t end)
