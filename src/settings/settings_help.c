@@ -44,10 +44,16 @@ const char *lks__setting_meaning(const lks__setting *d, unsigned command,
         snprintf(out, LKS__SETTING_HELP, "%.*s", (int)strcspn(line, "\n"), line);
         return out;
     }
+    const size_t first = strcspn(line, "\n");
     for (out[0] = '\0'; *line != '\0' && n < LKS__SETTING_HELP; line += strcspn(line, "\n")) {
         line += *line == '\n';
-        n += (size_t)snprintf(out + n, LKS__SETTING_HELP - n, "%s%.*s", n > 0 ? "; " : "",
-                              (int)strcspn(line, "\n"), line);
+        const size_t command_bytes = n > 0 ? strcspn(line, ":") + 2 : 0;
+        const char *text = line + command_bytes;
+        if (n > 0 && strncmp(text, d->help, first) == 0 && text[first] == ';')
+            text += first + 2; /* the first line says it */
+        n += (size_t)snprintf(out + n, LKS__SETTING_HELP - n, "%s%.*s%.*s", n > 0 ? "; " : "",
+                              (int)command_bytes, line, (int)strcspn(text, "\n"), text);
+        line = text;
     }
     return out;
 }

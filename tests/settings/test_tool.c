@@ -44,6 +44,8 @@ static void test_dispatch(void **state)
     expect(lks_test_tool("help", "ITERATIONS"), 0, "iterations, a setting of", "");
     expect(lks_test_tool("help", "n_layer"), 0,
            "n_layer, a setting of `lockstep train`, `lockstep bench`, `lockstep plan`\n", "");
+    expect(lks_test_tool("help", "block_size"), 0,
+           "    context length in tokens; eval: the model's by default (a\n", "");
     expect(lks_test_tool("help", "from"), 0, "mirror, a setting of `lockstep fetch`\n", "");
     expect(lks_test_tool("help", "from"), 0, "\nfrom_step, a setting of `lockstep audit`\n", "");
     expect(lks_test_tool("help", "n_layer"), 0, "A resume keeps the run's value and refuses", "");
