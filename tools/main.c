@@ -177,6 +177,20 @@ static void raise_descriptors(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* With less, ranks and their threads end by SIGSEGV, without a message. */
+static bool has_stack(void)
+{
+    enum { LEAST = 256 << 10 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= LEAST)
+        return true;
+    fprintf(stderr,
+            "lockstep: the limit on the stack is %llu KiB: at least %d are needed; raise "
+            "`ulimit -s`\n",
+            (unsigned long long)limit.rlim_cur >> 10, LEAST >> 10);
+    return false;
+}
+
 static int dispatch(int argc, char **argv)
 {
     const char *names[N_COMMANDS], *word = argc > 1 ? argv[1] : NULL;
@@ -245,7 +259,7 @@ int main(int argc, char **argv)
     show_name(argv[0]);
     keep_standard_streams();
     raise_descriptors();
-    int code = dispatch(argc, argv);
+    int code = has_stack() ? dispatch(argc, argv) : TOOL_FAILED;
     /* A full disk shows only when the output is written. */
     bool failed = ferror(stdout);
     errno = 0;

@@ -39,6 +39,10 @@ static void test_stack(void **state)
                                                "--num_samples=1 --max_new_tokens=4",
                                                data));
     assert_int_equal(r.exit_code, 0);
+    r = limited("ulimit -s 255", "--version");
+    assert_int_equal(r.exit_code, 1);
+    assert_string_equal(r.err, "lockstep: the limit on the stack is 255 KiB: at least 256 are "
+                               "needed; raise `ulimit -s`\n");
 }
 
 /* The soft limit is raised to the hard one, as far as a job can need. */
