@@ -12,7 +12,7 @@ struct lks__nodes_report {
     bool ended_by_others; /* they were ended because another node's ranks have ended */
     bool by_signal;       /* a signal killed the culprit */
     bool killed;          /* the launcher has killed them, because they didn't stop */
-    bool no_room;         /* ... or its disk is full, so a restart would fail, too */
+    bool lasting;         /* the cause lasts, so a restart would fail, too */
     bool leaves;          /* a restart has to do without this node, which leaves */
     bool follows;      /* they have ended because of another host's ranks; the culprit isn't here */
     bool still;        /* our ranks found that a rank here or elsewhere made no progress */

@@ -64,7 +64,7 @@ static lks_status tell_nodes(const struct lks__attempt *a, struct lks__nodes *no
     struct lks__verdict v = {.culprit = 0, .exit_code = st == LKS_OK ? *exit_code_p : 1};
     /* An elastic job may restart without this node, but not without the first one. */
     const bool needed = job->options->min_nodes == job->options->max_nodes || a->group_rank == 0;
-    const struct lks__nodes_report report = {.no_room = needed, .leaves = !needed, .table = ""};
+    const struct lks__nodes_report report = {.lasting = needed, .leaves = !needed, .table = ""};
     bool again;
     snprintf(why, sizeof why, "%s", lks_last_error());
     if (st != LKS_OK)
@@ -115,12 +115,11 @@ static lks_status start_all(struct lks__attempt *a, bool *started_p, int *exit_c
     return LKS_OK;
 }
 
-/* True if a rank's disk or quota on this host is full, or its run's files were moved. The message
- * then says what to do. */
-static bool is_no_room(const struct lks__supervisor *sup, struct lks__verdict *v)
+/* True if a rank on this host met a lasting failure. The message then says what to do. */
+static bool is_lasting(const struct lks__supervisor *sup, struct lks__verdict *v)
 {
     const size_t used = strlen(v->text);
-    if (v->culprit < 0 || v->elsewhere || !lks__segment_no_room(sup->attempt->segment))
+    if (v->culprit < 0 || v->elsewhere || !lks__segment_lasting(sup->attempt->segment))
         return false;
     snprintf(v->text + used, sizeof v->text - used,
              "; not restarted, as it would fail again: put that right, then start it again%s",
@@ -138,13 +137,13 @@ static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *aga
     struct lks__verdict v;
     char table[LKS__SHM_REPORT], tail[2 * LKS__TAIL_BYTES] = "";
     lks__verdict(sup, &v);
-    const bool no_room = is_no_room(sup, &v);
+    const bool lasting = is_lasting(sup, &v);
     lks__files_errors(a, &v);
     lks__segment_report(a->segment, table);
     if (v.culprit >= 0) {
         if (!v.elsewhere)
             lks__output_tail(job->output, v.culprit, tail);
-        *again_p = a->number < job->options->max_restarts && !no_room && !sup->signalled;
+        *again_p = a->number < job->options->max_restarts && !lasting && !sup->signalled;
     }
     if (sup->nodes == NULL) {
         lks__show(job, table);
@@ -152,7 +151,7 @@ static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *aga
         struct lks__nodes_report report;
         lks__verdict_report(sup, &v, &report);
         report.table = table;
-        report.no_room = no_room;
+        report.lasting = lasting;
         LKS__TRY(lks__nodes_settle(sup->nodes, &report, &v, tail, again_p));
     }
     *exit_code_p = v.exit_code;

@@ -572,7 +572,7 @@ static void test_full_disk(void **state)
             hear(&j, lks_test_text("{\"is\":\"down\",\"node\":%d,\"round\":0}", node));
             hear(&j,
                  verdict_of(node, lks_test_text("\"ok\":false,\"code\":1,\"follows\":%s,"
-                                                "\"no_room\":%s,\"text\":\"%c\"",
+                                                "\"lasting\":%s,\"text\":\"%c\"",
                                                 node == 0 ? "true" : "false",
                                                 full && node == 1 ? "true" : "false", 'A' + node)));
         }

@@ -239,7 +239,7 @@ static void test_train_itself(void **state)
     fail_msg("no run could be killed before its end");
 }
 
-static const char no_room[] =
+static const char lasting[] =
     "; not restarted, as it would fail again: put that right, then start it again";
 
 /* The disk is full before there is anything to resume: in the set-up, or at the first save. */
@@ -254,7 +254,7 @@ static void test_full_disk_at_once(void **state)
         law_add(&args, "--max_restarts=2");
         lks_test_result r = lks_test_run(args.argv, env, 60);
         assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, no_room);
+        assert_contains(r.err, lasting);
         assert_contains(r.err, "again, with --init_from=resume if it has saved a checkpoint");
         assert_null(strstr(r.err, "restart 1 of 2"));
     }
@@ -274,7 +274,7 @@ static void test_full_disk(void **state)
             "--threads=1", &out);
         assert_int_equal(r.exit_code, 1);
         assert_contains(r.err, faults[i][1]);
-        const char *advice = strstr(r.err, no_room);
+        const char *advice = strstr(r.err, lasting);
         if (i == 2) { /* another start may have more luck */
             assert_null(advice);
             assert_contains(r.err, "restart 2 of 2");
@@ -298,7 +298,7 @@ static void test_own_folders(void **state)
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "restart 1 of 3");
     assert_contains(r.err, lks_test_text("has no checkpoint to continue from in %s/1", folder));
-    assert_contains(r.err, no_room);
+    assert_contains(r.err, lasting);
     assert_null(strstr(r.err, "restart 2 of 3"));
 }
 

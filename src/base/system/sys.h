@@ -151,11 +151,11 @@ const char *lks__sys_start_reason(int err);
 
 /* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */
 lks_status lks__sys_fail(const char *what, const char *path);
-/* True if the message, which may have more words around it, reports a failure of this thread
- * because a disk or quota is full (ENOSPC, EDQUOT), or because a run's files were moved. Then
- * another attempt would fail, too. */
-bool lks__sys_is_no_room(const char *failure);
-/* This thread reports that failure of another rank's thread. */
-void lks__sys_set_no_room(const char *failure);
+/* True if the message, which may have more words around it, reports a failure of this thread that
+ * another attempt would meet, too: a disk or quota is full (ENOSPC, EDQUOT), or one that was
+ * recorded by lks__sys_set_lasting(). */
+bool lks__sys_is_lasting(const char *failure);
+/* Record that this failure, of this or another rank's thread, lasts. */
+void lks__sys_set_lasting(const char *failure);
 
 #endif

@@ -36,18 +36,17 @@ const char *lks__sys_start_reason(int err)
                            "or the container's) may be too low";
 }
 
-/* This thread's last message about a full disk or quota, or moved files: a restart would meet them
- * again. */
-static _Thread_local char no_room[1024];
+/* This thread's last message about a lasting failure. */
+static _Thread_local char lasting[1024];
 
-bool lks__sys_is_no_room(const char *failure)
+bool lks__sys_is_lasting(const char *failure)
 {
-    return no_room[0] != '\0' && strstr(failure, no_room) != NULL;
+    return lasting[0] != '\0' && strstr(failure, lasting) != NULL;
 }
 
-void lks__sys_set_no_room(const char *failure)
+void lks__sys_set_lasting(const char *failure)
 {
-    snprintf(no_room, sizeof no_room, "%s", failure);
+    snprintf(lasting, sizeof lasting, "%s", failure);
 }
 
 lks_status lks__sys_fail(const char *what, const char *path)
@@ -58,7 +57,7 @@ lks_status lks__sys_fail(const char *what, const char *path)
     lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
                               name, err ? lks__sys_reason(err) : "the file ended early");
     if (err == ENOSPC || err == EDQUOT)
-        lks__sys_set_no_room(lks_last_error());
+        lks__sys_set_lasting(lks_last_error());
     return st;
 }
 

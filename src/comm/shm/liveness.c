@@ -61,7 +61,7 @@ void lks__shm_rank_failed(lks_comm *comm, const char *why)
         snprintf(where, sizeof where, " at step %llu%s%s", (unsigned long long)s.step,
                  s.phase[0] != '\0' ? ", phase " : "", s.phase);
     snprintf(text, sizeof text, "rank %d failed%s: %s", comm->first_rank + g->rank, where, why);
-    const bool no_room = lks__sys_is_no_room(why);
-    if (lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text) && no_room)
-        lks__segment_set_no_room(g->segment);
+    const bool lasting = lks__sys_is_lasting(why);
+    if (lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text) && lasting)
+        lks__segment_set_lasting(g->segment);
 }

@@ -12,7 +12,7 @@
 struct lks__outcome {
     uint64_t step, n, bytes; /* n, bytes: of a listing */
     int32_t status, found;
-    int32_t no_room; /* its disk or quota is full */
+    int32_t lasting; /* lks__sys_is_lasting() of the text */
     char text[1024];
 };
 

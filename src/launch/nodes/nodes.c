@@ -503,7 +503,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
                 "{s:s, s:i, s:i, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:i, s:i, s:o, s:o, s:o}",
                 "is", "verdict", "node", n->self, "round", n->round, "ok",
                 v->culprit < 0 && r->user_signal == 0, "by_signal", r->by_signal, "killed",
-                r->killed, "no_room", r->no_room, "leaves", r->leaves, "follows", r->follows,
+                r->killed, "lasting", r->lasting, "leaves", r->leaves, "follows", r->follows,
                 "still", r->still, "left", r->left, "code", v->exit_code, "user_signal",
                 r->user_signal, "text", text_json(own || r->user_signal != 0 ? v->text : ""),
                 "tail", text_json(tail), "table", text_json(r->table)));

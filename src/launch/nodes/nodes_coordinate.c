@@ -358,10 +358,10 @@ static void decide(struct lks__nodes *n)
 {
     char text[LKS__LAUNCH_MESSAGE];
     const struct lks__job_node *first = NULL;
-    bool no_room = false, stop = false, killed = false;
+    bool lasting = false, stop = false, killed = false;
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__job_node *m = &n->nodes[i];
-        no_room |= m->in_round && m->no_room;
+        lasting |= m->in_round && m->lasting;
         stop |= m->in_round && m->user_signal != 0;
         killed |= m->in_round && m->killed;
     }
@@ -371,7 +371,7 @@ static void decide(struct lks__nodes *n)
     int code = first == NULL ? 0 : killed && !has_stopped(first) ? 128 + SIGKILL : first->code;
     /* A coordinator whose own ranks don't end can't begin another round. */
     bool stuck = n->self >= 0 && n->nodes[n->self].dropped;
-    bool again = first != NULL && !stop && !n->stopping && !no_room && !stuck &&
+    bool again = first != NULL && !stop && !n->stopping && !lasting && !stuck &&
                  n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
     describe(n, first, stop, text);

@@ -264,7 +264,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         lks__job_node_forget(m);
         m->n_ranks = 0;
         m->in_round = m->settled = m->ok = m->by_signal = m->lost = m->follows = false;
-        m->dropped = m->silent = m->still = m->no_room = m->killed = false;
+        m->dropped = m->silent = m->still = m->lasting = m->killed = false;
         m->alive_at = 0;
         m->code = m->user_signal = m->left = 0;
         m->down_at = 0;
@@ -294,7 +294,7 @@ static void on_verdict(struct lks__nodes *n, struct lks__job_node *m, const json
     m->settled = true;
     m->ok = json_is_true(json_object_get(message, "ok"));
     m->by_signal = json_is_true(json_object_get(message, "by_signal"));
-    m->no_room = json_is_true(json_object_get(message, "no_room"));
+    m->lasting = json_is_true(json_object_get(message, "lasting"));
     m->leaves = json_is_true(json_object_get(message, "leaves"));
     m->killed = json_is_true(json_object_get(message, "killed"));
     m->follows = json_is_true(json_object_get(message, "follows"));

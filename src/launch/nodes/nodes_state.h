@@ -40,7 +40,7 @@ struct lks__job_node {
     bool leaves;     /* it leaves instead of taking part in another round */
     bool refused;    /* coordinator: refused at its hello; `text` is the reason */
     bool ok, by_signal, lost;
-    bool no_room;                /* its disk is full, so a restart would fail, too */
+    bool lasting;                /* a restart would fail, too */
     bool killed;                 /* they were killed because they didn't stop */
     bool follows;                /* its ranks ended because of another host's ranks */
     bool still;                  /* its ranks found that a rank made no progress */

@@ -104,7 +104,7 @@ static lks_status compare_files(lks__session *ses, lks_status st, const lks__ckp
     if (st != LKS_OK)
         lks__fail(st, "%s%s", context, lks_last_error());
     if (st == LKS_ERR_DIVERGED)
-        lks__sys_set_no_room(lks_last_error()); /* a restart would find the same checkpoints */
+        lks__sys_set_lasting(lks_last_error()); /* a restart would find the same checkpoints */
     return lks__session_agree(ses, st);
 }
 

@@ -76,7 +76,7 @@ struct lks__segment_header {
     atomic_uint saving_elsewhere;
     atomic_uint ended;   /* number in the world, plus 1, of a rank whose process has ended before it
                             left; 0: none */
-    atomic_bool no_room; /* a full disk is the cause of the group's failure */
+    atomic_bool lasting; /* the cause of the group's failure lasts */
 
     /* The group's failure: 0 none, 1 being written, 2 complete. The first failure is kept. */
     alignas(64) atomic_uint abort_state;

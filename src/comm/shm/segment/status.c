@@ -47,14 +47,14 @@ bool lks__segment_abort_report(lks__segment *s, lks_status status, int rank, con
     return true;
 }
 
-void lks__segment_set_no_room(lks__segment *s)
+void lks__segment_set_lasting(lks__segment *s)
 {
-    atomic_store(&lks__segment_header(s)->no_room, true);
+    atomic_store(&lks__segment_header(s)->lasting, true);
 }
 
-bool lks__segment_no_room(const lks__segment *s)
+bool lks__segment_lasting(const lks__segment *s)
 {
-    return atomic_load(&lks__segment_header(s)->no_room);
+    return atomic_load(&lks__segment_header(s)->lasting);
 }
 
 bool lks__segment_aborted(const lks__segment *s)

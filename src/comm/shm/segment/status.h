@@ -17,10 +17,10 @@ bool lks__segment_abort_report(lks__segment *segment, lks_status status, int ran
 
 bool lks__segment_aborted(const lks__segment *segment);
 
-/* For the launcher: record that the cause of the group's failure is a full disk, so a restart would
- * fail, too. */
-void lks__segment_set_no_room(lks__segment *segment);
-bool lks__segment_no_room(const lks__segment *segment);
+/* For the launcher: record that the cause of the group's failure lasts (lks__sys_is_lasting()), so
+ * a restart would fail, too. */
+void lks__segment_set_lasting(lks__segment *segment);
+bool lks__segment_lasting(const lks__segment *segment);
 
 /* The process that will join as this rank, so that the others notice if it ends before. */
 void lks__segment_expect(lks__segment *segment, int rank, pid_t pid);

@@ -400,6 +400,6 @@ lks_status lks__metrics_sync(lks__metrics *m)
         "%s isn't this run's file any more: the file or its folder was moved, removed or replaced "
         "while the run used it; move it back, then continue from the newest checkpoint",
         lks__escape(shown, sizeof shown, m->path, strlen(m->path)));
-    lks__sys_set_no_room(lks_last_error()); /* a restart would begin in another run's folder */
+    lks__sys_set_lasting(lks_last_error()); /* a restart would begin in another run's folder */
     return st;
 }
