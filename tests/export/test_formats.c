@@ -9,6 +9,7 @@
 
 #include "data/text/meta.h"
 #include "files/safetensors/safetensors.h"
+#include "settings/settings_table.h"
 #include "weights/forms/saved.h"
 #include "weights/weights.h"
 
@@ -404,6 +405,19 @@ static void test_targets(void **state)
     }
 }
 
+/* Every form must write or refuse each setting that defines the model. After adding a setting, see
+ * to that in src/weights/export (golf writes all of them), then list it here. */
+static void test_settings(void **state)
+{
+    char names[256] = "";
+    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        const lks__setting *d = &lks__setting_table[i];
+        if (d->flags & LKS__SETTING_SHAPE && !(d->flags & LKS__SETTING_GOLF))
+            snprintf(names + strlen(names), sizeof names - strlen(names), " %s", d->name);
+    }
+    assert_string_equal(names, " family n_layer n_head n_embd block_size vocab_size bias gelu");
+}
+
 /* --- from any form ---------------------------------------------------------------------------- */
 
 /* A GPT-2 with its vocabulary, as Hugging Face's loaders have one. */
@@ -594,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_targets),
         cmocka_unit_test(test_any_refused),
         cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_settings),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
 }

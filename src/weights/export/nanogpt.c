@@ -293,13 +293,12 @@ static lks_status check(const lks__export_model *e)
             LKS_ERR_CONFIG,
             "%s is a model of family %s; nanoGPT's format is only for gpt2: give another --format",
             e->w->shown, family);
-    if (e->run.gelu == LKS__gelu_tanh)
-        return lks__fail(
-            LKS_ERR_CONFIG,
-            "%s computes GELU by tanh, and nanoGPT computes it exactly: so the model's logits "
-            "would differ slightly in nanoGPT; --gelu=exact writes it anyway",
-            e->w->shown);
-    return LKS_OK;
+    if (e->run.gelu == LKS__gelu_auto || e->run.gelu == LKS__gelu_exact)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s has gelu=%s, and nanoGPT computes GELU exactly: so the model's logits "
+                     "would differ slightly in nanoGPT; --gelu=exact writes it anyway",
+                     e->w->shown, lks__setting_word(&e->run, LKS__SETTING_gelu));
 }
 
 /* Frozen tensors have no moments; SGD and Muon have other states than AdamW. */
