@@ -518,7 +518,7 @@ static void test_frozen(void **state)
     check_values(run, pt);
 }
 
-/* nanoGPT's ckpt.pt gets the characters next to it, once. */
+/* nanoGPT's ckpt.pt gets the characters next to it, once; samples use them. */
 static void test_characters(void **state)
 {
     const char *folder = lks_test_folder(), *pt = lks_test_text("%s/ckpt.pt", folder);
@@ -534,7 +534,10 @@ static void test_characters(void **state)
     assert_memory_equal(theirs.chars, ours.chars, ours.vocab_size * sizeof *ours.chars);
     lks__meta_free(&ours);
     lks__meta_free(&theirs);
-    lks_test_result r = export_as("nanogpt", run, pt);
+    lks_test_result r = sampled(lks_test_text("--init_from=%s", pt), "--seed=3");
+    assert_contains(r.err, "nanoGPT's ckpt.pt, with the tokens of its folder\n");
+    assert_string_equal(r.out, sampled(lks_test_text("--out_dir=%s", run), "--seed=3").out);
+    r = export_as("nanogpt", run, pt);
     assert_int_equal(r.exit_code, 0);
     assert_null(strstr(r.err, "meta.pkl"));
     lks_test_write(lks_test_text("%s/meta.pkl", folder), "mine", 4);
