@@ -107,6 +107,12 @@ done
 # shellcheck disable=SC2086
 ! lockstep train my.txt $small --vocab_size=20 --out_dir=new >"$work/log" 2>&1 || fail 'a small vocabulary'
 [ ! -e new/data ] || fail 'tokens of a run that was refused'
+# … and if it is killed while it removes them, the next one isn't hindered.
+# shellcheck disable=SC2086
+! LOCKSTEP_FAULT=unlink:2:die-after lockstep train my.txt $small --vocab_size=20 --out_dir=new >"$work/log" 2>&1 || fail 'it was to be killed'
+[ -e new/data.tmp ] || fail "it was not killed while it removed the tokens: $(ls new)"
+# shellcheck disable=SC2086
+lockstep train my.txt $small --max_iters=0 --out_dir=new >"$work/log" 2>&1 || fail "after it: $(cat "$work/log")"
 
 echo '== texts of other kinds'
 cd "$work/b"
