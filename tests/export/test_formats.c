@@ -296,6 +296,7 @@ static void test_notes(void **state)
     const char *run = trained("--bias=true", NULL), *said = "U+0000 is one of its characters";
     data = characters;
     assert_contains(export_as("hf", run, lks_test_folder()).err, said);
+    assert_contains(export_as("nanogpt", run, lks_test_text("%s/c.pt", folder)).err, said);
     assert_int_equal(export_as("golf", run, out).exit_code, 0);
     lks_test_result r = lks_test_tool("export", "--format=hf", lks_test_text("--init_from=%s", out),
                                       lks_test_text("--out=%s", lks_test_folder()));

@@ -342,8 +342,12 @@ static lks_status write_characters(const lks__export_model *e)
     lks__emit p = {0};
     char path[LKS__CKPT_PATH], folder[LKS__CKPT_PATH], shown[512], text[8];
     const char *slash = strrchr(e->s->out, '/');
-    if (e->meta.chars == NULL || e->meta.chars[0] == 0) /* a text with U+0000 can't be emitted */
+    if (e->meta.chars == NULL)
         return LKS_OK;
+    if (e->meta.chars[0] == 0) { /* they ascend, and such a text can't be emitted */
+        lks__export_note(e, "no meta.pkl is written: U+0000 is one of its characters");
+        return LKS_OK;
+    }
     lks__ckpt_parent(e->s->out, folder);
     snprintf(path, sizeof path, "%.*smeta.pkl", slash == NULL ? 0 : (int)(slash + 1 - e->s->out),
              e->s->out);
