@@ -267,6 +267,21 @@ static bool one_gives_up(lks_comm *comm)
     return true;
 }
 
+/* … also if it leads its host and ends next: lks_comm_abort() returns once it has told them. */
+static bool leader_gives_up(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 2) {
+        const double start = lks__sys_now();
+        fake_engine_refuse(1, 3);
+        lks_comm_abort(comm, "the shard is torn");
+        CHECK(!lks__hier_serves(comm) || lks__sys_now() - start >= 0.5); /* a busy machine */
+    }
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    CHECK(strstr(lks_last_error(), "rank 2 failed: the shard is torn") != NULL);
+    return true;
+}
+
 /* … also if no rank of its host calls anything until they know. */
 static bool one_gives_up_in_silence(lks_comm *comm)
 {
@@ -875,6 +890,7 @@ static void test_waits_end(void **state)
     run_hosts("22", 20, one_gives_up);
     expect_left(2, 0);
     run_hosts("13", 20, one_gives_up);
+    run_hosts("22", 20, leader_gives_up);
     run_hosts("22", 20, one_gives_up_in_silence);
     run_hosts("22", 0.8 * lks_test_patience(), one_is_late);
     run_hosts("21", 0.8 * lks_test_patience(), one_is_late);

@@ -9,6 +9,7 @@
 
 #include "data/text/meta.h"
 #include "files/safetensors/safetensors.h"
+#include "settings/settings_table.h"
 #include "weights/forms/saved.h"
 #include "weights/weights.h"
 
@@ -295,6 +296,7 @@ static void test_notes(void **state)
     const char *run = trained("--bias=true", NULL), *said = "U+0000 is one of its characters";
     data = characters;
     assert_contains(export_as("hf", run, lks_test_folder()).err, said);
+    assert_contains(export_as("nanogpt", run, lks_test_text("%s/c.pt", folder)).err, said);
     assert_int_equal(export_as("golf", run, out).exit_code, 0);
     lks_test_result r = lks_test_tool("export", "--format=hf", lks_test_text("--init_from=%s", out),
                                       lks_test_text("--out=%s", lks_test_folder()));
@@ -404,6 +406,19 @@ static void test_targets(void **state)
     }
 }
 
+/* Every form must write or refuse each setting that defines the model. After adding a setting, see
+ * to that in src/weights/export (golf writes all of them), then list it here. */
+static void test_settings(void **state)
+{
+    char names[256] = "";
+    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        const lks__setting *d = &lks__setting_table[i];
+        if (d->flags & LKS__SETTING_SHAPE && !(d->flags & LKS__SETTING_GOLF))
+            snprintf(names + strlen(names), sizeof names - strlen(names), " %s", d->name);
+    }
+    assert_string_equal(names, " family n_layer n_head n_embd block_size vocab_size bias gelu");
+}
+
 /* --- from any form ---------------------------------------------------------------------------- */
 
 /* A GPT-2 with its vocabulary, as Hugging Face's loaders have one. */
@@ -504,7 +519,7 @@ static void test_frozen(void **state)
     check_values(run, pt);
 }
 
-/* nanoGPT's ckpt.pt gets the characters next to it, once. */
+/* nanoGPT's ckpt.pt gets the characters next to it, once; samples use them. */
 static void test_characters(void **state)
 {
     const char *folder = lks_test_folder(), *pt = lks_test_text("%s/ckpt.pt", folder);
@@ -520,7 +535,10 @@ static void test_characters(void **state)
     assert_memory_equal(theirs.chars, ours.chars, ours.vocab_size * sizeof *ours.chars);
     lks__meta_free(&ours);
     lks__meta_free(&theirs);
-    lks_test_result r = export_as("nanogpt", run, pt);
+    lks_test_result r = sampled(lks_test_text("--init_from=%s", pt), "--seed=3");
+    assert_contains(r.err, "nanoGPT's ckpt.pt, with the tokens of its folder\n");
+    assert_string_equal(r.out, sampled(lks_test_text("--out_dir=%s", run), "--seed=3").out);
+    r = export_as("nanogpt", run, pt);
     assert_int_equal(r.exit_code, 0);
     assert_null(strstr(r.err, "meta.pkl"));
     lks_test_write(lks_test_text("%s/meta.pkl", folder), "mine", 4);
@@ -594,6 +612,7 @@ int main(void)
         cmocka_unit_test(test_targets),
         cmocka_unit_test(test_any_refused),
         cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_settings),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
 }

@@ -589,6 +589,7 @@ static const size_t much = SIZE_MAX, two = 2;
     X(ddp_v_high, OPENED(.virtual_ranks = 1025), ERR_ARG, "1025 virtual ranks")                    \
     X(ddp_a_low, OPENED(.micro_steps = -1), ERR_ARG, "-1 micro-steps")                             \
     X(ddp_a_high, OPENED(.micro_steps = (1 << 20) + 1), ERR_ARG, "1048577 micro-st")               \
+    X(ddp_a_most, OPENED(.micro_steps = 1 << 20), OK, "")                                          \
     X(ddp_mb_low, OPENED(.bucket_mb = -1), ERR_ARG, "buckets of -1 MB")                            \
     X(ddp_mb_nan, OPENED(.bucket_mb = NAN), ERR_ARG, "MB: more than 0")                            \
     X(ddp_mb_high, OPENED(.bucket_mb = INFINITY), ERR_ARG, "buckets of inf MB")                    \

@@ -141,6 +141,10 @@ static void test_advice(void **state)
     s.gradient_accumulation_steps = steps;
     assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &less));
     assert_true(less.host_bytes < room.bytes);
+    s.batch_size = 24;
+    s.gradient_accumulation_steps = 40000; /* twice as many are refused */
+    lks__advice_find(&room, &s, 65, &here, &process, text);
+    assert_null(strstr(text, "--batch_size="));
     /* the cost that memory.md names */
     s.recompute = LKS__recompute_rows;
     assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &all));

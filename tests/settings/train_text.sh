@@ -107,6 +107,12 @@ done
 # shellcheck disable=SC2086
 ! lockstep train my.txt $small --vocab_size=20 --out_dir=new >"$work/log" 2>&1 || fail 'a small vocabulary'
 [ ! -e new/data ] || fail 'tokens of a run that was refused'
+# … and if it is killed while it removes them, the next one isn't hindered.
+# shellcheck disable=SC2086
+! LOCKSTEP_FAULT=unlink:2:die-after lockstep train my.txt $small --vocab_size=20 --out_dir=new >"$work/log" 2>&1 || fail 'it was to be killed'
+[ -e new/data.tmp ] || fail "it was not killed while it removed the tokens: $(ls new)"
+# shellcheck disable=SC2086
+lockstep train my.txt $small --max_iters=0 --out_dir=new >"$work/log" 2>&1 || fail "after it: $(cat "$work/log")"
 
 echo '== texts of other kinds'
 cd "$work/b"
@@ -212,6 +218,8 @@ code=0
 [ $code = 1 ] && grep -q 'File too large' "$work/log" && [ -z "$(ls few)" ] || fail "ulimit -f: $code, $(cat "$work/log")"
 rm o/metrics.jsonl
 lockstep resume o --max_iters=2 >"$work/log" 2>&1 || fail "without metrics.jsonl: $(cat "$work/log")"
+grep -q '^lockstep train: metrics.jsonl in o was missing or empty: the record of this run begins at iteration 2 now$' "$work/log" ||
+    fail "without metrics.jsonl: $(cat "$work/log")"
 # While it trains: it ends before its next save, isn't started again, and keeps its own files and the earlier run's.
 # shellcheck disable=SC2086
 lockstep train text.txt $small --out_dir=o --nproc_per_node=2 --max_restarts=1 --max_iters=100000000 --checkpoint_interval=50 \

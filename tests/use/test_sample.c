@@ -123,6 +123,11 @@ static void test_prompt_in_file(void **state)
         sampled(lks_test_tool("sample", out_dir, "--num_samples=1", "--max_new_tokens=9",
                               lks_test_text("--start=FILE:%s", path))),
         SAMPLE("--num_samples=1", "--max_new_tokens=9"));
+    lks_test_write(path, "", 0);
+    const lks_test_result r =
+        lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path));
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "lockstep sample: --start: it is empty: give at least one character");
 }
 
 /* A text is what stands before the stop text in the text without one, and no token is drawn after

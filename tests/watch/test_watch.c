@@ -274,6 +274,10 @@ static void test_later(void **state)
     r = lks_test_tool("watch", lks_test_text("--html=%s/page.html", empty), empty);
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "it contains no metrics.jsonl");
+    make_folder(lks_test_text("%s/ckpt-00000001", empty)); /* a program's: no run will begin */
+    r = lks_test_tool("watch", "--port=0", empty);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "it contains no metrics.jsonl, which `lockstep train` writes");
 }
 
 /* The state of a run is that of its lock and of its record. */

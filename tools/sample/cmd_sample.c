@@ -106,7 +106,7 @@ static lks_status read_prompt(struct generation *g)
         g->text.meta->chars != NULL && !g->s->special)
         return begin_with_known_character(g);
     if (st == LKS_OK && g->n_prompt == 0)
-        st = lks__fail(LKS_ERR_CONFIG, "--start is empty: give at least one character");
+        st = lks__fail(LKS_ERR_CONFIG, "it is empty: give at least one character");
     return st == LKS_OK ? st : lks__fail_in(st, "--start");
 }
 

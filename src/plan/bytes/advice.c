@@ -116,6 +116,8 @@ static bool computes_batch(const lks__settings *s)
     return false;
 }
 
+enum { MOST_STEPS = 65535 }; /* of gradient_accumulation_steps */
+
 /* Keep the tokens per step, in smaller micro-batches. */
 static void try_smaller_batch(struct advice *a, const lks__place *place)
 {
@@ -127,7 +129,7 @@ static void try_smaller_batch(struct advice *a, const lks__place *place)
             continue;
         s.batch_size /= by;
         s.gradient_accumulation_steps *= by;
-        if (!fits(a, &s, place, &bytes))
+        if (s.gradient_accumulation_steps > MOST_STEPS || !fits(a, &s, place, &bytes))
             continue;
         if (!computes_batch(&s))
             snprintf(batch, sizeof batch, "--batch_size=%" PRId64 " ", s.batch_size);

@@ -404,11 +404,13 @@ static lks_status move_back(const char *dir, const char *name, void *out_dir)
 
 lks_status lks__outdir_undo(const char *out_dir, const char *moved)
 {
-    char out[4200], data[4300];
+    char out[4200], data[4300], temp[4300];
     snprintf(out, sizeof out, "%s", out_dir);
     snprintf(data, sizeof data, "%s/" LKS__DATA_FOLDER, out);
-    if (lks__run_has_data(out))
-        lks__outdir_discard(data);
+    snprintf(temp, sizeof temp, "%s/" LKS__DATA_FOLDER ".tmp", out); /* the next run removes it */
+    if (lks__run_has_data(out) && lks__sys_rename(data, temp) != 0)
+        return lks__sys_fail("can't rename", data);
+    lks__outdir_discard(temp);
     if (moved[0] == '\0')
         return LKS_OK;
     LKS__TRY(lks__sys_each_name("can't read", moved, move_back, out));

@@ -422,7 +422,8 @@ lks_status lks__series_open(const char *arg, lks__series *s)
     if (stat(path, &info) != 0)
         return lks__fail(
             LKS_ERR_CONFIG,
-            "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl",
+            "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl, "
+            "which `lockstep train` writes",
             lks__escape(shown, sizeof shown, s->dir, strlen(s->dir)));
     lks_status st = lks__series_read(s, &changed);
     if (st != LKS_OK)

@@ -293,13 +293,12 @@ static lks_status check(const lks__export_model *e)
             LKS_ERR_CONFIG,
             "%s is a model of family %s; nanoGPT's format is only for gpt2: give another --format",
             e->w->shown, family);
-    if (e->run.gelu == LKS__gelu_tanh)
-        return lks__fail(
-            LKS_ERR_CONFIG,
-            "%s computes GELU by tanh, and nanoGPT computes it exactly: so the model's logits "
-            "would differ slightly in nanoGPT; --gelu=exact writes it anyway",
-            e->w->shown);
-    return LKS_OK;
+    if (e->run.gelu == LKS__gelu_auto || e->run.gelu == LKS__gelu_exact)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s has gelu=%s, and nanoGPT computes GELU exactly: so the model's logits "
+                     "would differ slightly in nanoGPT; --gelu=exact writes it anyway",
+                     e->w->shown, lks__setting_word(&e->run, LKS__SETTING_gelu));
 }
 
 /* Frozen tensors have no moments; SGD and Muon have other states than AdamW. */
@@ -343,8 +342,12 @@ static lks_status write_characters(const lks__export_model *e)
     lks__emit p = {0};
     char path[LKS__CKPT_PATH], folder[LKS__CKPT_PATH], shown[512], text[8];
     const char *slash = strrchr(e->s->out, '/');
-    if (e->meta.chars == NULL || e->meta.chars[0] == 0) /* a text with U+0000 can't be emitted */
+    if (e->meta.chars == NULL)
         return LKS_OK;
+    if (e->meta.chars[0] == 0) { /* they ascend, and such a text can't be emitted */
+        lks__export_note(e, "no meta.pkl is written: U+0000 is one of its characters");
+        return LKS_OK;
+    }
     lks__ckpt_parent(e->s->out, folder);
     snprintf(path, sizeof path, "%.*smeta.pkl", slash == NULL ? 0 : (int)(slash + 1 - e->s->out),
              e->s->out);

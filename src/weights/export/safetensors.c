@@ -43,9 +43,12 @@ lks_status lks__export_safetensors(const lks__export_model *e)
     }
     if (st == LKS_OK)
         st = lks__export_tensors(e->s->out, list, n);
-    if (st == LKS_OK && e->config.gelu_tanh)
-        lks__export_note(e, "the model has gelu=tanh, which this file can't record: give "
-                            "--gelu=tanh when you use it");
+    const char *gelu = lks__setting_word(&e->run, LKS__SETTING_gelu);
+    if (st == LKS_OK && e->run.gelu != LKS__gelu_auto && e->run.gelu != LKS__gelu_exact)
+        lks__export_note(e,
+                         "the model has gelu=%s, which this file can't record: give --gelu=%s when "
+                         "you use it",
+                         gelu, gelu);
     free(list);
     free(params);
     return st;

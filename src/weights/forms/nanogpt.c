@@ -107,25 +107,33 @@ static void read_dataset(const lks__pickle_value *config, char name[LKS__NANOGPT
         snprintf(name, LKS__NANOGPT_DATASET, "%.*s", (int)bytes, text);
 }
 
-/* The script's sample.py reads the meaning of ids from data/DATASET/meta.pkl, and so do we, if the
- * folder exists and has this vocabulary size. */
-static lks_status find_dataset(lks__weights *w, const lks__pickle_value *config)
+/* Use the meaning of ids in `folder`, if that exists and has this vocabulary size. */
+static lks_status find_tokens(lks__weights *w, const char *folder, const char *shown)
 {
-    char folder[256], name[LKS__NANOGPT_DATASET];
     bool found = false;
     lks__meta meta = {0};
-    read_dataset(config, name);
-    if (name[0] == '\0')
-        return LKS_OK;
-    snprintf(folder, sizeof folder, "data/%s", name);
     if (lks__meta_load(folder, &found, &meta) == LKS_ERR_NOMEM)
         return LKS_ERR_NOMEM;
     if (found && meta.vocab_size == (uint32_t)w->model.vocab_size) {
         snprintf(w->vocabulary, sizeof w->vocabulary, "%s", folder);
-        snprintf(w->took, sizeof w->took, "nanoGPT's ckpt.pt, with the tokens of %.100s", folder);
+        snprintf(w->took, sizeof w->took, "nanoGPT's ckpt.pt, with the tokens of %.100s", shown);
     }
     lks__meta_free(&meta);
     return LKS_OK;
+}
+
+/* `lockstep export` writes meta.pkl next to the file. The script's sample.py reads
+ * data/DATASET/meta.pkl, and so do we, if there is none. */
+static lks_status find_dataset(lks__weights *w, const lks__pickle_value *config)
+{
+    char folder[LKS__CKPT_PATH], name[LKS__NANOGPT_DATASET];
+    lks__ckpt_parent(w->path, folder);
+    LKS__TRY(find_tokens(w, folder, "its folder"));
+    read_dataset(config, name);
+    if (w->vocabulary[0] != '\0' || name[0] == '\0')
+        return LKS_OK;
+    snprintf(folder, sizeof folder, "data/%s", name);
+    return find_tokens(w, folder, folder);
 }
 
 static lks_status open_file(const lks__weights_want *want, lks__weights *w)

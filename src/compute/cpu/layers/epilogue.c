@@ -3,9 +3,22 @@
 
 lks__activate_fwd_fn *lks__activation(const lks__kernels *k, lks__epilogue_kind kind)
 {
-    return kind == LKS__EPILOGUE_GELU        ? k->gelu_erf_fwd
-           : kind == LKS__EPILOGUE_GELU_TANH ? k->gelu_tanh_fwd
-                                             : k->relu2_fwd;
+    switch (kind) {
+    case LKS__EPILOGUE_GELU:
+        return k->gelu_erf_fwd;
+    case LKS__EPILOGUE_GELU_TANH:
+        return k->gelu_tanh_fwd;
+    case LKS__EPILOGUE_RELU2:
+        return k->relu2_fwd;
+    case LKS__EPILOGUE_NONE:
+    case LKS__EPILOGUE_GELU_BWD:
+    case LKS__EPILOGUE_GELU_TANH_BWD:
+    case LKS__EPILOGUE_RELU2_BWD:
+    case LKS__EPILOGUE_RESIDUAL:
+    case LKS__EPILOGUE_BRANCH:
+        break;
+    }
+    return NULL;
 }
 
 /* Finish n elements from `at` on: columns [c0, c0 + n) of one row. */

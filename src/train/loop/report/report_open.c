@@ -376,6 +376,11 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
                       t->run.resumed ? "the part of the run after this checkpoint"
                                      : "an earlier run",
                       lks__escape(shown, sizeof shown, moved, strlen(moved)));
+    if (empty && t->state.iter > 0 && t->run.resumed)
+        lks__log_message(&r->log,
+                         "metrics.jsonl in %s was missing or empty: the record of this run begins "
+                         "at iteration %" PRIu64 " now",
+                         t->run.shown_out_dir, t->state.iter);
     if (empty)
         LKS__TRY(config_line(r, &t->run));
     if (t->run.resumed && cut.own_line &&
