@@ -395,6 +395,30 @@ static void test_end_before_joining(void **state)
     }
 }
 
+/* A rank gets the signal while it waits for the other one, which gets none: it joins later, and
+ * stops for the same reason. */
+static void test_stop_of_one(void **state)
+{
+    const char *out, *go = lks_test_text("%s/go", lks_test_folder());
+    const char *mark = marked_variable(), *env[] = {mark, NULL};
+    law_args args = law_train("random", &out);
+    const char *script = lks_test_text("while [ $RANK = 0 ] && [ ! -e '%s' ]; do sleep 0.05; done; "
+                                       "exec %s",
+                                       go, law_words(&args));
+    const char *const argv[] = {"lockstep", "run", "--nproc-per-node=2", "sh", "-c", script, NULL};
+    lks_test_child run = lks_test_start(argv, env);
+    pid_t rank = -1;
+    for (int i = 0; i < lks_test_tries(2000) && rank <= 0; i++, pause_ms(5))
+        rank = marked_rank(mark, 1);
+    wait_for_main(rank, SIGTERM);
+    assert_int_equal(lks_test_kill(rank, SIGTERM), 0);
+    for (int i = 0; i < lks_test_tries(2000) && marked_rank(mark, 1) > 0; i++)
+        pause_ms(5);
+    lks_test_write(go, "", 0);
+    lks_test_result r = lks_test_wait(&run, 10);
+    check_nothing_done(&r, SIGTERM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_ignored_by_launcher),
         cmocka_unit_test(test_stop_alone),
         cmocka_unit_test(test_end_before_joining),
+        cmocka_unit_test(test_stop_of_one),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
