@@ -419,6 +419,41 @@ static void test_stop_of_one(void **state)
     check_nothing_done(&r, SIGTERM);
 }
 
+static bool has_segment(pid_t pid)
+{
+    char line[512];
+    bool has = false;
+    FILE *f = fopen(lks_test_text("/proc/%d/maps", (int)pid), "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        has = has || strstr(line, "/memfd:lockstep") != NULL;
+    if (f != NULL)
+        fclose(f);
+    return has;
+}
+
+/* The same under another launcher, whose third rank never starts. */
+static void test_stop_of_first(void **state)
+{
+    const char *out, *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port());
+    law_args args = law_train("random", &out);
+    law_add(&args, "--allow_uneven");
+    lks_test_child runs[2];
+    for (int rank = 0; rank < 2; rank++) {
+        const char *const env[] = {lks_test_text("RANK=%d", rank),
+                                   lks_test_text("LOCAL_RANK=%d", rank),
+                                   "WORLD_SIZE=3",
+                                   "LOCAL_WORLD_SIZE=3",
+                                   port,
+                                   NULL};
+        runs[rank] = lks_test_start(args.argv, env);
+    }
+    for (int i = 0; i < lks_test_tries(4000) && !has_segment(runs[1].pid); i++)
+        pause_ms(5);
+    assert_int_equal(kill(runs[0].pid, SIGTERM), 0);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(lks_test_wait(&runs[rank], 10).exit_code, 128 + SIGTERM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_stop_alone),
         cmocka_unit_test(test_end_before_joining),
         cmocka_unit_test(test_stop_of_one),
+        cmocka_unit_test(test_stop_of_first),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
