@@ -82,7 +82,7 @@ static bool signalled(void)
  * stops by itself. */
 static lks_status open_group(const lks_comm_options *options, lks__session *s)
 {
-    lks__sys_give_up_when(signalled);
+    lks__sys_give_up_when(&lks__stop_requested);
     const lks_status st = lks_comm_open(&s->world, options, &s->comm);
     lks__sys_give_up_when(NULL);
     return st;

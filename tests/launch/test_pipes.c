@@ -93,11 +93,17 @@ static void wait_for_file(const char *path)
     assert_true(lks_test_exists(path));
 }
 
-/* Wait until all buffers on the way are full, so that the launcher waits for its reader. */
+/* Wait until the pipe is full, so that the launcher waits for its reader, and give the other
+ * buffers on the way time to fill. */
 static void wait_until_full(const struct run *r)
 {
-    struct pollfd p = {.fd = r->out, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, (int)(20000 * lks_test_patience())), 1);
+    struct pollfd p = {.events = POLLOUT};
+    p.fd = open(lks_test_text("/proc/self/fd/%d", r->out), O_WRONLY | O_CLOEXEC);
+    assert_true(p.fd >= 0);
+    for (int i = 0; i < lks_test_tries(4000) && poll(&p, 1, 0) == 1; i++)
+        pause_ms(5);
+    assert_int_equal(poll(&p, 1, 0), 0);
+    close(p.fd);
     pause_ms(300);
 }
 

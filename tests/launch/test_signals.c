@@ -93,23 +93,26 @@ static void test_early_stops(void **state)
     }
 }
 
-/* SIGUSR1 asks for a checkpoint: it is written, and the run goes on. */
+/* SIGUSR1 asks for a checkpoint: it is written, and the run goes on until it is stopped. */
 static void check_early_save(int W, double ms)
 {
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--max_iters=4");
+    law_add(&args, "--max_iters=1000000");
     law_add(&args, "--checkpoint_interval=1000000");
     law_add(&args, "--eval_interval=0");
     lks_test_child run = lks_test_start(args.argv, NULL);
     wait_for_main(run.pid, SIGUSR1);
     pause_ms(ms);
     assert_int_equal(kill(run.pid, SIGUSR1), 0);
+    for (int i = 0; i < lks_test_tries(4000) && law_count_checkpoints(out) == 0; i++)
+        pause_ms(5);
+    const int n = law_count_checkpoints(out);
+    assert_int_equal(kill(run.pid, SIGTERM), 0);
     lks_test_result r = lks_test_wait(&run, 60);
-    if (r.exit_code != 0)
-        fail_msg("after %g ms: exit code %d: %s", ms, r.exit_code, r.err);
-    assert_int_equal(law_count_checkpoints(out), 2);
+    if (n != 1 || r.exit_code != 128 + SIGTERM)
+        fail_msg("after %g ms: %d checkpoints, exit code %d: %s", ms, n, r.exit_code, r.err);
 }
 
 static void test_early_saves(void **state)
@@ -176,6 +179,7 @@ static void check_stop(const char *before, int W, const char *after, int code)
     law_add(&args, "--nproc_per_node=%d", W);
     law_add(&args, "--max_iters=1000000");
     law_add(&args, "--checkpoint_interval=1000000");
+    law_add(&args, "--eval_interval=0"); /* otherwise improvements would be saved, too */
     const char *script = lks_test_text("exec %s %s %s", before, law_words(&args), after);
     lks_test_child run = lks_test_start((const char *const[]){"sh", "-c", script, NULL}, NULL);
     lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "\"iter\":1,");
@@ -391,6 +395,65 @@ static void test_end_before_joining(void **state)
     }
 }
 
+/* A rank gets the signal while it waits for the other one, which gets none: it joins later, and
+ * stops for the same reason. */
+static void test_stop_of_one(void **state)
+{
+    const char *out, *go = lks_test_text("%s/go", lks_test_folder());
+    const char *mark = marked_variable(), *env[] = {mark, NULL};
+    law_args args = law_train("random", &out);
+    const char *script = lks_test_text("while [ $RANK = 0 ] && [ ! -e '%s' ]; do sleep 0.05; done; "
+                                       "exec %s",
+                                       go, law_words(&args));
+    const char *const argv[] = {"lockstep", "run", "--nproc-per-node=2", "sh", "-c", script, NULL};
+    lks_test_child run = lks_test_start(argv, env);
+    pid_t rank = -1;
+    for (int i = 0; i < lks_test_tries(2000) && rank <= 0; i++, pause_ms(5))
+        rank = marked_rank(mark, 1);
+    wait_for_main(rank, SIGTERM);
+    assert_int_equal(lks_test_kill(rank, SIGTERM), 0);
+    for (int i = 0; i < lks_test_tries(2000) && marked_rank(mark, 1) > 0; i++)
+        pause_ms(5);
+    lks_test_write(go, "", 0);
+    lks_test_result r = lks_test_wait(&run, 10);
+    check_nothing_done(&r, SIGTERM);
+}
+
+static bool has_segment(pid_t pid)
+{
+    char line[512];
+    bool has = false;
+    FILE *f = fopen(lks_test_text("/proc/%d/maps", (int)pid), "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        has = has || strstr(line, "/memfd:lockstep") != NULL;
+    if (f != NULL)
+        fclose(f);
+    return has;
+}
+
+/* The same under another launcher, whose third rank never starts. */
+static void test_stop_of_first(void **state)
+{
+    const char *out, *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port());
+    law_args args = law_train("random", &out);
+    law_add(&args, "--allow_uneven");
+    lks_test_child runs[2];
+    for (int rank = 0; rank < 2; rank++) {
+        const char *const env[] = {lks_test_text("RANK=%d", rank),
+                                   lks_test_text("LOCAL_RANK=%d", rank),
+                                   "WORLD_SIZE=3",
+                                   "LOCAL_WORLD_SIZE=3",
+                                   port,
+                                   NULL};
+        runs[rank] = lks_test_start(args.argv, env);
+    }
+    for (int i = 0; i < lks_test_tries(4000) && !has_segment(runs[1].pid); i++)
+        pause_ms(5);
+    assert_int_equal(kill(runs[0].pid, SIGTERM), 0);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(lks_test_wait(&runs[rank], 10).exit_code, 128 + SIGTERM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +469,8 @@ int main(void)
         cmocka_unit_test(test_ignored_by_launcher),
         cmocka_unit_test(test_stop_alone),
         cmocka_unit_test(test_end_before_joining),
+        cmocka_unit_test(test_stop_of_one),
+        cmocka_unit_test(test_stop_of_first),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -211,18 +211,26 @@ lks_status lks__sys_stop_check(void)
     return stopped() ? lks__fail(LKS_ERR_STOPPED, "the work was stopped") : LKS_OK;
 }
 
-static _Thread_local bool (*give_up_asked)(void);
+static _Thread_local volatile sig_atomic_t *give_up;
 
-void lks__sys_give_up_when(bool (*asked)(void))
+void lks__sys_give_up_when(volatile sig_atomic_t *signo)
 {
-    give_up_asked = asked;
+    give_up = signo;
 }
 
 lks_status lks__sys_give_up_check(void)
 {
-    return give_up_asked != NULL && give_up_asked()
-               ? lks__fail(LKS_ERR_STOPPED, "the wait was given up")
-               : LKS_OK;
+    return give_up != NULL && *give_up != 0 ? lks__fail(LKS_ERR_STOPPED, "the wait was given up")
+                                            : LKS_OK;
+}
+
+int lks__sys_give_up_signal(int other)
+{
+    if (give_up == NULL)
+        return 0;
+    if (*give_up == 0)
+        *give_up = other;
+    return *give_up;
 }
 
 /* ---- the calls --------------------------------------------------------------------------- */

@@ -221,6 +221,7 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
         return LKS_OK;
     }
     /* Ranks that have attached wait for this one. */
+    lks__segment_ask_stop(segment, lks__sys_give_up_signal(0));
     lks__segment_abort(segment, st, -1, lks_last_error());
     lks__segment_close(segment);
     return st;
