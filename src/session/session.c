@@ -73,16 +73,18 @@ static lks_status bind_rank(lks__session *s, enum lks__bind bind)
     return st;
 }
 
-static bool signalled(void)
+static int stop_signal(int other)
 {
-    return lks__stop_requested != 0;
+    if (lks__stop_requested == 0)
+        lks__stop_requested = other;
+    return lks__stop_requested;
 }
 
 /* Open the group. Ranks agree on a stop through the group, so until all have joined, each rank
  * stops by itself. */
 static lks_status open_group(const lks_comm_options *options, lks__session *s)
 {
-    lks__sys_give_up_when(&lks__stop_requested);
+    lks__sys_give_up_when(stop_signal);
     const lks_status st = lks_comm_open(&s->world, options, &s->comm);
     lks__sys_give_up_when(NULL);
     return st;
@@ -91,7 +93,7 @@ static lks_status open_group(const lks_comm_options *options, lks__session *s)
 /* After a signal, ERR_PEER means that other ranks have left for the same reason: not a failure. */
 static lks_status or_stopped(lks_status st)
 {
-    return signalled() && (st == LKS_ERR_PEER || st == LKS_ERR_STOPPED)
+    return lks__stop_requested != 0 && (st == LKS_ERR_PEER || st == LKS_ERR_STOPPED)
                ? lks__fail(LKS_ERR_STOPPED, "signal %d asked to stop", lks__stop_requested)
                : st;
 }

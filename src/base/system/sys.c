@@ -211,26 +211,22 @@ lks_status lks__sys_stop_check(void)
     return stopped() ? lks__fail(LKS_ERR_STOPPED, "the work was stopped") : LKS_OK;
 }
 
-static _Thread_local volatile sig_atomic_t *give_up;
+static _Thread_local int (*give_up_asked)(int other);
 
-void lks__sys_give_up_when(volatile sig_atomic_t *signo)
+void lks__sys_give_up_when(int (*asked)(int other))
 {
-    give_up = signo;
-}
-
-lks_status lks__sys_give_up_check(void)
-{
-    return give_up != NULL && *give_up != 0 ? lks__fail(LKS_ERR_STOPPED, "the wait was given up")
-                                            : LKS_OK;
+    give_up_asked = asked;
 }
 
 int lks__sys_give_up_signal(int other)
 {
-    if (give_up == NULL)
-        return 0;
-    if (*give_up == 0)
-        *give_up = other;
-    return *give_up;
+    return give_up_asked != NULL ? give_up_asked(other) : 0;
+}
+
+lks_status lks__sys_give_up_check(void)
+{
+    return lks__sys_give_up_signal(0) != 0 ? lks__fail(LKS_ERR_STOPPED, "the wait was given up")
+                                           : LKS_OK;
 }
 
 /* ---- the calls --------------------------------------------------------------------------- */

@@ -98,11 +98,11 @@ void lks__sys_limit_end(const sigset_t *before);
 void lks__sys_stop_when(bool (*asked)(void));
 lks_status lks__sys_stop_check(void);
 /* Make this thread's waits for other processes stoppable; they call the check: ERR_STOPPED once
- * *signo isn't 0. NULL (the initial state): nothing stops. Files are still read to their end. */
-void lks__sys_give_up_when(volatile sig_atomic_t *signo);
+ * asked(0) isn't 0 but a signal. NULL (the initial state): nothing stops. Files are still read to
+ * their end. If asked() has no signal, it takes `other` as one, which another process got. */
+void lks__sys_give_up_when(int (*asked)(int other));
 lks_status lks__sys_give_up_check(void);
-/* What *signo is. If it is 0, it becomes `other`, a signal that another process got. */
-int lks__sys_give_up_signal(int other);
+int lks__sys_give_up_signal(int other); /* asked(other) */
 
 /* The size of an open file. ERR_IO, which names the path, if it isn't a regular file. */
 lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p);

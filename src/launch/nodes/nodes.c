@@ -79,18 +79,19 @@ static void explain_loopback(const struct lks__nodes *n, char text[512])
 static struct lks__nodes *joining;
 static int join_signal;
 
-static bool is_join_over(void)
+static int ends_join(int other)
 {
     say_full(joining);
-    join_signal = join_signal != 0 ? join_signal : lks__job_pending_signal(joining->job);
-    return join_signal != 0;
+    if (join_signal == 0)
+        join_signal = lks__job_pending_signal(joining->job);
+    return join_signal;
 }
 
 static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 {
     for (double try_s = PATIENCE_S;; try_s = CONNECT_S - PATIENCE_S) {
         joining = n;
-        lks__sys_give_up_when(is_join_over);
+        lks__sys_give_up_when(ends_join);
         const lks_status st =
             lks__store_open(n->job->store_host, n->job->store_port, n->job->token, try_s, store_p);
         lks__sys_give_up_when(NULL);
