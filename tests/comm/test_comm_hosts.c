@@ -749,7 +749,7 @@ static bool one_has_no_answer(lks_comm *comm)
     lks__comm_uses(comm, late ? "GPU 7 (some name)" : "GPU 0 (some name)");
     lks_comm_note(comm, 12, "update");
     CHECK(lks_comm_barrier(comm) == LKS_OK);
-    CHECK(stay(comm, !late, 20) == LKS_ERR_TIMEOUT);
+    CHECK(stay(comm, !late, 20 * lks_test_patience()) == LKS_ERR_TIMEOUT);
     CHECK(strstr(lks_last_error(), " s in an exchange between GPUs from rank 2 ") != NULL);
     CHECK(strstr(lks_last_error(), "step 12, phase update") != NULL);
     CHECK(lks_comm_world_size(comm) < 4 || strstr(lks_last_error(), ", GPU 7 (some name), at"));
@@ -777,7 +777,7 @@ static bool host_has_no_answer(lks_comm *comm)
     if (lks_comm_rank(comm) == 0)
         fake_engine_cut(1);
     usleep(100 * 1000);
-    CHECK(stay(comm, true, 20) == LKS_ERR_TIMEOUT);
+    CHECK(stay(comm, true, 20 * lks_test_patience()) == LKS_ERR_TIMEOUT);
     CHECK(strstr(lks_last_error(), "no heartbeat from host") != NULL);
     CHECK(strstr(lks_last_error(), " s, in an exchange between GPUs: the processes of host ") !=
           NULL);
