@@ -536,22 +536,28 @@ int lks_test_tries(int n)
     return (int)(n * lks_test_patience());
 }
 
-int lks_test_bind(int *port_p)
+static int bind_port(bool reuse, int *port_p)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof at;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int on = reuse, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
     *port_p = ntohs(at.sin_port);
     return fd;
 }
 
+int lks_test_bind(int *port_p)
+{
+    return bind_port(false, port_p);
+}
+
 int lks_test_free_port(void)
 {
     int port;
-    close(lks_test_bind(&port));
+    (void)bind_port(true, &port); /* until the program ends */
     return port;
 }
 

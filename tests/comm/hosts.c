@@ -4,11 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -207,28 +205,11 @@ static int run_with_store(const char *hosts, const char *const argv[])
     return code;
 }
 
-/* Bind a free port without listening. Until the descriptor is closed, the kernel gives the port to
- * nobody else, also not to another test, but a rank's server, which reuses addresses, can listen on
- * it. */
-static int hold_port(void)
-{
-    const int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof at;
-    assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
-    set_int("MASTER_PORT", ntohs(at.sin_port));
-    return fd;
-}
-
 int hosts_run_at_master(const char *hosts, const char *const argv[])
 {
-    const int held = hold_port();
+    set_int("MASTER_PORT", lks_test_free_port());
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     int code = run_ranks(hosts, argv);
-    close(held);
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
     return code;
