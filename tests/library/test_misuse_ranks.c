@@ -1063,6 +1063,7 @@ static int be_rank(const char *name)
         return 1;
     }
     bool first = r.place.world.rank == 0;
+    (void)lks_comm_barrier(r.comm); /* so that no misuse hits a rank that is still opening */
     play(&r, first);
     if (r.status != LKS_OK) /* other ranks may be about to get the same */
         soon();
