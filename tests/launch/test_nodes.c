@@ -233,7 +233,7 @@ static void test_restart_of_groups(void **state)
     law_args args = law_train("random", &out);
     law_add(&args, "--max_iters=1");
     law_add(&args, "--timeout=%g", 4 * lks_test_patience());
-    const char *script = lks_test_text("%s --out_dir='%s'-$TORCHELASTIC_RESTART_COUNT || exit 4; "
+    const char *script = lks_test_text("%s --out_dir='%s'/$TORCHELASTIC_RESTART_COUNT || exit 4; "
                                        "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3",
                                        law_words(&args), out);
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=1"),
@@ -244,7 +244,7 @@ static void test_restart_of_groups(void **state)
             fail_msg("node %d: exit code %d: %s", i, r[i].exit_code, r[i].err);
         assert_null(strstr(r[i].err, "exited with code 4"));
     }
-    assert_int_equal(law_count_checkpoints(lks_test_text("%s-1", out)), 1);
+    assert_int_equal(law_count_checkpoints(lks_test_text("%s/1", out)), 1);
 }
 
 static void test_signal(void **state)
