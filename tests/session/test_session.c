@@ -16,6 +16,7 @@
 #include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/liveness.h"
+#include "comm/ranks.h"
 #include "comm/shm/host.h"
 #include "comm/shm/segment/segment_layout.h"
 #include "session/signals.h"
@@ -194,6 +195,47 @@ static void test_group(void **state)
     lks__comm_release(comm);
 }
 
+static void on_alarm(int sig)
+{
+    raise(SIGTERM);
+}
+
+/* Rank 1 is asked to stop; rank 0 joins only after rank 1 has given up, and is asked later. */
+static int stop_before_joining(void)
+{
+    lks__session s;
+    const bool later = strcmp(getenv("RANK"), "0") == 0;
+    lks__signals_install("");
+    if (later) {
+        signal(SIGALRM, on_alarm);
+        raise(SIGSTOP);
+        ualarm(200 * 1000, 0);
+    } else {
+        raise(SIGTERM);
+    }
+    EXPECT(lks__session_open("shm", 20 * lks_test_patience(), 1, LKS__BIND_NONE, &s) ==
+           LKS_ERR_STOPPED);
+    EXPECT(lks__stop_requested == SIGTERM);
+    return 0;
+}
+
+/* A launcher's signal reaches ranks one after the other. A rank that it reaches late isn't failed
+ * by the others' leaving. */
+static void test_stop_before_joining(void **state)
+{
+    struct ranks r;
+    ranks_start(&r, 2, "stop", NULL);
+    for (int i = 0; i < lks_test_tries(20000) && !lks__segment_aborted(r.segment); i++)
+        usleep(1000);
+    assert_int_equal(waitpid(r.pids[0], &r.status[0], WUNTRACED), r.pids[0]);
+    assert_true(WIFSTOPPED(r.status[0]));
+    r.status[0] = -1;
+    assert_int_equal(kill(r.pids[0], SIGCONT), 0);
+    ranks_wait(&r, 30);
+    assert_int_equal(r.status[0], 0);
+    assert_int_equal(r.status[1], 0);
+}
+
 /* Writing to a pipe that nobody reads is an error, and doesn't end the process. */
 static void test_closed_pipe(void **state)
 {
@@ -304,8 +346,10 @@ static void test_first_process(void **state)
     assert_int_equal(WEXITSTATUS(status), 128 + SIGTERM);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    static const struct rank_body bodies[] = {{"stop", stop_before_joining}, {NULL, NULL}};
+    ranks_main(argc, argv, bodies);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_few_cores),
@@ -313,7 +357,7 @@ int main(void)
         cmocka_unit_test(test_stoppable),     cmocka_unit_test(test_group),
         cmocka_unit_test(test_closed_pipe),   cmocka_unit_test(test_device_names),
         cmocka_unit_test(test_long_trace),    cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_first_process),
+        cmocka_unit_test(test_first_process), cmocka_unit_test(test_stop_before_joining),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
