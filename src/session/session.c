@@ -75,7 +75,7 @@ static lks_status bind_rank(lks__session *s, enum lks__bind bind)
 
 static int stop_signal(int other)
 {
-    if (lks__stop_requested == 0)
+    if (other != 0 && lks__stop_requested == 0)
         lks__stop_requested = other;
     return lks__stop_requested;
 }

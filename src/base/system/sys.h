@@ -97,12 +97,13 @@ void lks__sys_limit_end(const sigset_t *before);
  * between pieces: ERR_STOPPED once asked() is true. NULL (the initial state): nothing stops. */
 void lks__sys_stop_when(bool (*asked)(void));
 lks_status lks__sys_stop_check(void);
-/* Make this thread's waits for other processes stoppable; they call the check: ERR_STOPPED once
- * asked(0) isn't 0 but a signal. NULL (the initial state): nothing stops. Files are still read to
- * their end. If asked() has no signal, it takes `other` as one, which another process got. */
+/* Make this thread's waits for other processes stoppable; they call the check. asked(other) returns
+ * the signal that asks this process to stop, or 0; without one it adopts `other`, a signal that
+ * another process got (0: none). NULL (the initial state): nothing stops. Files are still read to
+ * their end. */
 void lks__sys_give_up_when(int (*asked)(int other));
-lks_status lks__sys_give_up_check(void);
-int lks__sys_give_up_signal(int other); /* asked(other) */
+lks_status lks__sys_give_up_check(void); /* ERR_STOPPED if a signal asked */
+int lks__sys_give_up_signal(int other);  /* asked(other) */
 
 /* The size of an open file. ERR_IO, which names the path, if it isn't a regular file. */
 lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p);

@@ -106,12 +106,17 @@ static lks_status connect_once(lks__store *s, const char *host, int port, int li
         bool started =
             lks__sys_connect(s->fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS;
         err = errno;
-        if (started && wait_for(s, POLLOUT, own) == LKS_OK) {
+        if (started && (st = wait_for(s, POLLOUT, own)) == LKS_OK) {
             getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &err, &len);
             if (err == 0)
                 break;
         } else if (started) {
             err = ETIMEDOUT;
+        }
+        if (started && st == LKS_ERR_STOPPED) {
+            lks__sys_close(s->fd);
+            s->fd = -1;
+            break;
         }
         getnameinfo(a->ai_addr, a->ai_addrlen, number, sizeof number, NULL, 0, NI_NUMERICHOST);
         if (strcmp(number, host) != 0) /* the name may stand for an unexpected address */

@@ -84,23 +84,26 @@ static int ends_join(int other)
     say_full(joining);
     if (join_signal == 0)
         join_signal = lks__job_pending_signal(joining->job);
+    if (join_signal == 0)
+        join_signal = other;
     return join_signal;
 }
 
 static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 {
+    const double start = lks__sys_now();
     for (double try_s = PATIENCE_S;; try_s = CONNECT_S - PATIENCE_S) {
         joining = n;
         lks__sys_give_up_when(ends_join);
         const lks_status st =
             lks__store_open(n->job->store_host, n->job->store_port, n->job->token, try_s, store_p);
         lks__sys_give_up_when(NULL);
-        if (st == LKS_ERR_STOPPED)
+        if (join_signal != 0)
             end_by(n, join_signal);
         if (st != LKS_ERR_TIMEOUT)
             return st;
         if (try_s > PATIENCE_S)
-            return lks__fail_in(st, "no first node was found for %.0f s", CONNECT_S);
+            return lks__fail_in(st, "no first node was found for %.0f s", lks__sys_now() - start);
         lks__say_here(n->job, "host %s waits up to %.0f s for the first node: %s%s%s%s",
                       n->job->host, CONNECT_S, lks_last_error(),
                       n->not_first[0] != '\0' ? "; this node isn't the first: " : "", n->not_first,
