@@ -287,21 +287,6 @@ static void test_full_disk(void **state)
     }
 }
 
-/* Hosts with folders of their own, which the ranks act here: a restart finds other checkpoints than
- * rank 0's on rank 1, and so would the next one. */
-static void test_own_folders(void **state)
-{
-    const char *folder = lks_test_folder(), *unused;
-    const char *own = lks_test_text("set -- \"$@\" --out_dir='%s'/$RANK;", folder);
-    lks_test_result r = disturbed(2, 3, lks_test_text(DIES(0, 1, "read:400:die") "%s :", own),
-                                  "--threads=1", &unused);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "restart 1 of 3");
-    assert_contains(r.err, lks_test_text("has no checkpoint to continue from in %s/1", folder));
-    assert_contains(r.err, lasting);
-    assert_null(strstr(r.err, "restart 2 of 3"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,7 +294,7 @@ int main(void)
         cmocka_unit_test(test_older_checkpoint),   cmocka_unit_test(test_budget),
         cmocka_unit_test(test_not_an_earlier_run), cmocka_unit_test(test_other_job),
         cmocka_unit_test(test_train_itself),       cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_full_disk_at_once),  cmocka_unit_test(test_own_folders),
+        cmocka_unit_test(test_full_disk_at_once),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/system/sys.h"
 #include "files/checkpoint/folder.h"
 
 static const char way_out[] = "all ranks must use one checkpoint: copy rank 0's to every host, or "
@@ -103,8 +102,6 @@ static lks_status compare_files(lks__session *ses, lks_status st, const lks__ckp
         return st;
     if (st != LKS_OK)
         lks__fail(st, "%s%s", context, lks_last_error());
-    if (st == LKS_ERR_DIVERGED)
-        lks__sys_set_lasting(lks_last_error()); /* a restart would find the same checkpoints */
     return lks__session_agree(ses, st);
 }
 
