@@ -1,4 +1,5 @@
-/* Prints a free port of 127.0.0.1, for shell tests. */
+/* Prints a free port of 127.0.0.1, for shell tests. Others may get it once this program has ended.
+ */
 #include "support.h"
 
 #include <stdio.h>

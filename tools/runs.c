@@ -318,8 +318,9 @@ static lks_status open_runs(const char *tool, const lks__args *args, bool waits,
         if (!is_run(dir))
             LKS__TRY(check_folder(tool, dir));
         LKS__TRY(add_named(what, NULL, runs));
-        if (runs->n == before && (!waits || has_checkpoint(dir))) /* such as liblockstep's */
-            return add(what, runs);                               /* it says why there is none */
+        /* A program with liblockstep writes checkpoints alone. add() says why there is no run. */
+        if (runs->n == before && (!waits || has_checkpoint(dir)))
+            return add(what, runs);
         if (!is_run(dir))
             print_found(tool, dir, runs, before);
         else

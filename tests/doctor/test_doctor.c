@@ -281,8 +281,7 @@ static void test_address_of_name(void **state)
     const int bound = lks_test_bind(&port);
     lks__store *store;
     assert_fails(LKS_ERR_TIMEOUT, lks__store_open("localhost", port, "", 0.01, &store),
-                 lks_test_text("can't connect to localhost:%d (", port),
-                 "1): Connection refused"); /* 127.0.0.1 or ::1 */
+                 lks_test_text("can't connect to localhost:%d (", port), "1): "); /* or ::1 */
     close(bound);
 }
 

@@ -414,6 +414,8 @@ static void test_stopped(void **state)
     for (int i = 0; i < 10; i++) {
         struct served s = serve((const char *const[]){dir, NULL});
         const pid_t client = fork();
+        if (client == 0)
+            alarm(60);
         for (int fd[60]; client == 0;) {
             for (int k = 0; k < 60; k++)
                 if ((fd[k] = dial(&s)) < 0)
@@ -443,11 +445,12 @@ static void test_left(void **state)
         assert_true(send(fd, request, strlen(request), MSG_NOSIGNAL) > 0);
         assert_contains(read_until(fd, "\"points\""), " 200 OK");
         close(fd);
+        if (i % 200 == 199)
+            wait_until_gone(&s);
         if (i == 199)
             before = memory_of(&s);
     }
     assert_not_grown(&s, before, 3);
-    wait_until_gone(&s);
     stop(&s);
 }
 

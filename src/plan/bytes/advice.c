@@ -7,6 +7,7 @@
 
 #include "base/number/units.h"
 #include "settings/family.h"
+#include "settings/settings_table.h"
 
 /* Error of the needs, as a part of the whole or per rank, whichever is more. */
 static const double ERROR = 0.03, ERROR_OF_RANK = 5e6;
@@ -116,11 +117,10 @@ static bool computes_batch(const lks__settings *s)
     return false;
 }
 
-enum { MOST_STEPS = 65535 }; /* of gradient_accumulation_steps */
-
 /* Keep the tokens per step, in smaller micro-batches. */
 static void try_smaller_batch(struct advice *a, const lks__place *place)
 {
+    const int64_t most = lks__setting_table[LKS__SETTING_gradient_accumulation_steps].high_i;
     char what[160], batch[40] = "";
     double bytes;
     for (int64_t by = 2; by <= a->s->batch_size; by++) {
@@ -129,7 +129,7 @@ static void try_smaller_batch(struct advice *a, const lks__place *place)
             continue;
         s.batch_size /= by;
         s.gradient_accumulation_steps *= by;
-        if (s.gradient_accumulation_steps > MOST_STEPS || !fits(a, &s, place, &bytes))
+        if (s.gradient_accumulation_steps > most || !fits(a, &s, place, &bytes))
             continue;
         if (!computes_batch(&s))
             snprintf(batch, sizeof batch, "--batch_size=%" PRId64 " ", s.batch_size);

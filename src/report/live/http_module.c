@@ -32,7 +32,8 @@ struct stream {
     void *reader;
 };
 
-/* A reader that left is noticed here: libmicrohttpd looks at it only when there is more to send. */
+/* libmicrohttpd looks at an idle reader only when there is more to send. This sees one that was
+ * closed with unread bytes; others get a sign some time, which fails. */
 static bool has_left(struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *info =

@@ -33,7 +33,7 @@ typedef struct lks__http_module {
     void *(*start)(const char *address, int port, const lks__http_app *app, char *why,
                    size_t why_bytes);
     int (*port)(void *server);
-    /* Answer what clients ask, for as long as nothing comes for `wait_ms`. */
+    /* Wait up to `wait_ms` for clients, answer those that are ready, and return. */
     void (*serve)(void *server, int wait_ms);
     void (*wake)(void *server); /* readers may have something to read */
     void (*stop)(void *server);

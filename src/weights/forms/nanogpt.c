@@ -122,8 +122,8 @@ static lks_status find_tokens(lks__weights *w, const char *folder, const char *s
     return LKS_OK;
 }
 
-/* `lockstep export` writes meta.pkl next to the file. The script's sample.py reads
- * data/DATASET/meta.pkl, and so do we, if there is none. */
+/* `lockstep export` writes meta.pkl next to the file. If that is missing or has another size, take
+ * data/DATASET, as the script's sample.py does. */
 static lks_status find_dataset(lks__weights *w, const lks__pickle_value *config)
 {
     char folder[LKS__CKPT_PATH], name[LKS__NANOGPT_DATASET];
