@@ -458,7 +458,7 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
     else
         name_out(&t);
     snprintf(t.data, sizeof t.data, "%s/" LKS__DATA_FOLDER, t.out);
-    snprintf(t.temp, sizeof t.temp, "%s/" LKS__DATA_FOLDER ".tmp", t.out);
+    snprintf(t.temp, sizeof t.temp, "%s/" LKS__DATA_TEMP, t.out);
     lks_status st = check(&t, args);
     if (st != LKS_OK)
         return tool_fail("train", st);

@@ -77,7 +77,7 @@ lks_status lks__address_parse(const char *what, const char *text, char *host, si
     return LKS_OK;
 }
 
-static bool write_number(const struct sockaddr *a, char number[LKS__NUMBER_BYTES])
+bool lks__address_number(const struct sockaddr *a, char number[LKS__NUMBER_BYTES])
 {
     const socklen_t bytes =
         a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -90,7 +90,7 @@ bool lks__address_is_loopback(const char *host, char number[LKS__NUMBER_BYTES])
     number[0] = '\0';
     if (lks__address_find(host, 0, true, &list) != LKS_OK)
         return false;
-    const bool known = write_number(list->ai_addr, number);
+    const bool known = lks__address_number(list->ai_addr, number);
     freeaddrinfo(list);
     return known && (strncmp(number, "127.", 4) == 0 || strcmp(number, "::1") == 0);
 }
@@ -104,7 +104,8 @@ void lks__address_advice(char number[LKS__NUMBER_BYTES])
         all = NULL;
     for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next)
         found = i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET &&
-                (i->ifa_flags & (up | IFF_LOOPBACK)) == up && write_number(i->ifa_addr, number);
+                (i->ifa_flags & (up | IFF_LOOPBACK)) == up &&
+                lks__address_number(i->ifa_addr, number);
     if (!found)
         snprintf(number, LKS__NUMBER_BYTES, "ADDRESS");
     if (all != NULL)
@@ -120,8 +121,8 @@ bool lks__address_is_cut(const char *address, char name[LKS__INTERFACE_BYTES])
     for (const struct ifaddrs *i = all; i != NULL && !cut; i = i->ifa_next) {
         char number[LKS__NUMBER_BYTES];
         const int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
-        if ((family != AF_INET && family != AF_INET6) || !write_number(i->ifa_addr, number) ||
-            strcmp(number, address) != 0)
+        if ((family != AF_INET && family != AF_INET6) ||
+            !lks__address_number(i->ifa_addr, number) || strcmp(number, address) != 0)
             continue;
         cut = (i->ifa_flags & IFF_RUNNING) == 0;
         snprintf(name, LKS__INTERFACE_BYTES, "%s", i->ifa_name);

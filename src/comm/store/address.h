@@ -26,6 +26,8 @@ char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int por
 lks_status lks__address_parse(const char *what, const char *text, char *host, size_t host_bytes,
                               int *port_p);
 
+/* Write an IPv4 or IPv6 address as a number. Returns false if that fails. */
+bool lks__address_number(const struct sockaddr *a, char number[LKS__NUMBER_BYTES]);
 /* True if other machines can't reach `host`, because its first address, in *number, is one that
  * every machine has for itself, such as 127.0.1.1. False if no address is found. */
 bool lks__address_is_loopback(const char *host, char number[LKS__NUMBER_BYTES]);

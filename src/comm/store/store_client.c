@@ -94,7 +94,7 @@ static lks_status connect_once(lks__store *s, const char *host, int port, int li
         left++;
     for (struct addrinfo *a = list; a != NULL && s->fd < 0; a = a->ai_next, left--) {
         const double now = lks__sys_now(), own = now + (until - now) / left;
-        char number[LKS__NUMBER_BYTES] = "", shown[LKS__NUMBER_BYTES + 4] = "";
+        char number[LKS__NUMBER_BYTES], shown[LKS__NUMBER_BYTES + 4] = "";
         int err = 0;
         socklen_t len = sizeof err;
         s->fd = lks__sys_socket(a->ai_family, SOCK_STREAM);
@@ -113,17 +113,14 @@ static lks_status connect_once(lks__store *s, const char *host, int port, int li
         } else if (started) {
             err = ETIMEDOUT;
         }
-        if (started && st == LKS_ERR_STOPPED) {
-            lks__sys_close(s->fd);
-            s->fd = -1;
-            break;
-        }
-        getnameinfo(a->ai_addr, a->ai_addrlen, number, sizeof number, NULL, 0, NI_NUMERICHOST);
-        if (strcmp(number, host) != 0) /* the name may stand for an unexpected address */
-            snprintf(shown, sizeof shown, " (%s)", number);
-        st = lks__fail(LKS_ERR_PEER, "can't connect to %s%s: %s", s->where, shown, strerror(err));
         lks__sys_close(s->fd);
         s->fd = -1;
+        if (started && st == LKS_ERR_STOPPED)
+            break;
+        /* the name may stand for an unexpected address */
+        if (lks__address_number(a->ai_addr, number) && strcmp(number, host) != 0)
+            snprintf(shown, sizeof shown, " (%s)", number);
+        st = lks__fail(LKS_ERR_PEER, "can't connect to %s%s: %s", s->where, shown, strerror(err));
     }
     freeaddrinfo(list);
     return s->fd >= 0 ? LKS_OK : st;

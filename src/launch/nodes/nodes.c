@@ -92,8 +92,8 @@ static int ends_join(int other)
 static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 {
     const double start = lks__sys_now();
+    joining = n;
     for (double try_s = PATIENCE_S;; try_s = CONNECT_S - PATIENCE_S) {
-        joining = n;
         lks__sys_give_up_when(ends_join);
         const lks_status st =
             lks__store_open(n->job->store_host, n->job->store_port, n->job->token, try_s, store_p);

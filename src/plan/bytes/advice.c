@@ -120,7 +120,7 @@ static bool computes_batch(const lks__settings *s)
 /* Keep the tokens per step, in smaller micro-batches. */
 static void try_smaller_batch(struct advice *a, const lks__place *place)
 {
-    const int64_t most = lks__setting_table[LKS__SETTING_gradient_accumulation_steps].high_i;
+    const lks__setting *steps = &lks__setting_table[LKS__SETTING_gradient_accumulation_steps];
     char what[160], batch[40] = "";
     double bytes;
     for (int64_t by = 2; by <= a->s->batch_size; by++) {
@@ -129,7 +129,8 @@ static void try_smaller_batch(struct advice *a, const lks__place *place)
             continue;
         s.batch_size /= by;
         s.gradient_accumulation_steps *= by;
-        if (s.gradient_accumulation_steps > most || !fits(a, &s, place, &bytes))
+        if (!lks__setting_in_range(steps, lks__setting_load(&s, steps)) ||
+            !fits(a, &s, place, &bytes))
             continue;
         if (!computes_batch(&s))
             snprintf(batch, sizeof batch, "--batch_size=%" PRId64 " ", s.batch_size);

@@ -407,7 +407,7 @@ lks_status lks__outdir_undo(const char *out_dir, const char *moved)
     char out[4200], data[4300], temp[4300];
     snprintf(out, sizeof out, "%s", out_dir);
     snprintf(data, sizeof data, "%s/" LKS__DATA_FOLDER, out);
-    snprintf(temp, sizeof temp, "%s/" LKS__DATA_FOLDER ".tmp", out); /* the next run removes it */
+    snprintf(temp, sizeof temp, "%s/" LKS__DATA_TEMP, out);
     if (lks__run_has_data(out) && lks__sys_rename(data, temp) != 0)
         return lks__sys_fail("can't rename", data);
     lks__outdir_discard(temp);

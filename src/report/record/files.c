@@ -22,7 +22,7 @@ const lks__run_file lks__run_files[] = {
     {"tokenizer.json", true, LKS__LATER_COPIED},
     {LKS__ARTIFACT_FILE, true, LKS__LATER_MOVED},
     {LKS__DATA_FOLDER, true, LKS__LATER_STAYS},
-    {LKS__DATA_FOLDER ".tmp", false, LKS__LATER_STAYS},
+    {LKS__DATA_TEMP, false, LKS__LATER_STAYS},
     {LKS__LOCK_FILE, false, LKS__LATER_STAYS},
     {"earlier-*", false, LKS__LATER_STAYS},
     {"earlier.tmp", false, LKS__LATER_STAYS},

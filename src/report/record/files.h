@@ -11,6 +11,8 @@
  * run; another folder of that name is the user's. */
 #define LKS__DATA_FOLDER "data"
 #define LKS__DATA_MARK   "source.json"
+/* Tokens that are being prepared or removed. The next run removes this folder. */
+#define LKS__DATA_TEMP LKS__DATA_FOLDER ".tmp"
 
 /* How a resume from an older checkpoint treats a file. */
 enum lks__later {
