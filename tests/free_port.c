@@ -1,5 +1,4 @@
-/* Prints a free port of 127.0.0.1, for shell tests. Others may get it once this program has ended.
- */
+/* Prints a port of 127.0.0.1 for shell tests. It is reserved until this program ends. */
 #include "support.h"
 
 #include <stdio.h>

@@ -93,7 +93,7 @@ static void test_early_stops(void **state)
     }
 }
 
-/* SIGUSR1 asks for a checkpoint: it is written, and the run goes on until it is stopped. */
+/* After SIGUSR1, the run writes a checkpoint and continues until it is stopped. */
 static void check_early_save(int W, double ms)
 {
     const char *out;

@@ -345,7 +345,7 @@ static uint64_t memory_of(const struct served *s)
     return lks__sys_proc_bytes(lks_test_text("/proc/%d/status", (int)s->child.pid), "VmRSS");
 }
 
-/* Sanitizers keep what was freed. */
+/* Sanitizers keep freed memory. */
 static void assert_not_grown(const struct served *s, uint64_t before, int by_less_than_mib)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -406,29 +406,37 @@ static void test_mutated(void **state)
     stop(&s);
 }
 
-/* What isn't HTTP is refused while the server stops, too. */
-static void test_stopped(void **state)
+/* Send requests that aren't HTTP, 60 at once, until the server has ended. Wait for the end of each
+ * answer: a client that closes first keeps its port for a minute. */
+static _Noreturn void send_bad_requests(const struct served *s)
 {
     static const char bad[] = "GET / HTTP/1.1\r\nno colon\r\n\r\n";
+    char answer[512];
+    int fd[60];
+    alarm(60);
+    for (;;) {
+        for (int k = 0; k < 60; k++)
+            if ((fd[k] = dial(s)) < 0)
+                _exit(0);
+        for (int k = 0; k < 60; k++)
+            send(fd[k], bad, sizeof bad - 1, MSG_NOSIGNAL);
+        for (int k = 0; k < 60; k++) {
+            while (recv(fd[k], answer, sizeof answer, 0) > 0)
+                ;
+            close(fd[k]);
+        }
+    }
+}
+
+/* The server refuses requests that aren't HTTP while it stops, too. */
+static void test_stopped(void **state)
+{
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     for (int i = 0; i < 10; i++) {
         struct served s = serve((const char *const[]){dir, NULL});
         const pid_t client = fork();
         if (client == 0)
-            alarm(60);
-        for (int fd[60]; client == 0;) {
-            for (int k = 0; k < 60; k++)
-                if ((fd[k] = dial(&s)) < 0)
-                    _exit(0);
-            for (int k = 0; k < 60; k++)
-                send(fd[k], bad, sizeof bad - 1, MSG_NOSIGNAL);
-            for (int k = 0; k < 60; k++) {
-                char answer[512];
-                while (recv(fd[k], answer, sizeof answer, 0) > 0)
-                    ; /* the server ends it, so that no port of ours stays taken for a minute */
-                close(fd[k]);
-            }
-        }
+            send_bad_requests(&s);
         assert_true(client > 0);
         usleep(50000);
         stop(&s);
