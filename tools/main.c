@@ -246,6 +246,20 @@ static void keep_standard_streams(void)
             (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
+static void end(int sig)
+{
+    _exit(128 + sig);
+}
+
+/* The first process of a container ignores signals without a handler: Ctrl-C wouldn't end it. */
+static void end_on_signals(void)
+{
+    static const int ends[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; getpid() == 1 && i < sizeof ends / sizeof ends[0]; i++)
+        if (!lks__signal_is_ignored(ends[i]))
+            signal(ends[i], end);
+}
+
 /* Ranks are started through /proc/self/exe: without this, ps and top would show them as "exe". */
 static void show_name(const char *path)
 {
@@ -258,6 +272,7 @@ int main(int argc, char **argv)
 {
     show_name(argv[0]);
     keep_standard_streams();
+    end_on_signals();
     raise_descriptors();
     int code = has_stack() ? dispatch(argc, argv) : TOOL_FAILED;
     /* A full disk shows only when the output is written. */

@@ -4,11 +4,14 @@
 #include "laws/marked.h"
 #include "support.h"
 
+#include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -454,6 +457,42 @@ static void test_stop_of_first(void **state)
         assert_int_equal(lks_test_wait(&runs[rank], 10).exit_code, 128 + SIGTERM);
 }
 
+/* The first process of a container ignores signals without a handler, also those that end a command
+ * anywhere else. This one prints more than the pipe holds. */
+static void test_first_process(void **state)
+{
+    int status = 0, text[2];
+    assert_int_equal(pipe2(text, O_CLOEXEC), 0);
+    assert_true(fcntl(text[1], F_SETPIPE_SZ, 4096) > 0);
+    const pid_t launcher = fork();
+    if (launcher == 0) {
+        lks_test_default_signals();
+        if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
+            _exit(77);
+        const pid_t first = fork();
+        if (first == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            dup2(text[1], STDOUT_FILENO);
+            execl(lks_test_program(), "lockstep", "help", "--table", NULL);
+            _exit(126);
+        }
+        pid_t ended = 0;
+        for (int i = 0; first > 0 && ended == 0 && i < lks_test_tries(1000); i++) {
+            kill(first, SIGTERM);
+            pause_ms(10);
+            ended = waitpid(first, &status, WNOHANG);
+        }
+        _exit(ended > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    }
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    close(text[0]);
+    close(text[1]);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        lks_test_lacks("namespaces", "no namespace with processes of its own");
+    assert_int_equal(WEXITSTATUS(status), 128 + SIGTERM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +510,7 @@ int main(void)
         cmocka_unit_test(test_end_before_joining),
         cmocka_unit_test(test_stop_of_one),
         cmocka_unit_test(test_stop_of_first),
+        cmocka_unit_test(test_first_process),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
