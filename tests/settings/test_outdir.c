@@ -83,6 +83,29 @@ static void test_start(void **state)
         assert_true(lks_test_exists(in(out, others[i])));
 }
 
+/* A run that moves back and is stopped in the middle doesn't stay in two folders. */
+static void test_undo(void **state)
+{
+    static const char *const files[] = {"train.log", "metrics.jsonl", "ranks.jsonl"};
+    const char *out = in(lks_test_folder(), "new"), *block = in(out, "metrics.jsonl");
+    char moved[4200];
+    assert_ok(lks__outdir_start(out, NULL, moved));
+    for (int i = 0; i < 3; i++)
+        lks_test_write(in(out, files[i]), "x", 1);
+    assert_ok(lks__outdir_start(out, NULL, moved));
+    assert_ok(lks__outdir_undo(out, moved));
+    assert_false(lks_test_exists(moved));
+    assert_int_equal(lks_test_count_files(out), 3);
+    assert_ok(lks__outdir_start(out, NULL, moved));
+    assert_int_equal(mkdir(block, 0777), 0); /* which no file can replace */
+    assert_fails(LKS_ERR_IO, lks__outdir_undo(out, moved), "can't move", "metrics.jsonl");
+    assert_fails(LKS_ERR_CONFIG, lks__outdir_check(out), "move them back");
+    assert_int_equal(rmdir(block), 0);
+    assert_ok(lks__outdir_start(out, NULL, moved));
+    for (int i = 0; i < 3; i++)
+        assert_true(lks_test_exists(in(moved, files[i])));
+}
+
 /* OUT/data moves with the run that prepared it, and stays if it is the user's or the new run's. */
 static void test_data(void **state)
 {
@@ -227,8 +250,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_documented), cmocka_unit_test(test_start),
-        cmocka_unit_test(test_data),       cmocka_unit_test(test_lock),
-        cmocka_unit_test(test_best),       cmocka_unit_test(test_beaten),
+        cmocka_unit_test(test_undo),       cmocka_unit_test(test_data),
+        cmocka_unit_test(test_lock),       cmocka_unit_test(test_best),
+        cmocka_unit_test(test_beaten),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -8,7 +8,8 @@
  *         completes the move. metrics.jsonl is still whole then, because a resume cuts it last.
  *
  * A whole run is gathered in OUT/earlier.new, which is renamed last, too. If the process dies, the
- * next new run completes the move, and a resume is refused. */
+ * next new run completes the move, and a resume is refused. A whole run that moves back also does
+ * so from earlier.new. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -404,16 +405,18 @@ static lks_status move_back(const char *dir, const char *name, void *out_dir)
 
 lks_status lks__outdir_undo(const char *out_dir, const char *moved)
 {
-    char out[4200], data[4300], temp[4300];
+    char out[4200], data[4300], temp[4300], torn[4300];
     snprintf(out, sizeof out, "%s", out_dir);
     snprintf(data, sizeof data, "%s/" LKS__DATA_FOLDER, out);
     snprintf(temp, sizeof temp, "%s/" LKS__DATA_TEMP, out);
+    snprintf(torn, sizeof torn, "%s/" NEW, out);
     if (lks__run_has_data(out) && lks__sys_rename(data, temp) != 0)
         return lks__sys_fail("can't rename", data);
     lks__outdir_discard(temp);
     if (moved[0] == '\0')
         return LKS_OK;
-    LKS__TRY(lks__sys_each_name("can't read", moved, move_back, out));
-    return lks__sys_rmdir(moved) == 0 ? lks__sys_sync_dir(out)
-                                      : lks__sys_fail("can't remove", moved);
+    if (lks__sys_rename(moved, torn) != 0)
+        return lks__sys_fail("can't move", moved);
+    LKS__TRY(lks__sys_each_name("can't read", torn, move_back, out));
+    return lks__sys_rmdir(torn) == 0 ? lks__sys_sync_dir(out) : lks__sys_fail("can't remove", torn);
 }
