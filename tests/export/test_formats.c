@@ -519,7 +519,8 @@ static void test_frozen(void **state)
     check_values(run, pt);
 }
 
-/* nanoGPT's ckpt.pt gets the characters next to it, once; samples use them. */
+/* nanoGPT's ckpt.pt gets the characters next to it, once; samples use them. A folder with other
+ * characters is refused. */
 static void test_characters(void **state)
 {
     const char *folder = lks_test_folder(), *pt = lks_test_text("%s/ckpt.pt", folder);
@@ -541,11 +542,14 @@ static void test_characters(void **state)
     r = export_as("nanogpt", run, pt);
     assert_int_equal(r.exit_code, 0);
     assert_null(strstr(r.err, "meta.pkl"));
+    const char *other = lks_test_text("%s/other.pt", folder);
     lks_test_write(lks_test_text("%s/meta.pkl", folder), "mine", 4);
-    r = export_as("nanogpt", run, pt);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "/meta.pkl was left unchanged, but it doesn't have the model's");
+    r = export_as("nanogpt", run, other);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "the meta.pkl in ");
+    assert_contains(r.err, "doesn't have the model's characters");
     assert_string_equal(lks_test_read(lks_test_text("%s/meta.pkl", folder), NULL), "mine");
+    assert_false(lks_test_exists(other));
 }
 
 static void test_any_refused(void **state)

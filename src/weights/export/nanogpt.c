@@ -317,22 +317,27 @@ static void note_optimizer(const struct writer *w)
                          w->e->run.freeze[0] != '\0' ? " (some are frozen)" : "", loads);
 }
 
-/* An existing meta.pkl may be the data's own, so it stays. Note if it isn't about the model. */
-static lks_status keep_characters(const lks__export_model *e, const char *folder, const char *path)
+/* The characters of the folder of `out` may be its data's own, so they stay. A model next to other
+ * characters would be sampled with them. */
+static lks_status check_characters(const lks__export_model *e)
 {
-    char shown[512];
+    char folder[LKS__CKPT_PATH], shown[512];
     lks__meta own = {0};
     bool found = false;
+    if (e->meta.chars == NULL)
+        return LKS_OK;
+    lks__ckpt_parent(e->s->out, folder);
     const lks_status st = lks__meta_load(folder, &found, &own);
     const bool same = own.chars != NULL && own.vocab_size == e->meta.vocab_size &&
                       !lks__meta_differ(&own, &e->meta);
     lks__meta_free(&own);
-    if (!same)
-        lks__export_note(e,
-                         "%s was left unchanged, but it doesn't have the model's characters, "
-                         "which nanoGPT's sample.py needs: give an --out in another folder",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
-    return st == LKS_ERR_NOMEM ? st : LKS_OK;
+    if (st == LKS_ERR_NOMEM || (st == LKS_OK && (!found || same)))
+        return st;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the %s in %s doesn't have the model's characters, and would be used for the "
+                     "model: give an --out in another folder",
+                     lks__meta_file(folder),
+                     lks__escape(shown, sizeof shown, folder, strlen(folder)));
 }
 
 /* nanoGPT's sample.py reads the characters of data/DATASET/meta.pkl. Write such a file next to
@@ -340,7 +345,7 @@ static lks_status keep_characters(const lks__export_model *e, const char *folder
 static lks_status write_characters(const lks__export_model *e)
 {
     lks__emit p = {0};
-    char path[LKS__CKPT_PATH], folder[LKS__CKPT_PATH], shown[512], text[8];
+    char path[LKS__CKPT_PATH], shown[512], text[8];
     const char *slash = strrchr(e->s->out, '/');
     if (e->meta.chars == NULL)
         return LKS_OK;
@@ -348,11 +353,10 @@ static lks_status write_characters(const lks__export_model *e)
         lks__export_note(e, "no meta.pkl is written: U+0000 is one of its characters");
         return LKS_OK;
     }
-    lks__ckpt_parent(e->s->out, folder);
     snprintf(path, sizeof path, "%.*smeta.pkl", slash == NULL ? 0 : (int)(slash + 1 - e->s->out),
              e->s->out);
     if (access(path, F_OK) == 0)
-        return keep_characters(e, folder, path);
+        return LKS_OK;
     lks__emit_start(&p);
     lks__emit_dict(&p);
     emit_int(&p, "vocab_size", e->meta.vocab_size);
@@ -383,6 +387,7 @@ static lks_status write_characters(const lks__export_model *e)
 static lks_status write_file(struct writer *w)
 {
     lks__emit pickle = {0};
+    LKS__TRY(check_characters(w->e));
     LKS__TRY(find_tensors(w));
     note_optimizer(w);
     LKS__TRY(lks__export_params(w->e, &w->params));
