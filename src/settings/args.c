@@ -19,7 +19,7 @@ void lks__args_note(lks__args *args, const char *where, const char *what)
 {
     if (args->n_notes < LKS__ARGS_NOTES) {
         char *note = args->notes[args->n_notes];
-        char shown[LKS__ARGS_NOTE / 2], place[LKS__ARGS_NOTE / 2 - 4];
+        char shown[LKS__ARGS_NOTE - LKS__ARGS_PLACE - 4], place[LKS__ARGS_PLACE];
         lks__escape(shown, sizeof shown, what, strlen(what));
         for (char *q = shown; (q = strstr(q, "\\\"")) != NULL; q++) /* no quotes around it */
             memmove(q, q + 1, strlen(q));
@@ -161,7 +161,7 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
 /* Read a config file or the name of a recipe. */
 static lks_status read_recipe(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
-    char path[PATH_MAX], shown[120], word[300], share[PATH_MAX];
+    char path[PATH_MAX], shown[512], word[600], share[PATH_MAX];
     const enum lks__recipe_found found = lks__recipe_find(arg, path);
     args->n_files++;
     if (found == LKS__RECIPE_INSTALLED)
@@ -199,7 +199,7 @@ static bool is_run(const char *path)
 /* Read the folder of the run that the command uses. */
 static lks_status take_run(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
-    char where[120], word[300];
+    char where[512], word[600];
     lks__escape(where, sizeof where, arg, strlen(arg));
     if (args->run != NULL && command == LKS__CMD_SAMPLE && !is_run(arg))
         return lks__fail(LKS_ERR_CONFIG,
@@ -218,7 +218,7 @@ static lks_status take_run(lks__settings *s, unsigned command, const char *arg, 
 /* Check a run's folder together with settings that name other weights. */
 static lks_status check_run(const lks__settings *s, const lks__args *args)
 {
-    char shown[120];
+    char shown[512];
     const char *other = NULL;
     if (args->run == NULL)
         return LKS_OK;

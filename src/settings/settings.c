@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/system/sys.h"
+#include "base/text/shell.h"
 #include "model/optim/optimizer.h"
 #include "settings/family.h"
 #include "settings/settings_table.h"
@@ -464,8 +465,9 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
     }
     if (there)
         return LKS_OK;
-    char shown[LKS__SETTING_STR], name[LKS__SETTING_KEY];
+    char shown[LKS__SETTING_STR], word[LKS__SETTING_STR], name[LKS__SETTING_KEY];
     lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset));
+    lks__shell_word(word, sizeof word, s->dataset);
     lks__family_name_of(s, LKS__SETTING_dataset, name);
     if (stat(s->dataset, &st) == 0)
         return lks__fail(LKS_ERR_CONFIG,
@@ -479,5 +481,5 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
                      s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
                          ? " (as no --dataset=DIR was given)"
                          : "",
-                     prep_of(s), strchr(shown, '/') == NULL ? "data/" : "", shown, fetch_of(s));
+                     prep_of(s), strchr(shown, '/') == NULL ? "data/" : "", word, fetch_of(s));
 }

@@ -12,7 +12,13 @@
 
 /* --- command line and files ------------------------------------------------------------------- */
 
-enum { LKS__ARGS_POSITIONAL = 64, LKS__ARGS_NOTES = 32, LKS__ARGS_NOTE = 200 };
+/* LKS__ARGS_PLACE: bytes of a place in a message, such as FILE:LINE. */
+enum {
+    LKS__ARGS_POSITIONAL = 64,
+    LKS__ARGS_NOTES = 32,
+    LKS__ARGS_PLACE = 540,
+    LKS__ARGS_NOTE = LKS__ARGS_PLACE + 100,
+};
 
 typedef struct lks__args {
     bool help;              /* --help or -h was given; the other arguments weren't read */

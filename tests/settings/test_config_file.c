@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "settings/config/config_file.h"
 
@@ -416,6 +417,22 @@ static void test_hostile(void **state)
     assert_fails(LKS_ERR_IO, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, dir, 0, &args), "dir.conf");
 }
 
+/* The end of a long path names the file, so that messages don't cut it. */
+static void test_long_path(void **state)
+{
+    char name[201] = {0};
+    memset(name, 'a', sizeof name - 1);
+    const char *folder = lks_test_text("%s/%s", lks_test_folder(), name);
+    char *const file[] = {(char *)lks_test_text("%s/long.conf", folder)};
+    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, file, 0, &args),
+                 "/long.conf");
+    assert_int_equal(mkdir(folder, 0777), 0);
+    lks_test_write(file[0], "compile = True\nn_layr = 1\n", 26);
+    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, file, 0, &args),
+                 "/long.conf:2: there is no setting");
+    assert_contains(args.notes[0], "/long.conf:1: compile = True");
+}
+
 /* The recipes of this repository are read by train and, for the settings that they share, by the
  * others. */
 static void test_our_recipes(void **state)
@@ -450,8 +467,8 @@ int main(void)
         cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_arithmetic),
         cmocka_unit_test(test_listed_once), cmocka_unit_test(test_statements),
         cmocka_unit_test(test_beginnings),  cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_our_recipes),
-        cmocka_unit_test(test_among_words),
+        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_long_path),
+        cmocka_unit_test(test_our_recipes), cmocka_unit_test(test_among_words),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

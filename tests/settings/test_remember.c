@@ -70,6 +70,7 @@ static void test_resume_and_eval(void **state)
     expect(in(dir, ".", "train quickstart --family=golf"), 2, "", "dataset \"");
     expect(in(dir, ".", "train quickstart --dataset=verse"), 2, "",
            "`lockstep prep char --input=TEXT --out=data/verse` makes one");
+    expect(in(dir, ".", "train quickstart '--dataset=my verse'"), 2, "", "--out=data/'my verse'`");
     /* recipes whose data have GPT-2's tokens */
     expect(in(dir, ".", "train train_gpt2"), 2, "",
            "`lockstep prep openwebtext --tokenizer=DIR --input=TEXT --out=data/openwebtext` makes");

@@ -16,7 +16,7 @@ enum { MAX_FILE = 1 << 20, MAX_LINE = 4096, MOST_NAMES = 128 };
 typedef struct variable {
     char key[LKS__SETTING_KEY];
     lks__config_value value;
-    char where[160];
+    char where[LKS__ARGS_PLACE];
     bool setting; /* or a name without a meaning here, which is allowed */
     bool used;
 } variable;
@@ -26,7 +26,7 @@ typedef struct reader {
     unsigned command;
     lks__args *args;
     bool python;
-    char where[160]; /* FILE:LINE, escaped */
+    char where[LKS__ARGS_PLACE]; /* FILE:LINE, escaped */
     char line[MAX_LINE + 1];
     variable names[MOST_NAMES];
     int n_names;
@@ -391,7 +391,7 @@ lks_status lks__config_file_read(lks__settings *s, unsigned command, const char 
                                  lks__args *args)
 {
     size_t n_path = strlen(path), bytes;
-    char *data, shown[120];
+    char *data, shown[512];
     LKS__TRY(lks__sys_read_file(path, MAX_FILE, &data, &bytes));
     reader *r = calloc(1, sizeof *r);
     lks_status st = LKS_OK;
