@@ -191,6 +191,21 @@ static void test_resumed(void **state)
     EXPECT(4, TEXTS("not possible here: a resume changed dropout at iteration 7, and that"), other);
 }
 
+/* A lost record begins again where the run was resumed. Older checkpoints are no part of it. */
+static void test_lost(void **state)
+{
+    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const json_t *host = json_array_get(lks_test_metrics(path, "host"), 0);
+    const char *data =
+        json_string_value(json_object_get(json_object_get(host, "paths"), "dataset"));
+    assert_int_equal(unlink(path), 0);
+    const lks_test_result r = lks_test_tool("resume", lks_test_text("%s/ckpt-00000009", out),
+                                            lks_test_text("--dataset=%s", data));
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    EXPECT(0, TEXTS("9-14  from checkpoint 9, 5 steps"), out);
+}
+
 /* The auditor's variables, which would be settings of a new run, change nothing. */
 static void test_variables(void **state)
 {
@@ -855,18 +870,31 @@ static void test_impossible(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),         cmocka_unit_test(test_pruned),
-        cmocka_unit_test(test_would_go_back), cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_resumed_twice), cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_variables),     cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
-        cmocka_unit_test(test_false_figures), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_added),         cmocka_unit_test(test_other_claims),
-        cmocka_unit_test(test_doubled),       cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
-        cmocka_unit_test(test_trail_places),  cmocka_unit_test(test_false_state),
-        cmocka_unit_test(test_no_start),      cmocka_unit_test(test_evaluated_again),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_pruned),
+        cmocka_unit_test(test_would_go_back),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_resumed_twice),
+        cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_false_hashes),
+        cmocka_unit_test(test_false_figures),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_added),
+        cmocka_unit_test(test_other_claims),
+        cmocka_unit_test(test_doubled),
+        cmocka_unit_test(test_false_checkpoint),
+        cmocka_unit_test(test_moved_data),
+        cmocka_unit_test(test_seal),
+        cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_trails),
+        cmocka_unit_test(test_trail_places),
+        cmocka_unit_test(test_false_state),
+        cmocka_unit_test(test_no_start),
+        cmocka_unit_test(test_evaluated_again),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

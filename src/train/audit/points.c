@@ -24,7 +24,8 @@ lks_status lks__points_find(const char *run, const lks__claims *c, lks__points *
     if (p->at != NULL && lks__points_seed(c))
         p->at[p->n++] = 0;
     for (size_t i = n; i-- > 0 && p->at != NULL;) /* the newest is the first */
-        if (entries[i].kind == LKS__ENTRY_CKPT && entries[i].iter > 0 && entries[i].iter < end)
+        if (entries[i].kind == LKS__ENTRY_CKPT && entries[i].iter > 0 && entries[i].iter >= first &&
+            entries[i].iter < end)
             p->at[p->n++] = entries[i].iter;
     free(entries);
     return p->at != NULL ? LKS_OK : lks__no_memory("for an audit");

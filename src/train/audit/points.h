@@ -12,7 +12,7 @@ typedef struct lks__points {
 
 /* True if the run began with new weights, which its seed determines. */
 bool lks__points_seed(const lks__claims *c);
-/* Find the points before the end of the record. Free them after errors, too. */
+/* Find the points in the record, but not at its end. Free them after errors, too. */
 lks_status lks__points_find(const char *run, const lks__claims *c, lks__points *p);
 void lks__points_free(lks__points *p); /* a zeroed one does nothing */
 
