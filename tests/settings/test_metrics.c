@@ -62,41 +62,53 @@ static const struct {
     lks__metrics_cut at;
     bool has_line;
 } cases[] = {
-    {"behind its own line", "g h t0 e1 t1 e2 c2", "t2 e3 t3 h", {2, true, true}, true},
-    {"nothing behind it", "g h t0 t1 c2", "", {2, false, true}, true},
+    {"behind its own line", "g h t0 e1 t1 e2 c2", "t2 e3 t3 h", {2, true, true, NULL}, true},
+    {"nothing behind it", "g h t0 t1 c2", "", {2, false, true, NULL}, true},
     {"of two lines of its own, the newer",
      "g t0 t1 c2 t2 t3 r3 c2",
      "t2 c4",
-     {2, false, true},
+     {2, false, true, NULL},
      true},
-    {"a host line behind its own goes", "g h t0 t1 c2", "h t2", {2, true, true}, true},
-    {"the end of a run stays", "g t0 t1 c2 f2 a2", "h", {2, false, true}, true},
-    {"steps after it", "g t0 t1 c2 f2", "h t2 t3 c4 f4 h", {2, false, true}, true},
-    {"an earlier end", "g t0 t1 c2 f2 h t2 t3 c4", "t4 c5 f5", {4, false, true}, true},
-    {"a later end", "g t0 t1 c2", "t2 t3 c4 f4 h", {2, false, true}, true},
-    {"an end without its checkpoint's line", "g t0 t1", "f2 a2 h", {2, false, true}, false},
-    {"kinds not known yet", "g t0 t1 c2", "x2 x1 x0", {2, false, true}, true},
-    {"died before its line", "g h t0 e1 t1 e2", "", {2, true, true}, false},
-    {"an evaluation that the checkpoint has", "g t0 t1 e2", "c2 t2", {2, true, false}, false},
-    {"an evaluation that it doesn't have", "g t0 t1", "e2 t2", {2, false, true}, false},
-    {"the same, with a line that is written anew", "g t0 t1", "c2 h e2", {2, false, false}, false},
-    {"later ones alone", "g h", "t0 e1 t1", {0, false, false}, false},
-    {"later ones between host lines", "g h", "t0 h t0 h", {0, false, false}, false},
-    {"a host line before what goes stays", "g t0 t1 h", "t2 h t2", {2, false, true}, false},
-    {"stopped before the first update", "g h", "e0 c0 h", {0, false, true}, false},
-    {"skips", "g t0 s1", "s2 t3", {2, false, true}, false},
-    {"steps made again", "g t0 w1", "w2 w2 t2", {2, false, true}, false},
-    {"rollbacks before it", "g t0 t1 c2 t2 t3 r4 t2 t3 c4", "t4 r5 t4", {4, false, true}, true},
-    {"rollbacks to it", "g t0 t1 c2", "t2 r3 t2 r3 t2 c4 h", {2, false, true}, true},
+    {"a host line behind its own goes", "g h t0 t1 c2", "h t2", {2, true, true, NULL}, true},
+    {"the end of a run stays", "g t0 t1 c2 f2 a2", "h", {2, false, true, NULL}, true},
+    {"steps after it", "g t0 t1 c2 f2", "h t2 t3 c4 f4 h", {2, false, true, NULL}, true},
+    {"an earlier end", "g t0 t1 c2 f2 h t2 t3 c4", "t4 c5 f5", {4, false, true, NULL}, true},
+    {"a later end", "g t0 t1 c2", "t2 t3 c4 f4 h", {2, false, true, NULL}, true},
+    {"an end without its checkpoint's line", "g t0 t1", "f2 a2 h", {2, false, true, NULL}, false},
+    {"kinds not known yet", "g t0 t1 c2", "x2 x1 x0", {2, false, true, NULL}, true},
+    {"died before its line", "g h t0 e1 t1 e2", "", {2, true, true, NULL}, false},
+    {"an evaluation that the checkpoint has", "g t0 t1 e2", "c2 t2", {2, true, false, NULL}, false},
+    {"an evaluation that it doesn't have", "g t0 t1", "e2 t2", {2, false, true, NULL}, false},
+    {"the same, with a line that is written anew",
+     "g t0 t1",
+     "c2 h e2",
+     {2, false, false, NULL},
+     false},
+    {"later ones alone", "g h", "t0 e1 t1", {0, false, false, NULL}, false},
+    {"later ones between host lines", "g h", "t0 h t0 h", {0, false, false, NULL}, false},
+    {"a host line before what goes stays", "g t0 t1 h", "t2 h t2", {2, false, true, NULL}, false},
+    {"stopped before the first update", "g h", "e0 c0 h", {0, false, true, NULL}, false},
+    {"skips", "g t0 s1", "s2 t3", {2, false, true, NULL}, false},
+    {"steps made again", "g t0 w1", "w2 w2 t2", {2, false, true, NULL}, false},
+    {"rollbacks before it",
+     "g t0 t1 c2 t2 t3 r4 t2 t3 c4",
+     "t4 r5 t4",
+     {4, false, true, NULL},
+     true},
+    {"rollbacks to it", "g t0 t1 c2", "t2 r3 t2 r3 t2 c4 h", {2, false, true, NULL}, true},
     {"a rollback behind a checkpoint that was damaged",
      "g t0 t1 c2 t2 t3 c4 t4 r5 t2 t3 c4",
      "t4",
-     {4, false, true},
+     {4, false, true, NULL},
      true},
-    {"the same, died before its line", "g t0 t1 c2 t2 t3 r4 t2 t3", "t4", {4, false, true}, false},
-    {"a rollback and nothing behind it", "g t0 t1 c2 t2 r3", "t4", {4, false, true}, false},
-    {"nothing", "", "", {0, false, false}, false},
-    {"nothing that stays", "", "t1 t2", {0, false, false}, false},
+    {"the same, died before its line",
+     "g t0 t1 c2 t2 t3 r4 t2 t3",
+     "t4",
+     {4, false, true, NULL},
+     false},
+    {"a rollback and nothing behind it", "g t0 t1 c2 t2 r3", "t4", {4, false, true, NULL}, false},
+    {"nothing", "", "", {0, false, false, NULL}, false},
+    {"nothing that stays", "", "t1 t2", {0, false, false, NULL}, false},
 };
 
 static void test_cases(void **state)
@@ -122,7 +134,7 @@ static void test_cases(void **state)
 /* Lines cross every border of the pieces that are read; the cut may be megabytes away. */
 static void test_pieces(void **state)
 {
-    const lks__metrics_cut at = {100, true, true};
+    const lks__metrics_cut at = {100, true, true, NULL};
     for (int shift = 0; shift < 40; shift++) {
         const char *dir = lks_test_folder();
         FILE *f = fopen(file_of(dir), "w");
@@ -140,7 +152,7 @@ static void test_pieces(void **state)
 /* 5 GiB, all but the end a hole: reading that would take seconds and gigabytes. */
 static void test_huge(void **state)
 {
-    const lks__metrics_cut at = {7, false, true};
+    const lks__metrics_cut at = {7, false, true, NULL};
     const char *dir = lks_test_folder();
     FILE *f = fopen(file_of(dir), "w");
     const off_t hole = (off_t)5 << 30;
@@ -162,7 +174,7 @@ static void test_huge(void **state)
 /* `tail` after good lines; it ends at an offset that the message names. */
 static void refused(const char *tail, size_t bytes, const char *why)
 {
-    const lks__metrics_cut at = {2, false, true};
+    const lks__metrics_cut at = {2, false, true, NULL};
     const char *dir = lks_test_folder();
     lks__metrics *m;
     bool empty, has_line;
@@ -206,7 +218,7 @@ static void test_odd(void **state)
 {
     static const char odd[] = "{\"kind\":\"train\"}\n{\"kind\":\"train\",\"iter\":-1}\n"
                               "{\"kind\":\"train\",\"iter\":1.0}\n\0\0\0\0 {}\n\0\0\n\0\0\0";
-    const lks__metrics_cut at = {2, false, true};
+    const lks__metrics_cut at = {2, false, true, NULL};
     const char *dir = lks_test_folder();
     FILE *f = fopen(file_of(dir), "w");
     size_t kept = put_lines(f, "g t0 c2");
@@ -236,7 +248,7 @@ static void test_create(void **state)
 /* The evaluation of an iteration: the newest line of it, and that of no other iteration. */
 static void test_eval_at(void **state)
 {
-    const lks__metrics_cut cut = {2, true, true};
+    const lks__metrics_cut cut = {2, true, true, NULL};
     const char *dir = lks_test_folder();
     FILE *f = fopen(file_of(dir), "w");
     lks__metrics *m;
@@ -255,10 +267,31 @@ static void test_eval_at(void **state)
     assert_ok(lks__metrics_close(m));
 }
 
+/* The checkpoint's line shows whether the file is this run's. */
+static void test_of_another_run(void **state)
+{
+    const char *dir = lks_test_folder();
+    const char *lines =
+        "{\"kind\":\"train\",\"iter\":1,\"loss\":3}\n"
+        "{\"kind\":\"checkpoint\",\"iter\":2,\"params_hash\":\"0123456789abcdef\"}\n";
+    const lks__metrics_cut own = {2, false, true, "0123456789abcdef"};
+    const lks__metrics_cut other = {2, false, true, "0123456789abcdee"};
+    const lks__metrics_cut *const cuts[] = {&own, &other};
+    lks_test_write(file_of(dir), lines, strlen(lines));
+    for (int i = 0; i < 2; i++) {
+        lks__metrics *m;
+        bool empty, has_line;
+        assert_ok(lks__metrics_resume(dir, cuts[i], &empty, &has_line, &m));
+        assert_true(has_line);
+        assert_int_equal(lks__metrics_is_other(m), i);
+        assert_ok(lks__metrics_close(m));
+    }
+}
+
 /* The run's end that stayed isn't written a second time, unless it has another loss. */
 static void test_end_again(void **state)
 {
-    const lks__metrics_cut at = {2, false, true};
+    const lks__metrics_cut at = {2, false, true, NULL};
     const char *dir = lks_test_folder();
     lks__metrics *m;
     bool empty, has_line;
@@ -300,11 +333,11 @@ static void test_moved(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),   cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_huge),    cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_odd),     cmocka_unit_test(test_create),
-        cmocka_unit_test(test_eval_at), cmocka_unit_test(test_end_again),
-        cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_cases),     cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_huge),      cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_odd),       cmocka_unit_test(test_create),
+        cmocka_unit_test(test_eval_at),   cmocka_unit_test(test_of_another_run),
+        cmocka_unit_test(test_end_again), cmocka_unit_test(test_moved),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

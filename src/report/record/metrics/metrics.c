@@ -20,6 +20,7 @@ enum { STAYING = 2, STAYING_BYTES = 1024 };
 struct lks__metrics {
     char path[4200];
     int fd;
+    bool is_other; /* the line of the checkpoint has other weights */
     /* Lines of the run's end that a resume left in the file, so they aren't written again. */
     char staying[STAYING][STAYING_BYTES];
     size_t n_staying;
@@ -49,9 +50,10 @@ lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p)
 
 /* ---- where a resume cuts ------------------------------------------------------------------ */
 
-/* A line's relation to checkpoint `iter`. KEEP: part of its state. OWN: its own line. END: written
- * at the end of a run that ended with it. NEITHER: belongs to no iteration. */
-enum relation { KEEP, OWN, END, LATER, NEITHER };
+/* A line's relation to checkpoint `iter`. KEEP: part of its state. OWN: its own line. OTHER: the
+ * same, with other weights. END: written at the end of a run that ended with it. NEITHER: belongs
+ * to no iteration. */
+enum relation { KEEP, OWN, OTHER, END, LATER, NEITHER };
 
 /* A piece of the file. The file is read from its end, because the place to cut is near it. */
 struct tail {
@@ -112,6 +114,13 @@ static lks_status line_before(struct tail *t, uint64_t end, const char **line_p,
     }
 }
 
+static enum relation own_line(const json_t *o, const lks__metrics_cut *cut)
+{
+    const char *hash = json_string_value(json_object_get(o, "params_hash"));
+    const bool known = hash != NULL && cut->params_hash != NULL && cut->params_hash[0] != '\0';
+    return known && strcmp(hash, cut->params_hash) != 0 ? OTHER : OWN;
+}
+
 static enum relation classify_object(const json_t *o, const lks__metrics_cut *cut)
 {
     const char *kind = json_string_value(json_object_get(o, "kind"));
@@ -123,7 +132,7 @@ static enum relation classify_object(const json_t *o, const lks__metrics_cut *cu
     uint64_t at = (uint64_t)json_integer_value(i);
     bool from_start = cut->iter == 0 && !cut->eval_done; /* evaluation 0 will be made again */
     if (strcmp(kind, "checkpoint") == 0 && !from_start)
-        return at < cut->iter ? KEEP : at == cut->iter && cut->own_line ? OWN : LATER;
+        return at < cut->iter ? KEEP : at == cut->iter && cut->own_line ? own_line(o, cut) : LATER;
     if (strcmp(kind, "eval") == 0)
         return at < cut->iter || (at == cut->iter && cut->eval_done) ? KEEP : LATER;
     if (strcmp(kind, "train") == 0 || strcmp(kind, "skip") == 0 || strcmp(kind, "rollback") == 0 ||
@@ -173,6 +182,9 @@ static lks_status find_cut(lks__metrics *m, struct tail *t, const lks__metrics_c
     for (uint64_t end = *end_p; end > 0 && v != OWN && v != KEEP; end -= bytes) {
         LKS__TRY(line_before(t, end, &line, &bytes));
         LKS__TRY(classify(t, end, line, bytes, cut, &v));
+        m->is_other = v == OTHER;
+        if (v == OTHER)
+            v = OWN;
         if (v == OWN) {
             *end_p = stays_to > 0 ? stays_to : end;
         } else if (v == END) {
@@ -344,6 +356,11 @@ lks_status lks__metrics_eval_at(const lks__metrics *m, uint64_t iter, json_t **e
                                              : lks__sys_fail("can't read", m->path);
     free(t);
     return st;
+}
+
+bool lks__metrics_is_other(const lks__metrics *m)
+{
+    return m->is_other;
 }
 
 lks_status lks__metrics_close(lks__metrics *m)

@@ -24,8 +24,9 @@ lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p);
 /* The checkpoint from which a run continues. */
 typedef struct lks__metrics_cut {
     uint64_t iter;
-    bool eval_done; /* evaluation `iter` precedes the checkpoint */
-    bool own_line;  /* false: cut its own line, too, because the run will write it again */
+    bool eval_done;          /* evaluation `iter` precedes the checkpoint */
+    bool own_line;           /* false: cut its own line, too, because the run will write it again */
+    const char *params_hash; /* of its weights; "" or NULL: unknown */
 } lks__metrics_cut;
 
 /* Open it to continue from a checkpoint. It is cut after that checkpoint's own line, or, if the run
@@ -37,6 +38,8 @@ typedef struct lks__metrics_cut {
  * that no run has written. */
 lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut, bool *empty_p,
                                bool *has_line_p, lks__metrics **metrics_p);
+/* True if the checkpoint's own line has other weights: the file may be another run's. */
+bool lks__metrics_is_other(const lks__metrics *metrics);
 /* The dataset's path in the run's last host line: as it was used, and absolute ("" in lines of
  * 0.1.0). *found_p is false if the line or the file is missing. A line that no run has written is
  * ERR_FORMAT. */

@@ -348,7 +348,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->state.iter, t->state.eval_done,
-                                  !lks__train_saves_again(&t->run, &t->state)};
+                                  !lks__train_saves_again(&t->run, &t->state), t->run.resumed_hash};
     bool goes_on = lks__job_restarted(t->run.s.out_dir); /* read it before locking */
     LKS__TRY(lks__outdir_lock(t->run.s.out_dir, t->run.s.lock == LKS__lock_on, &r->out_lock));
     if (t->run.resumed) {
@@ -380,6 +380,12 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         lks__log_message(&r->log,
                          "metrics.jsonl in %s was missing or empty: the record of this run begins "
                          "at iteration %" PRIu64 " now",
+                         t->run.shown_out_dir, t->state.iter);
+    if (lks__metrics_is_other(r->metrics))
+        lks__log_message(&r->log,
+                         "metrics.jsonl in %s records other weights for checkpoint %" PRIu64
+                         " than the checkpoint has: the file is another run's, or the checkpoint "
+                         "was changed",
                          t->run.shown_out_dir, t->state.iter);
     if (empty)
         LKS__TRY(config_line(r, &t->run));
