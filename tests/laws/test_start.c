@@ -141,10 +141,9 @@ static void test_data(void **state)
                        lks_test_text("%s/0 (digest ", two), lks_test_text("%s/1 (digest ", two));
     }
     /* Equal data in two folders are one run. */
-    const char *out;
-    lks_test_result r =
-        started(lks_test_text("cp -r %s %s.$RANK", law_data(), law_data()),
-                lks_test_text("--dataset=%s.$RANK --max_iters=2", law_data()), &out);
+    const char *both = lks_test_folder(), *out;
+    lks_test_result r = started(lks_test_text("cp -r '%s' '%s'/$RANK", law_data(), both),
+                                lks_test_text("--dataset='%s'/$RANK --max_iters=2", both), &out);
     if (r.exit_code != 0)
         fail_msg("exit code %d: %s", r.exit_code, r.err);
 }
