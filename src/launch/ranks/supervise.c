@@ -316,10 +316,26 @@ static void on_signal(struct lks__supervisor *sup, int sig)
     }
 }
 
+static void take_signals(struct lks__supervisor *sup)
+{
+    struct lks__attempt *a = sup->attempt;
+    const int sig = lks__lifeline_signal(a->job);
+    if (a->job->cut && sig != 0) { /* the process that could stop us in an orderly way has ended */
+        sup->user_signal = sup->user_signal != 0 ? sup->user_signal : sig;
+        kill_all(sup);
+    } else if (sig != 0) {
+        on_signal(sup, sig);
+    }
+    struct signalfd_siginfo info;
+    while (read(a->job->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        on_signal(sup, (int)info.ssi_signo);
+}
+
 static void take_events(struct lks__supervisor *sup)
 {
     struct lks__nodes_event event;
     while (lks__nodes_next(sup->nodes, sup->user_signal != 0, &event)) {
+        take_signals(sup); /* the user's signal may be what has ended another node */
         if (event.signal != 0)
             pass_on(sup, event.signal);
         if (event.end_ours)
@@ -353,16 +369,7 @@ static void wait_and_serve(struct lks__supervisor *sup, double until)
         return;
     lks__output_step(a->job->output, sup->polls + OWN_POLLS, n);
     take_events(sup);
-    int sig = lks__lifeline_signal(a->job);
-    if (a->job->cut && sig != 0) { /* the process that could stop us in an orderly way has ended */
-        sup->user_signal = sup->user_signal != 0 ? sup->user_signal : sig;
-        kill_all(sup);
-    } else if (sig != 0) {
-        on_signal(sup, sig);
-    }
-    struct signalfd_siginfo info;
-    while (read(a->job->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        on_signal(sup, (int)info.ssi_signo);
+    take_signals(sup);
 }
 
 /* --- the end ------------------------------------------------------------------------------ */
