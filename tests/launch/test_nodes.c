@@ -390,6 +390,26 @@ static void test_stop_then_lost(void **state)
     }
 }
 
+/* A launcher reads the user's signal together with the end of a node, which the same signal may
+ * have ended: it is a stop. */
+static void test_stop_and_lost(void **state)
+{
+    const int port = lks_test_free_port();
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text("touch \"%s\"/$RANK; exec sleep 50", folder);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    wait_for_files(folder, 2);
+    const pid_t launcher = marked_child_of(b.child.pid);
+    assert_true(launcher > 0 && kill(launcher, SIGSTOP) == 0);
+    kill(a.child.pid, SIGKILL);
+    end_of(&a);
+    kill(launcher, SIGTERM);
+    kill(launcher, SIGCONT);
+    lks_test_result r = end_of(&b);
+    assert_contains(r.err, "passing signal 15 (SIGTERM) on to the ranks");
+}
+
 /* A node that still waits for the first one can be stopped, too. */
 static void test_signal_alone(void **state)
 {
@@ -1427,6 +1447,7 @@ int main(void)
         cmocka_unit_test(test_signal_everywhere),
         cmocka_unit_test(test_signal_twice),
         cmocka_unit_test(test_stop_then_lost),
+        cmocka_unit_test(test_stop_and_lost),
         cmocka_unit_test(test_signal_alone),
         cmocka_unit_test(test_cannot_start),
         cmocka_unit_test(test_cannot_start_elastic),
