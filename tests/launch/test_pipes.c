@@ -113,7 +113,7 @@ static void check_stop(bool err_too)
 {
     const char *dir = lks_test_folder(), *saved = lks_test_text("%s/saved-", dir);
     const char *log_dir = lks_test_text("--log-dir=%s", dir);
-    const char *script = lks_test_text("trap 'echo last words; touch %s$RANK; exit 7' TERM; "
+    const char *script = lks_test_text("trap 'echo last words; touch \"%s\"$RANK; exit 7' TERM; "
                                        "while :; do echo hello; echo hello >&2; done",
                                        saved);
     struct run r =
@@ -124,7 +124,7 @@ static void check_stop(bool err_too)
     assert_int_equal(finish(&r, 20), 7);
     for (int rank = 0; rank < 2; rank++)
         assert_true(lks_test_exists(lks_test_text("%s%d", saved, rank)));
-    const char *find = lks_test_text("grep -rlx 'last words' %s | wc -l", dir);
+    const char *find = lks_test_text("grep -rlx 'last words' '%s' | wc -l", dir);
     lks_test_result found = lks_test_run((const char *const[]){"sh", "-c", find, NULL}, NULL, 20);
     assert_int_equal(atoi(found.out), 2);
     if (!err_too) {
@@ -153,7 +153,7 @@ static struct run start_and_end(int lines)
 {
     const char *done = lks_test_text("%s/done-", lks_test_folder());
     struct run r =
-        START(lks_test_text("seq 1 %d; touch %s$RANK", lines, done), "--nproc-per-node=2");
+        START(lks_test_text("seq 1 %d; touch \"%s\"$RANK", lines, done), "--nproc-per-node=2");
     for (int rank = 0; rank < 2; rank++)
         wait_for_file(lks_test_text("%s%d", done, rank));
     pause_ms(500);
@@ -237,7 +237,7 @@ static void test_reader_returns(void **state)
     static char text[1 << 20];
     const char *free = lks_test_text("%s/free-", lks_test_folder());
     struct run r = START(lks_test_text("trap 'n=1' TERM; n=0; while [ $n = 0 ]; do echo hello; "
-                                       "done; seq 1 20000; touch %s$RANK; sleep 1; echo after; "
+                                       "done; seq 1 20000; touch \"%s\"$RANK; sleep 1; echo after; "
                                        "exit 7",
                                        free),
                          "--nproc-per-node=2", "--shutdown-timeout=9");

@@ -22,12 +22,12 @@ static void test_stack(void **state)
         text = lks_test_text("%sline %d of a text\n", text, i * i);
     lks_test_write(lks_test_text("%s/t", data), text, strlen(text));
     lks_test_result r =
-        limited("ulimit -s 256", lks_test_text("prep char --input=%s/t --out=%s", data, data));
+        limited("ulimit -s 256", lks_test_text("prep char '--input=%s/t' '--out=%s'", data, data));
     assert_string_equal(r.err, lks_test_text("lockstep prep: wrote the tokens to %s\n", data));
     assert_int_equal(r.exit_code, 0);
     for (int ranks = 1; ranks <= 2; ranks++) {
         r = limited("ulimit -s 256",
-                    lks_test_text("train --dataset=%s --out_dir=%s/run%d --nproc_per_node=%d "
+                    lks_test_text("train '--dataset=%s' '--out_dir=%s/run%d' --nproc_per_node=%d "
                                   "--n_layer=1 --n_head=1 --n_embd=16 --block_size=8 "
                                   "--batch_size=2 --gradient_accumulation_steps=2 --max_iters=2 "
                                   "--eval_iters=1 --threads=2",
@@ -35,7 +35,7 @@ static void test_stack(void **state)
         if (r.exit_code != 0) /* stderr may have the warning that oneDNN is missing */
             fail_msg("%d ranks: exit code %d: %s", ranks, r.exit_code, r.err);
     }
-    r = limited("ulimit -s 256", lks_test_text("sample --out_dir=%s/run1 --start=line "
+    r = limited("ulimit -s 256", lks_test_text("sample '--out_dir=%s/run1' --start=line "
                                                "--num_samples=1 --max_new_tokens=4",
                                                data));
     assert_int_equal(r.exit_code, 0);
