@@ -205,7 +205,7 @@ static void test_blocked_before(void **state)
 static void test_stop_without_reader(void **state)
 {
     const char *pipe = lks_test_text("%s/pipe", lks_test_folder());
-    const char *broken = lks_test_text("3<>%s >%s 3>&-", pipe, pipe);
+    const char *broken = lks_test_text("3<>'%s' >'%s' 3>&-", pipe, pipe);
     assert_int_equal(mkfifo(pipe, 0600), 0);
     check_stop("", 1, broken, 128 + SIGTERM);
     check_stop("", 2, broken, 128 + SIGTERM);
