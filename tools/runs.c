@@ -105,14 +105,12 @@ static lks_status add_inside(const char *dir, const char *prefix, int depth, con
 /* The folder of a run may contain other runs, which aren't shown. */
 static void print_left_out(const char *tool, const char *dir)
 {
-    char shown[512];
     size_t n = 0;
     if (add_inside(dir, "", 2, NULL, count, &n) == LKS_OK && n > 0)
         fprintf(
             stderr,
             "lockstep %s: %s is a run, so the %zu run%s in it %s left out: give their folders\n",
-            tool, lks__escape(shown, sizeof shown, dir, strlen(dir)), n, n == 1 ? "" : "s",
-            n == 1 ? "is" : "are");
+            tool, lks__shown(dir, 512), n, n == 1 ? "" : "s", n == 1 ? "is" : "are");
 }
 
 static lks_status add_found(void *ctx, const char *path, const char *name)
@@ -210,9 +208,9 @@ const char *tool_run_example(char out[600])
 
 static lks_status check_folder(const char *command, const char *folder)
 {
-    char shown[512], other[600], word[600];
+    char other[600], word[600];
     struct stat info;
-    lks__escape(shown, sizeof shown, folder, strlen(folder));
+    const char *shown = lks__shown(folder, 512);
     if (stat(folder, &info) != 0) {
         snprintf(other, sizeof other, "out/%.500s", folder);
         return lks__fail(LKS_ERR_CONFIG,
@@ -230,8 +228,8 @@ static lks_status check_folder(const char *command, const char *folder)
 
 lks_status tool_run_check(const char *command, const char *folder)
 {
-    char shown[512], runs[3000], other[600], word[600];
-    lks__escape(shown, sizeof shown, folder, strlen(folder));
+    char runs[3000], other[600], word[600];
+    const char *shown = lks__shown(folder, 512);
     LKS__TRY(check_folder(command, folder));
     LKS__TRY(lks__outdir_check(folder));
     if (has_checkpoint(folder))

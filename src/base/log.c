@@ -229,15 +229,13 @@ void lks__log_status(lks__log *log, const char *text)
 
 lks_status lks__log_check(const lks__log *log)
 {
-    char shown[512];
     const char *path = log->files[log->file_failed].path;
     if (log->out_errno)
         return lks__fail(LKS_ERR_IO,
                          "writing to the standard output failed: %s; the files are written",
                          strerror(log->out_errno));
     if (log->file_errno)
-        return lks__fail(LKS_ERR_IO, "writing to the log file %s failed: %s",
-                         lks__escape(shown, sizeof shown, path, strlen(path)),
+        return lks__fail(LKS_ERR_IO, "writing to the log file %s failed: %s", lks__shown(path, 512),
                          strerror(log->file_errno));
     return LKS_OK;
 }

@@ -23,6 +23,8 @@ const char *lks__explanation(void); /* "" if none were recorded */
  * UTF-8 become \xNN, quotes and backslashes are escaped, and text that doesn't fit is cut with
  * "...". Returns `out`. */
 char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_bytes);
+/* The string `text`, escaped in at most `bytes` bytes, which belong to the enclosing block. */
+#define lks__shown(text, bytes) lks__escape((char[bytes]){0}, bytes, text, strlen(text))
 
 /* Return ERR_ARG, which names the call and the argument `p`, if `p` is NULL; _IF: and `when` is
  * true. */

@@ -43,11 +43,9 @@ static const char *why_not_executable(const char *program, int err)
 /* The program can't be executed: the same for every rank, so print it once. */
 static int say_not_executable(const struct lks__job *job, int err)
 {
-    char shown[512];
     const char *program = job->options->argv[0];
     const bool several = job->options->max_nodes > 1;
-    lks__say_here(job, "can't execute \"%s\"%s%s: %s%s",
-                  lks__escape(shown, sizeof shown, program, strlen(program)),
+    lks__say_here(job, "can't execute \"%s\"%s%s: %s%s", lks__shown(program, 512),
                   several ? " on host " : "", several ? job->host : "", strerror(err),
                   why_not_executable(program, err));
     return err == ENOENT ? 127 : 126;
@@ -59,7 +57,7 @@ static lks_status tell_nodes(const struct lks__attempt *a, struct lks__nodes *no
                              int *exit_code_p)
 {
     const struct lks__job *job = a->job;
-    char shown[512], why[LKS__LAUNCH_MESSAGE], tail[2 * LKS__TAIL_BYTES] = "";
+    char why[LKS__LAUNCH_MESSAGE], tail[2 * LKS__TAIL_BYTES] = "";
     const char *program = job->options->argv[0];
     struct lks__verdict v = {.culprit = 0, .exit_code = st == LKS_OK ? *exit_code_p : 1};
     /* An elastic job may restart without this node, but not without the first one. */
@@ -71,7 +69,7 @@ static lks_status tell_nodes(const struct lks__attempt *a, struct lks__nodes *no
         snprintf(v.text, sizeof v.text, "host %s can't start its ranks: %.1900s", job->host, why);
     else
         snprintf(v.text, sizeof v.text, "host %s can't execute \"%s\"", job->host,
-                 lks__escape(shown, sizeof shown, program, strlen(program)));
+                 lks__shown(program, 512));
     if (lks__nodes_settle(nodes, &report, &v, tail, &again) == LKS_OK && !again)
         *exit_code_p = v.exit_code;
     return st == LKS_OK ? LKS_OK : lks__fail(st, "%s", why);

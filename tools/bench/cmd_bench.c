@@ -167,7 +167,7 @@ enum { NOTE = LKS__SETTING_STR + 100 };
  * that dataset doesn't exist, else "". */
 static lks_status choose_vocabulary(lks__settings *s, char note[NOTE])
 {
-    char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
+    char dir[LKS__SETTING_STR + 8];
     lks__meta meta = {0};
     bool found;
     note[0] = '\0';
@@ -180,7 +180,7 @@ static lks_status choose_vocabulary(lks__settings *s, char note[NOTE])
     if (lks__settings_data_dir(s, dir) != LKS_OK) {
         s->vocab_size = lks__procedure_of(s)->vocab_size;
         snprintf(note, NOTE, " (the dataset \"%s\" doesn't exist: --vocab_size=N chooses another)",
-                 lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset)));
+                 lks__shown(s->dataset, LKS__SETTING_STR));
         return LKS_OK;
     }
     LKS__TRY(lks__procedure_meta(s, dir, false, &found, &meta));
@@ -382,8 +382,8 @@ int tool_bench(int argc, char **argv)
     const char *what = args.n_positional > 0 ? args.positional[0] : "";
     while (which < N_MEASUREMENTS && strcmp(what, measurements[which].name) != 0)
         which++;
-    char shown[80], name[40];
-    lks__escape(shown, sizeof shown, what, strlen(what));
+    char name[40];
+    const char *shown = lks__shown(what, 80);
     if (which == N_MEASUREMENTS && *what == '\0' && args.n_files > 0)
         return tool_fail("bench", suggest_step(argc, argv));
     if (which == N_MEASUREMENTS)

@@ -22,19 +22,17 @@
 
 static void print_path(const char *topic, const char *path)
 {
-    char shown[4 * PATH_MAX];
-    printf("%-13s%s\n", topic, lks__escape(shown, sizeof shown, path, strlen(path)));
+    printf("%-13s%s\n", topic, lks__shown(path, 4 * PATH_MAX));
 }
 
 static void print_model(const lks__series *s)
 {
     static const char *const names[] = {"family", "n_layer", "n_head", "n_embd", "block_size"};
-    char value[256], shown[256];
+    char value[256];
     printf("%-13s", "model");
     for (int i = 0; i < 5; i++) {
         const char *text = lks__series_setting(s, names[i], value);
-        printf("%s%s=%s", i > 0 ? " " : "", names[i],
-               lks__escape(shown, sizeof shown, text, strlen(text)));
+        printf("%s%s=%s", i > 0 ? " " : "", names[i], lks__shown(text, 256));
     }
     putchar('\n');
 }

@@ -100,7 +100,7 @@ static struct stat stat_metrics(const lks__settings *s)
  * started. */
 static void print_how_to_continue(const lks__settings *s, const struct stat *before)
 {
-    char tool[600], word[600], run[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
+    char tool[600], word[600], run[LKS__SETTING_STR];
     const struct stat now = stat_metrics(s);
     lks__ckpt ckpt;
     if (now.st_ino == 0)
@@ -109,7 +109,7 @@ static void print_how_to_continue(const lks__settings *s, const struct stat *bef
         now.st_mtim.tv_nsec == before->st_mtim.tv_nsec)
         return;
     lks__outdir_of(s->out_dir, run, sizeof run);
-    lks__escape(shown, sizeof shown, run, strlen(run));
+    const char *shown = lks__shown(run, 4 * LKS__SETTING_STR);
     const lks_status st = lks__ckpt_open(run, LKS__CKPT_ONLY_STATE, &ckpt);
     if (st == LKS_ERR_IO)
         fprintf(stderr,

@@ -96,7 +96,7 @@ static lks_status check_path(const struct text *t)
 /* They may be a name with spaces. */
 static lks_status too_many_words(const lks__args *args)
 {
-    char name[PATH_BYTES] = "", word[PATH_BYTES], shown[512];
+    char name[PATH_BYTES] = "", word[PATH_BYTES];
     const char *second = args->positional[1];
     size_t n = 0;
     for (int i = 0; i < args->n_positional && n < sizeof name; i++)
@@ -108,7 +108,7 @@ static lks_status too_many_words(const lks__args *args)
     return lks__fail(LKS_ERR_CONFIG,
                      "give one text, or one folder of texts, and not also \"%s\"; settings are "
                      "written --key=value",
-                     lks__escape(shown, sizeof shown, second, strlen(second)));
+                     lks__shown(second, 512));
 }
 
 static lks_status check_settings(const struct text *t)
@@ -148,20 +148,19 @@ static lks_status check_settings(const struct text *t)
 /* Check that no run uses OUT, and that OUT/data was made by this command or doesn't exist. */
 static lks_status check_out(const struct text *t)
 {
-    char shown[512], word[PATH_BYTES];
+    char word[PATH_BYTES];
     LKS__TRY(lks__outdir_free(t->out, t->given->lock == LKS__lock_on));
     if (t->given->eval_only && lks__sys_has(t->out, "metrics.jsonl"))
         return lks__fail(LKS_ERR_CONFIG,
                          "--eval_only would evaluate new weights in place of the run in %s: "
                          "`lockstep eval %s` evaluates that run",
-                         lks__escape(shown, sizeof shown, t->out, strlen(t->out)),
-                         lks__shell_word(word, sizeof word, t->out));
+                         lks__shown(t->out, 512), lks__shell_word(word, sizeof word, t->out));
     if (!lks__sys_has(t->out, LKS__DATA_FOLDER) || lks__run_has_data(t->out))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "%s exists, and `lockstep train TEXT` has not made it: move it away, or give "
                      "another --out_dir",
-                     lks__escape(shown, sizeof shown, t->data, strlen(t->data)));
+                     lks__shown(t->data, 512));
 }
 
 /* --- the text --------------------------------------------------------------------------------- */
@@ -335,7 +334,7 @@ static lks_status move_into_place(struct text *t)
 
 static void explain(const struct text *t, const lks__settings *s)
 {
-    char shown[4200], word[PATH_BYTES], program[PATH_BYTES];
+    char word[PATH_BYTES], program[PATH_BYTES];
     const uint64_t n = t->tokens.n_train + t->tokens.n_val;
     const int64_t tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
     const int64_t steps = s->max_iters + 1; /* as in nanoGPT */
@@ -343,7 +342,7 @@ static void explain(const struct text *t, const lks__settings *s)
     const bool is_char = strcmp(t->kind, "char") == 0;
     if (t->moved[0] != '\0')
         fprintf(stderr, "lockstep train: an earlier run was moved to %s\n",
-                lks__escape(shown, sizeof shown, t->moved, strlen(t->moved)));
+                lks__shown(t->moved, 4200));
     fprintf(stderr, "lockstep train: %s has %" PRIu64 " %s", t->shown, n,
             is_char ? "characters" : "bytes (it is not UTF-8)");
     if (is_char)
@@ -391,7 +390,6 @@ static int exec_longer(struct text *t)
 void train_text_undo(const char *out, bool lock, const char *moved)
 {
     static const char *const begun[] = {"metrics.jsonl", "train.log", "latest"};
-    char shown[512];
     int fd;
     for (size_t i = 0; i < sizeof begun / sizeof begun[0]; i++)
         if (lks__sys_has(out, begun[i]))
@@ -405,7 +403,7 @@ void train_text_undo(const char *out, bool lock, const char *moved)
         tool_fail("train", st);
     else if (moved[0] != '\0')
         fprintf(stderr, "lockstep train: nothing was trained, and the earlier run is back in %s\n",
-                lks__escape(shown, sizeof shown, out, strlen(out)));
+                lks__shown(out, 512));
 }
 
 static lks_status check(const struct text *t, const lks__args *args)

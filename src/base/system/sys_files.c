@@ -52,8 +52,7 @@ void lks__sys_set_lasting(const char *failure)
 lks_status lks__sys_fail(const char *what, const char *path)
 {
     int err = errno;
-    char name[512];
-    lks__escape(name, sizeof name, path, strlen(path));
+    const char *name = lks__shown(path, 512);
     lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
                               name, err ? lks__sys_reason(err) : "the file ended early");
     if (err == ENOSPC || err == EDQUOT)
@@ -64,14 +63,12 @@ lks_status lks__sys_fail(const char *what, const char *path)
 lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p)
 {
     struct stat info;
-    char name[512];
     if (fstat(fd, &info) < 0)
         return lks__sys_fail("cannot read", path);
     if (!S_ISREG(info.st_mode))
-        return lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file%s",
-                         lks__escape(name, sizeof name, path, strlen(path)),
-                         S_ISFIFO(info.st_mode) ? ", but a pipe: write its content to a file first"
-                                                : "");
+        return lks__fail(
+            LKS_ERR_IO, "cannot read %s: it is not a regular file%s", lks__shown(path, 512),
+            S_ISFIFO(info.st_mode) ? ", but a pipe: write its content to a file first" : "");
     *bytes_p = (uint64_t)info.st_size;
     return LKS_OK;
 }
@@ -80,8 +77,7 @@ lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, siz
 {
     char *data = NULL;
     uint64_t size;
-    char name[512];
-    lks__escape(name, sizeof name, path, strlen(path));
+    const char *name = lks__shown(path, 512);
 
     /* O_NONBLOCK: opening a pipe without a writer must not block. */
     int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
@@ -118,7 +114,6 @@ out:
 lks_status lks__sys_target(const char *path, char target[PATH_MAX])
 {
     struct stat info;
-    char shown[512];
     if (realpath(path, target) == NULL) {
         /* The file doesn't exist, or a later write reports the reason. */
         if (strlen(path) >= PATH_MAX) {
@@ -132,7 +127,7 @@ lks_status lks__sys_target(const char *path, char target[PATH_MAX])
         return lks__fail(
             LKS_ERR_IO,
             "cannot write %s: it is a device, a pipe or a socket, which a file would replace",
-            lks__escape(shown, sizeof shown, path, strlen(path)));
+            lks__shown(path, 512));
     return LKS_OK;
 }
 
@@ -200,9 +195,7 @@ lks_status lks__sys_append(const char *path, int *fd_p)
     lks__sys_close(*fd_p);
     *fd_p = -1;
     errno = EINVAL;
-    char shown[512];
-    return lks__fail(LKS_ERR_IO, "%s is not a regular file: move it away",
-                     lks__escape(shown, sizeof shown, path, strlen(path)));
+    return lks__fail(LKS_ERR_IO, "%s is not a regular file: move it away", lks__shown(path, 512));
 }
 
 /* Sync the folder around a new one, so that the new one survives a power failure. A folder that

@@ -184,11 +184,10 @@ static lks_status share_result(struct lks__shm *g, const struct lks__shm_descrip
                sizeof result);
         if (result.status == LKS_OK)
             continue;
-        char text[sizeof result.text + 64];
         result.text[sizeof result.text - 1] = '\0';
         st = result.status == LKS_ERR_IO ? LKS_ERR_IO : LKS_ERR_NOMEM;
         return lks__fail(st, "rank %d: %s", g->comm->first_rank + r,
-                         lks__escape(text, sizeof text, result.text, strlen(result.text)));
+                         lks__shown(result.text, sizeof result.text + 64));
     }
     return LKS_OK;
 }

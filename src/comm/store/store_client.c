@@ -253,8 +253,7 @@ static lks_status ask(const lks__store *s, enum lks__store_op op, const char *ke
 
 static lks_status meaning(const lks__store *s, const struct lks__reply *r, const char *key)
 {
-    char shown[LKS__STORE_KEY_BYTES];
-    lks__escape(shown, sizeof shown, key, strlen(key));
+    const char *shown = lks__shown(key, LKS__STORE_KEY_BYTES);
     switch (r->answer) {
     case LKS__ANSWER_OK:
         return LKS_OK;

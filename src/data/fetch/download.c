@@ -247,7 +247,7 @@ static lks_status request(job *j, bool *cut_p)
 {
     const lks__curl_module *module;
     const lks__curl_sink sink = {j, on_head, on_data, on_wait};
-    char why[300] = "", shown[400];
+    char why[300] = "";
     LKS__TRY(curl_module(&module));
     j->st = LKS_OK;
     j->again = false;
@@ -258,9 +258,8 @@ static lks_status request(job *j, bool *cut_p)
         return LKS_OK;
     *cut_p = end != LKS__CURL_FAILED;
     return lks__fail(LKS_ERR_IO, "%s",
-                     end == LKS__CURL_COMPLETE
-                         ? "the connection ended early"
-                         : lks__escape(shown, sizeof shown, why, strlen(why)));
+                     end == LKS__CURL_COMPLETE ? "the connection ended early"
+                                               : lks__shown(why, 400));
 }
 
 /* A part without a tag can't be continued. Ask for the last byte again: a server refuses a range

@@ -109,7 +109,6 @@ static lks_status train_model(struct prep *p)
 
 static lks_status get_model(struct prep *p)
 {
-    char where[256];
     const char *path = p->job->o.tokenizer;
     if (!trains(p)) {
         LKS__TRY(lks__sys_read_file(path, MAX_MODEL_BYTES, &p->model, &p->model_bytes));
@@ -117,7 +116,7 @@ static lks_status get_model(struct prep *p)
         path = "the model that was trained";
         LKS__TRY(train_model(p));
     }
-    lks__escape(where, sizeof where, path, strlen(path));
+    const char *where = lks__shown(path, 256);
     LKS__TRY(lks__spm_open_bytes(p->model, p->model_bytes, where, &p->spm));
     uint32_t size = lks__spm_size(p->spm);
     if (!trains(p) && p->job->o.vocab_size != 0 && p->job->o.vocab_size != size)

@@ -24,9 +24,7 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 {
     const struct lks__ddp_param *param = &((const lks_ddp *)ctx)->params[i];
     const lks_param *p = &param->p;
-    char name[64];
-    snprintf(out, LKS__LIST_TEXT, "%s with %zu elements%s",
-             lks__escape(name, sizeof name, p->name, strlen(p->name)), p->count,
+    snprintf(out, LKS__LIST_TEXT, "%s with %zu elements%s", lks__shown(p->name, 64), p->count,
              param->tensor < 0 ? ", frozen" : "");
 }
 

@@ -50,7 +50,7 @@ static lks_status find_places(const char *out, uint64_t iter, places *p)
 /* Lock the folder against saves of other programs; *fd_p is -1 if its file system can't. */
 static lks_status lock_folder(const char *out, int *fd_p)
 {
-    char path[LKS__CKPT_PATH], shown[512];
+    char path[LKS__CKPT_PATH];
     LKS__TRY(lks__ckpt_join(path, out, LKS__LOCK_FILE));
     *fd_p = lks__sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (*fd_p < 0)
@@ -64,7 +64,7 @@ static lks_status lock_folder(const char *out, int *fd_p)
                  : lks__fail(LKS_ERR_CONFIG,
                              "another program is saving a checkpoint into %s: give each its own "
                              "folder",
-                             lks__escape(shown, sizeof shown, out, strlen(out)));
+                             lks__shown(out, 512));
 }
 
 /* ---- before and after ---------------------------------------------------------------------- */

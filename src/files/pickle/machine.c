@@ -586,11 +586,10 @@ lks_status lks__pickle_parse(const char *where, const void *data, size_t bytes,
 
 lks_status lks__pickle_open(const char *path, lks__pickle **pickle_p)
 {
-    char *data, where[512];
+    char *data;
     size_t bytes;
     LKS__TRY(lks__sys_read_file(path, LKS__PICKLE_MAX_BYTES, &data, &bytes));
-    return parse(lks__escape(where, sizeof where, path, strlen(path)), data, data, bytes, NULL,
-                 NULL, pickle_p);
+    return parse(lks__shown(path, 512), data, data, bytes, NULL, NULL, pickle_p);
 }
 
 void lks__pickle_close(lks__pickle *p)

@@ -41,9 +41,8 @@ static lks_status bad(const lks__st_file *file, const char *what)
 
 static lks_status bad_entry(const lks__st_file *file, const char *name, const char *what)
 {
-    char shown[200];
     return lks__fail(LKS_ERR_FORMAT, "%s is not a sound safetensors file: tensor \"%s\" %s",
-                     file->shown, lks__escape(shown, sizeof shown, name, strlen(name)), what);
+                     file->shown, lks__shown(name, 200), what);
 }
 
 /* Read a non-negative JSON integer. Booleans, reals and strings are refused. */
@@ -166,8 +165,8 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
         return bad(file, "its header does not start with '{'");
     file->header = lks__json_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!file->header) {
-        char why[JSON_ERROR_TEXT_LENGTH * 4], what[JSON_ERROR_TEXT_LENGTH * 4 + 64];
-        lks__escape(why, sizeof why, error.text, strlen(error.text));
+        char what[JSON_ERROR_TEXT_LENGTH * 4 + 64];
+        const char *why = lks__shown(error.text, JSON_ERROR_TEXT_LENGTH * 4);
         snprintf(what, sizeof what, "its header at byte %d: %s", error.position, why);
         return lks__json_no_memory(&error) ? lks__no_memory("for the header of %s", file->shown)
                                            : bad(file, what);
@@ -328,13 +327,13 @@ static lks_status stored_hash(const lks__st_file *file, const char *name, const 
 static lks_status check_hash(const lks__st_file *file, const char *name, uint64_t hash,
                              const char *stored)
 {
-    char digits[17], shown[200];
+    char digits[17];
     lks__hash_text(hash, digits);
     if (strcmp(digits, stored) == 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT,
                      "%s is altered or damaged: the bytes of tensor \"%s\" do not match their hash",
-                     file->shown, lks__escape(shown, sizeof shown, name, strlen(name)));
+                     file->shown, lks__shown(name, 200));
 }
 
 /* The entry that contains `tensor`, or NULL if it belongs to another file. */

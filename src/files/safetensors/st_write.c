@@ -18,10 +18,8 @@ enum { DATA_ALIGN = 64 };
 
 static lks_status bad_tensor(const lks__st_tensor *t, const char *path, const char *why)
 {
-    char name[200], file[512];
     return lks__fail(LKS_ERR_ARG, "tensor \"%s\" cannot be written to %s: %s",
-                     lks__escape(name, sizeof name, t->name, strlen(t->name)),
-                     lks__escape(file, sizeof file, path, strlen(path)), why);
+                     lks__shown(t->name, 200), lks__shown(path, 512), why);
 }
 
 /* Add the header's entry of one tensor, with its data at [begin, begin + bytes), and its hash to

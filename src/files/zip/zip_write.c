@@ -84,13 +84,11 @@ static int read_part(void *ctx, void *out, size_t bytes, uint64_t offset)
 
 static lks_status failed(const lks__zip_writer *w, const char *why)
 {
-    char shown[WHY_BYTES];
     if (w->failed != LKS_OK)
         return w->failed;
     if (why[0] == '\0')
         return lks__no_memory("to write a zip file");
-    return lks__fail(LKS_ERR_IO, "cannot write a zip file: %s",
-                     lks__escape(shown, sizeof shown, why, strlen(why)));
+    return lks__fail(LKS_ERR_IO, "cannot write a zip file: %s", lks__shown(why, WHY_BYTES));
 }
 
 /* ---- the archive ------------------------------------------------------------------------- */

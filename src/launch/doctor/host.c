@@ -334,11 +334,11 @@ static void existing_part(const char *path, char part[4096])
 
 void lks__doctor_folder(lks__doctor *d, const char *path)
 {
-    char part[4096], shown[512], file[4200];
+    char part[4096], file[4200];
     struct statvfs fs;
     double ms = 0;
     existing_part(path, part);
-    lks__escape(shown, sizeof shown, part, strlen(part));
+    const char *shown = lks__shown(part, 512);
     snprintf(file, sizeof file, "%s/.doctor-%d", part, (int)getpid());
     if (!write_and_lock(file, &ms)) {
         lks__doctor_say(d, LKS__PROBLEM, "out_dir",

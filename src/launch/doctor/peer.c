@@ -146,10 +146,9 @@ static const char *fact(const json_t *facts, const char *key)
 static void compare_text(lks__doctor *d, const json_t *mine, const json_t *theirs, const char *key,
                          lks__finding otherwise, const char *advice, const char *where)
 {
-    char shown[120];
     const char *a = fact(mine, key), *b = fact(theirs, key);
     bool same = strcmp(a, b) == 0;
-    lks__escape(shown, sizeof shown, b, strlen(b));
+    const char *shown = lks__shown(b, 120);
     if (same)
         lks__doctor_say(d, LKS__FINE, key, NULL, "%s here and on %s", a, where);
     else

@@ -218,7 +218,6 @@ static const char *what_it_lacks(const char *path, bool folder)
 static lks_status kind_of(const char *path, enum kind *kind_p)
 {
     struct stat info;
-    char shown[512];
     if (stat(path, &info) != 0)
         return lks__sys_fail("can't read", path);
     const bool folder = S_ISDIR(info.st_mode);
@@ -231,8 +230,7 @@ static lks_status kind_of(const char *path, enum kind *kind_p)
     else if (!folder && begins_like_weights(path))
         *kind_p = WEIGHTS;
     else
-        return lks__fail(LKS_ERR_CONFIG, "%s is neither %s",
-                         lks__escape(shown, sizeof shown, path, strlen(path)),
+        return lks__fail(LKS_ERR_CONFIG, "%s is neither %s", lks__shown(path, 512),
                          what_it_lacks(path, folder));
     return LKS_OK;
 }

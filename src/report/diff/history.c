@@ -12,19 +12,18 @@ static lks_status out_of_memory(void)
 
 lks_status lks__history_open(const char *run, lks__history *h)
 {
-    char path[sizeof h->lines.path], shown[512];
+    char path[sizeof h->lines.path];
     struct stat info;
     *h = (lks__history){.run = run};
     snprintf(path, sizeof path, "%s/metrics.jsonl", run);
     if (lstat(run, &info) != 0 && errno == ENOENT)
-        return lks__fail(LKS_ERR_CONFIG, "%s doesn't exist",
-                         lks__escape(shown, sizeof shown, run, strlen(run)));
+        return lks__fail(LKS_ERR_CONFIG, "%s doesn't exist", lks__shown(run, 512));
     if (lstat(path, &info) != 0 && errno == ENOTDIR)
         return lks__fail(LKS_ERR_CONFIG, "%s is a file: give the folder of a run",
-                         lks__escape(shown, sizeof shown, run, strlen(run)));
+                         lks__shown(run, 512));
     if (lstat(path, &info) != 0 && errno == ENOENT)
         return lks__fail(LKS_ERR_CONFIG, "%s is not a run's folder: it contains no metrics.jsonl",
-                         lks__escape(shown, sizeof shown, run, strlen(run)));
+                         lks__shown(run, 512));
     LKS__TRY(lks__lines_open(path, &h->lines));
     h->changed = json_object();
     h->claims.starts = json_array();

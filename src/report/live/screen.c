@@ -190,13 +190,13 @@ static void make_visible(char *text, bool utf8)
 /* Print a run in at most `rows` lines, or in a few more if they are too few for bars. */
 static void put_run(struct page *p, const lks__series *s, int rows, bool utf8)
 {
-    char name[80], bytes[LKS__UNITS_TEXT];
+    char bytes[LKS__UNITS_TEXT];
     const lks__point *last = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
     const lks__eval_point *eval = lks__series_last_eval(s), *best = lks__series_best(s);
     const json_t *ranks = json_object_get(s->host, "world_size");
     const json_t *memory = json_object_get(s->end, "memory_bytes");
     const int before = p->rows;
-    lks__escape(name, sizeof name, s->name, strlen(s->name));
+    char *name = lks__shown(s->name, 80);
     make_visible(name, utf8);
     put(p, "%s", name);
     put(p, "%s", lks__series_state(s));

@@ -156,12 +156,11 @@ static lks_status write_png(const lks__plot *p, const char *path)
 
 lks_status lks__plot_file(const lks__plot *p, const char *path)
 {
-    char shown[512];
     const char *dot = strrchr(path, '.');
     if (dot != NULL && dot > path && strcmp(dot, ".svg") == 0)
         return write_svg(p, path);
     if (dot != NULL && dot > path && strcmp(dot, ".png") == 0)
         return write_png(p, path);
     return lks__fail(LKS_ERR_CONFIG, "--out=%s: the name must end in .svg or .png",
-                     lks__escape(shown, sizeof shown, path, strlen(path)));
+                     lks__shown(path, 512));
 }

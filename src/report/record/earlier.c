@@ -357,10 +357,9 @@ static bool is_torn(const char *out_dir)
 
 lks_status lks__outdir_check(const char *out_dir)
 {
-    char shown[512];
     if (!is_torn(out_dir))
         return LKS_OK;
-    lks__escape(shown, sizeof shown, out_dir, strlen(out_dir));
+    const char *shown = lks__shown(out_dir, 512);
     return lks__fail(LKS_ERR_CONFIG,
                      "a new run in %s ended while it moved the earlier one's files to %s/" NEW
                      ": move them back to continue the earlier one, or start the new one again",

@@ -405,7 +405,7 @@ const char *lks__series_dir(const char *arg)
 lks_status lks__series_open(const char *arg, lks__series *s)
 {
     struct stat info;
-    char path[4200], shown[600];
+    char path[4200];
     bool changed;
     *s = (lks__series){.artifact_loss = (double)NAN, .artifact_bpb = (double)NAN};
     const char *dir = lks__series_dir(arg);
@@ -424,7 +424,7 @@ lks_status lks__series_open(const char *arg, lks__series *s)
             LKS_ERR_CONFIG,
             "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl, "
             "which `lockstep train` writes",
-            lks__escape(shown, sizeof shown, s->dir, strlen(s->dir)));
+            lks__shown(s->dir, 600));
     lks_status st = lks__series_read(s, &changed);
     if (st != LKS_OK)
         lks__series_close(s);

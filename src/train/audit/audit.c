@@ -334,7 +334,6 @@ static void print_limits(const struct audit *a)
 /* With the trail of --step. */
 static lks_status audit_step(struct audit *a, const struct part *p)
 {
-    char shown[512];
     lks__trail_file file = {.file = NULL};
     if (a->s->trail[0] == '\0')
         return audit_pieces(a, p);
@@ -345,7 +344,7 @@ static lks_status audit_step(struct audit *a, const struct part *p)
     st = st == LKS_OK ? closed : st;
     if (st == LKS_OK && file.complete)
         fprintf(a->out, "trail     %s has the results of step %" PRIu64 "\n",
-                lks__escape(shown, sizeof shown, a->s->trail, strlen(a->s->trail)), p->from);
+                lks__shown(a->s->trail, 512), p->from);
     return st;
 }
 

@@ -46,14 +46,14 @@ static const char *digest_of(const lks__history *h)
 
 static lks_status check_digest(const struct side *x)
 {
-    char have[17], shown[512], used[LKS__METRICS_PATH], place[LKS__METRICS_PATH], was[512];
+    char have[17], used[LKS__METRICS_PATH], place[LKS__METRICS_PATH];
     const int k = x->k;
     const char *digest = digest_of(&x->both[k]), *other = digest_of(&x->both[!k]);
     bool found;
     snprintf(have, sizeof have, "%016" PRIx64, x->run.data_digest);
     if (digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;
-    lks__escape(shown, sizeof shown, x->run.data_dir, strlen(x->run.data_dir));
+    const char *shown = lks__shown(x->run.data_dir, 512);
     if (other == NULL || strcmp(other, have) != 0)
         return lks__fail(LKS_ERR_SUPPORT,
                          "the data in %s have changed since the run: their digest is %s; move them "
@@ -64,8 +64,7 @@ static lks_status check_digest(const struct side *x)
         LKS_ERR_SUPPORT,
         "%s has the data of %c, not of %c: one --dataset can't serve both, so put %c's "
         "data back in %s",
-        shown, "AB"[!k], "AB"[k], "AB"[k],
-        found ? lks__escape(was, sizeof was, place, strlen(place)) : "their folder");
+        shown, "AB"[!k], "AB"[k], "AB"[k], found ? lks__shown(place, 512) : "their folder");
 }
 
 /* Open a run's data, and check that they are the run's. */

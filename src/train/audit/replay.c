@@ -46,7 +46,6 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
     const json_t *host = lks__claims_start(c, iter, &first), *row;
     const json_int_t W = json_integer_value(json_object_get(host, "world_size"));
     json_int_t end = 0;
-    char shown[256];
     out[0] = '\0';
     if (W < 1 || W > V)
         return out;
@@ -60,8 +59,7 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
         end += ranks;
         if (rank >= end)
             continue;
-        snprintf(out, LKS__REPLAY_MAKER, " by rank %d on %s", rank,
-                 lks__escape(shown, sizeof shown, name, strlen(name)));
+        snprintf(out, LKS__REPLAY_MAKER, " by rank %d on %s", rank, lks__shown(name, 256));
         return out;
     }
     return out;
@@ -343,7 +341,6 @@ static lks_status check_repeatable(const lks__trainer *t)
 static lks_status check_kernels(const lks__replay *r, const lks__trainer *t, uint64_t iter)
 {
     uint64_t first;
-    char shown[128];
     const char *made = json_string_value(
         json_object_get(lks__claims_start(r->claims, iter, &first), "fingerprint"));
     if (made == NULL || strcmp(made, t->ses.fingerprint) == 0)
@@ -351,8 +348,7 @@ static lks_status check_kernels(const lks__replay *r, const lks__trainer *t, uin
     return lks__fail(LKS_ERR_SUPPORT,
                      "step %" PRIu64 " was made with kernels of fingerprint %s, here it is %s, so "
                      "the bits can differ",
-                     iter, lks__escape(shown, sizeof shown, made, strlen(made)),
-                     t->ses.fingerprint);
+                     iter, lks__shown(made, 128), t->ses.fingerprint);
 }
 
 static lks_status replay_one(lks__replay *r, lks__trainer *t, bool trail, bool *again_p)

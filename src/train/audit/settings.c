@@ -38,11 +38,10 @@ static bool may_change(const char *key)
 
 static lks_status check_change(const char *key)
 {
-    char shown[LKS__SETTING_KEY * 4];
     if (may_change(key))
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT, "a resume can't have changed %s, as %s says",
-                     lks__escape(shown, sizeof shown, key, strlen(key)), where);
+                     lks__shown(key, LKS__SETTING_KEY * 4), where);
 }
 
 lks_status lks__audit_change(lks__settings *s, const json_t *changed)
@@ -241,14 +240,14 @@ void lks__audit_state(lks__replay *r, const lks__ckpt *c)
     const json_t *digest = json_object_get(c->state, "data_digest");
     const json_t *own = json_object_get(r->claims->config, "data_digest");
     const char *key;
-    char shown[LKS__SETTING_KEY * 4], text[2][256];
+    char text[2][256];
     json_object_foreach(settings, key, value)
     {
         const json_t *before = lks__claims_setting(r->claims, key, c->iter);
         if (can_have(r->claims, key, value, c->iter))
             continue;
         lks__replay_false(r, "checkpoint %" PRIu64 ": %s is %s in state.json, %s in metrics.jsonl",
-                          c->iter, lks__escape(shown, sizeof shown, key, strlen(key)),
+                          c->iter, lks__shown(key, LKS__SETTING_KEY * 4),
                           lks__json_text(value, text[0]), lks__json_text(before, text[1]));
     }
     if (json_is_string(own) && !json_equal(own, digest))

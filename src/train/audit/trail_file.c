@@ -24,14 +24,14 @@ static lks_status write_entry(void *ctx, const json_t *entry, const lks__st_tens
 
 lks_status lks__trail_file_open(const char *path, lks__trail_file *t)
 {
-    char shown[512], target[PATH_MAX];
+    char target[PATH_MAX];
     struct stat old;
     *t = (lks__trail_file){.path = path, .trail = {write_entry, t}};
     if (stat(path, &old) == 0 &&
         (!S_ISREG(old.st_mode) || (old.st_size > 0 && !lks__trail_is(path))))
         return lks__fail(LKS_ERR_CONFIG,
                          "trail=%s exists and isn't a trail: give the name of a new file",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
+                         lks__shown(path, 512));
     LKS__TRY(lks__sys_target(path, target));
     if (access(dirname(target), W_OK) != 0) /* now, and not after the steps have been computed */
         return lks__sys_fail("can't write", path);

@@ -354,12 +354,10 @@ static lks_status loop(struct run_loop *r)
 static lks_status write_trace(struct run_loop *r)
 {
     const char *path = r->t->run.s.trace;
-    char shown[LKS__SETTING_STR];
     uint64_t dropped;
     LKS__TRY(lks__trace_file_write(&r->t->trace, &r->t->ses, &dropped));
     if (path[0] != '\0' && r->report.on)
-        lks__log_message(&r->report.log, "the trace is in %s",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
+        lks__log_message(&r->report.log, "the trace is in %s", lks__shown(path, LKS__SETTING_STR));
     if (dropped > 0 && r->report.on)
         lks__log_message(&r->report.log,
                          "the trace has the newest events: %" PRIu64 " older ones were dropped",

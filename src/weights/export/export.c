@@ -63,10 +63,9 @@ lks_status lks__export_params(const lks__export_model *e, float **params_p)
 static lks_status take_tokenizer(lks__export_model *e)
 {
     const char *path = e->s->tokenizer;
-    char shown[256];
     lks__meta own = {0};
     bool found;
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 256);
     LKS__TRY(lks__meta_find(path, &found, &own));
     lks_status st = LKS_OK;
     if (!found)
@@ -113,13 +112,12 @@ static lks_status check_name(const lks__settings *s)
                          : lks__ends_with(s->out, ".pt")        ? "nanogpt or --format=golf"
                          : lks__ends_with(s->out, ".gguf")      ? "hf, which llama.cpp converts"
                                                                 : NULL;
-    char shown[256];
     if (format == NULL || s->from[LKS__SETTING_format] != LKS__FROM_DEFAULT)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "--out=%s needs a format: without one, the file would be parameter-golf's "
                      "int8 artifact; give --format=%s",
-                     lks__escape(shown, sizeof shown, s->out, strlen(s->out)), format);
+                     lks__shown(s->out, 256), format);
 }
 
 /* Make the folder that the output is in. */

@@ -150,12 +150,12 @@ static lks_status make_folder(const lks__export_model *e)
 {
     static const char *const others[] = {"state.json", "metrics.jsonl", "meta.json"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        char path[LKS__SETTING_STR + 64], shown[512];
+        char path[LKS__SETTING_STR + 64];
         snprintf(path, sizeof path, "%s/%s", e->s->out, others[i]);
         if (access(path, F_OK) == 0)
             return lks__fail(LKS_ERR_CONFIG,
                              "there is %s: that folder belongs to lockstep; give another --out",
-                             lks__escape(shown, sizeof shown, path, strlen(path)));
+                             lks__shown(path, 512));
     }
     const bool weights = is_in_out(e, e->w->path);
     if (weights || (e->vocabulary[0] != '\0' && is_in_out(e, e->vocabulary)))

@@ -320,7 +320,6 @@ static void note_optimizer(const struct writer *w)
 /* An existing meta.pkl may be the data's own, so it stays. Note if it isn't about the model. */
 static lks_status keep_characters(const lks__export_model *e, const char *folder, const char *path)
 {
-    char shown[512];
     lks__meta own = {0};
     bool found = false;
     const lks_status st = lks__meta_load(folder, &found, &own);
@@ -331,7 +330,7 @@ static lks_status keep_characters(const lks__export_model *e, const char *folder
         lks__export_note(e,
                          "%s was left unchanged, but it doesn't have the model's characters, "
                          "which nanoGPT's sample.py needs: give an --out in another folder",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
+                         lks__shown(path, 512));
     return st == LKS_ERR_NOMEM ? st : LKS_OK;
 }
 
@@ -340,7 +339,7 @@ static lks_status keep_characters(const lks__export_model *e, const char *folder
 static lks_status write_characters(const lks__export_model *e)
 {
     lks__emit p = {0};
-    char path[LKS__CKPT_PATH], folder[LKS__CKPT_PATH], shown[512], text[8];
+    char path[LKS__CKPT_PATH], folder[LKS__CKPT_PATH], text[8];
     const char *slash = strrchr(e->s->out, '/');
     if (e->meta.chars == NULL)
         return LKS_OK;
@@ -376,7 +375,7 @@ static lks_status write_characters(const lks__export_model *e)
     free(p.at);
     if (st == LKS_OK)
         lks__export_note(e, "the characters are in %s; nanoGPT's sample.py reads them from data/%s",
-                         lks__escape(shown, sizeof shown, path, strlen(path)), "DATASET/meta.pkl");
+                         lks__shown(path, 512), "DATASET/meta.pkl");
     return st;
 }
 

@@ -60,12 +60,11 @@ static lks_status load(lks__weights *w, const lks__settings *s, lks__session *se
 static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__session *session,
                                 lks__replica *r)
 {
-    char shown[512];
     if (a->settings == NULL)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s was written by train_gpt.py, not by lockstep: it has no settings; use "
                          "its weights with --init_from",
-                         lks__escape(shown, sizeof shown, r->path, strlen(r->path)));
+                         lks__shown(r->path, 512));
     lks__settings_defaults(&r->run);
     LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, r->path,
                                      &r->run));
@@ -89,9 +88,8 @@ static lks_status same_weights(lks__session *session, const lks__replica *r)
 {
     if (session->world.world_size == 1)
         return LKS_OK;
-    char shown[512], what[600];
-    snprintf(what, sizeof what, "the hash of the weights in %s",
-             lks__escape(shown, sizeof shown, r->path, strlen(r->path)));
+    char what[600];
+    snprintf(what, sizeof what, "the hash of the weights in %s", lks__shown(r->path, 512));
     return lks__session_same(session, what, XXH3_64bits(r->params.host, r->params.bytes));
 }
 

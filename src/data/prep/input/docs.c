@@ -307,12 +307,9 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
                          lks__escape(why, sizeof why, error.text, strlen(error.text)));
     }
     const json_t *text = json_object_get(d->json, d->field);
-    if (!json_is_string(text)) {
-        char shown[256];
+    if (!json_is_string(text))
         return lks__fail(LKS_ERR_FORMAT, "%s, %s: a JSON object with a string \"%s\" is expected",
-                         d->name, place(d, where),
-                         lks__escape(shown, sizeof shown, d->field, strlen(d->field)));
-    }
+                         d->name, place(d, where), lks__shown(d->field, 256));
     *text_p = json_string_value(text);
     *bytes_p = json_string_length(text);
     return LKS_OK;

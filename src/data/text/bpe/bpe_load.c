@@ -460,8 +460,7 @@ bool lks__bpe_is_at(const char *path)
 lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p)
 {
     struct stat info;
-    char shown[256];
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 256);
     if (stat(path, &info) < 0)
         return lks__fail(LKS_ERR_IO,
                          "cannot read the vocabulary %s: %s; `lockstep fetch gpt2-vocab` "

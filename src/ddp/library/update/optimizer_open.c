@@ -107,10 +107,9 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
     static const char *const words[] = {[LKS_PARAM_VECTOR] = "vector",
                                         [LKS_PARAM_MATRIX] = "matrix",
                                         [LKS_PARAM_EMBED] = "embedding"};
-    char name[64];
-    snprintf(out, LKS__LIST_TEXT, "%s, %s of %zu x %zu, for %s%s",
-             lks__escape(name, sizeof name, p->name, strlen(p->name)), words[p->kind], p->rows,
-             p->cols, o->optim.optimizer->name, o->checks ? ", with LOCKSTEP_CHECK=1" : "");
+    snprintf(out, LKS__LIST_TEXT, "%s, %s of %zu x %zu, for %s%s", lks__shown(p->name, 64),
+             words[p->kind], p->rows, p->cols, o->optim.optimizer->name,
+             o->checks ? ", with LOCKSTEP_CHECK=1" : "");
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */

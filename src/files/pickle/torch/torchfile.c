@@ -277,10 +277,9 @@ static size_t read_start(const char *path, unsigned char out[16])
 lks_status lks__torchfile_open(const char *path, lks__torchfile **file_p)
 {
     unsigned char start[16];
-    char name[512];
     lks__zip *zip;
     size_t n = read_start(path, start);
-    LKS__TRY(refuse_legacy(lks__escape(name, sizeof name, path, strlen(path)), start, n));
+    LKS__TRY(refuse_legacy(lks__shown(path, 512), start, n));
     LKS__TRY(lks__zip_open(path, &zip));
     return open_with(zip, file_p);
 }

@@ -345,7 +345,7 @@ static lks_status keep_vocabulary(lks__report *r, const lks__run *run)
 
 static lks_status open_files(lks__report *r, const lks__trainer *t)
 {
-    char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
+    char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->state.iter, t->state.eval_done,
                                   !lks__train_saves_again(&t->run, &t->state)};
@@ -375,7 +375,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         lks__log_line(&r->log, "%s was moved to %s",
                       t->run.resumed ? "the part of the run after this checkpoint"
                                      : "an earlier run",
-                      lks__escape(shown, sizeof shown, moved, strlen(moved)));
+                      lks__shown(moved, 4200));
     if (empty && t->state.iter > 0 && t->run.resumed)
         lks__log_message(&r->log,
                          "metrics.jsonl in %s was missing or empty: the record of this run begins "
