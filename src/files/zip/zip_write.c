@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 #include "files/zip/zip_load.h"
 
@@ -37,15 +38,9 @@ struct lks__zip_writer {
 static int write_memory(lks__zip_writer *w, const void *data, size_t bytes, uint64_t offset)
 {
     size_t end = (size_t)offset + bytes;
-    if (end > w->room) {
-        size_t room = end + end / 2 + 4096;
-        unsigned char *grown = realloc(w->data, room);
-        if (!grown) {
-            w->failed = lks__no_memory("for a zip file of %zu bytes", end);
-            return ENOMEM;
-        }
-        w->data = grown;
-        w->room = room;
+    if (!lks__list_room(&w->data, end, &w->room, 1)) {
+        w->failed = lks__no_memory("for a zip file of %zu bytes", end);
+        return ENOMEM;
     }
     memcpy(w->data + offset, data, bytes);
     w->bytes = end > w->bytes ? end : w->bytes;
