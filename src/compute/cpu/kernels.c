@@ -16,9 +16,9 @@ const lks__tiles lks__gemm_tiles = {.rows = LKS__TILE_ROWS,
                                     .queries = 64,
                                     .far_queries = 64};
 
-/* Products of operands that are rounded to bfloat16 without an instruction for it (gemm_bf16.c)
- * copy both operands of a tile: the squarer the tile, the less is copied. Use tall tiles if there
- * are enough of them for many threads. */
+/* Products of operands that are rounded to bfloat16 copy both operands of a tile (but AMX's, which
+ * have their own tiles): the squarer the tile, the less is copied. Use tall tiles if there are
+ * enough of them for many threads. */
 static const lks__tiles rounded_tiles = {.rows = 128,
                                          .tall_rows = 256,
                                          .tall_from = 1024,
