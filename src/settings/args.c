@@ -20,7 +20,7 @@ void lks__args_note(lks__args *args, const char *where, const char *what)
     if (args->n_notes < LKS__ARGS_NOTES) {
         char *note = args->notes[args->n_notes];
         char place[LKS__ARGS_NOTE / 2 - 4];
-        const char *shown = lks__shown(what, LKS__ARGS_NOTE / 2);
+        char *shown = lks__shown(what, LKS__ARGS_NOTE / 2);
         for (char *q = shown; (q = strstr(q, "\\\"")) != NULL; q++) /* no quotes around it */
             memmove(q, q + 1, strlen(q));
         snprintf(place, sizeof place, "%s", where); /* escaped by its source */

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include "base/system/sys.h"
-#include "data/text/bpe/bpe.h"
 #include "weights/choice/known.h"
 #include "weights/forms/form.h"
 #include "weights/forms/saved.h"

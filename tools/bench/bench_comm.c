@@ -1,7 +1,6 @@
 /* lockstep bench comm: launches each available backend, and measures its collectives by size
  * and the link. bench_reduce.c measures the reduction of gradients. */
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

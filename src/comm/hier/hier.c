@@ -1,12 +1,9 @@
 #include "comm/hier/hier.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/system/sys.h"
 
 /* --- the host's own group ----------------------------------------------------------------- */
 

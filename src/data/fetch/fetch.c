@@ -1,7 +1,6 @@
 #include "data/fetch/fetch.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,8 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* Hash pieces with XXH3, with its state on the stack. */
 #define XXH_STATIC_LINKING_ONLY

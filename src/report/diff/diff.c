@@ -1,7 +1,6 @@
 #include "report/diff/diff.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

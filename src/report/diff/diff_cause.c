@@ -1,6 +1,5 @@
 /* report/diff/diff_cause.c - prints the place in a step, the cause of a difference and its remedy.
  */
-#include <inttypes.h>
 
 #include "base/text/shell.h"
 #include "report/diff/diff.h"

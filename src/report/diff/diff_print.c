@@ -1,5 +1,4 @@
 /* report/diff/diff_print.c - prints the first difference for people. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "report/diff/diff.h"

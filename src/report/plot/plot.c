@@ -6,7 +6,6 @@
 
 #include "base/system/module.h"
 #include "base/system/sys.h"
-#include "base/text/utf8.h"
 #include "report/plot/picture.h"
 #include "report/plot/png_module.h"
 

@@ -1,5 +1,4 @@
 /* report/view/compare_print.c - prints a comparison as text, Markdown or CSV. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

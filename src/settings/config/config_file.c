@@ -1,6 +1,5 @@
 #include "settings/config/config_file.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

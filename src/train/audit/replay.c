@@ -12,7 +12,6 @@
 #include "train/audit/settings.h"
 #include "train/audit/trail.h"
 #include "train/checkpoint.h"
-#include "train/checks/votes.h"
 #include "train/micro.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"

@@ -1,6 +1,5 @@
 #include "train/audit/seal.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/number/checked.h"
-#include "base/text/jsontext.h"
 #include "files/zip/unzip.h"
 #include "weights/artifact/artifact.h"
 #include "weights/artifact/layout.h"

@@ -7,7 +7,6 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
-#include "data/text/bpe/bpe.h"
 #include "files/checkpoint/folder.h"
 #include "weights/choice/given.h"
 #include "weights/export/form.h"

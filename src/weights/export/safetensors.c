@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "files/checkpoint/folder.h"
 #include "weights/export/form.h"
 
 lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n)

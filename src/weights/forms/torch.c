@@ -1,6 +1,5 @@
 #include "weights/forms/torch.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static bool is_type(const lks__pickle_tensor *t, const char *dtype)

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "data/text/byte_tokens.h"
 #include "data/text/sentencepiece/spm_text.h"

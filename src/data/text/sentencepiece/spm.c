@@ -1,7 +1,5 @@
 #include "data/text/sentencepiece/spm.h"
 
-#include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 #include "files/pickle/torch/torchfile.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

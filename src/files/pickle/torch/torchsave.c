@@ -1,6 +1,5 @@
 #include "files/pickle/torch/torchsave.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

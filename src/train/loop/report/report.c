@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
-#include "report/record/job.h"
 #include "report/record/metrics/evals.h"
-#include "report/record/outdir.h"
 #include "session/signals.h"
 #include "train/checkpoint.h"
 #include "train/checks/nonfinite.h"
