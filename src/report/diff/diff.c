@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
@@ -257,25 +258,18 @@ bool lks__diff_same_steps(const json_t *report)
 
 static bool contains(const json_t *rows, const json_t *row)
 {
-    size_t i;
-    const json_t *other;
-    json_array_foreach(rows, i, other)
-    {
+    lks__each(other, rows)
         if (json_equal(other, row))
             return true;
-    }
     return false;
 }
 
 json_t *lks__diff_outcomes(const json_t *report)
 {
-    json_t *outcomes = json_array(), *row;
-    size_t i;
-    json_array_foreach(json_object_get(report, "state"), i, row)
-    {
+    json_t *outcomes = json_array();
+    lks__each(row, json_object_get(report, "state"))
         if (!contains(json_object_get(report, "can_change_bits"), row))
             json_array_append(outcomes, row);
-    }
     return outcomes;
 }
 
@@ -291,17 +285,14 @@ static bool same_but_outcomes(const json_t *report)
 
 json_t *lks__diff_causes(const json_t *report)
 {
-    const json_t *evaluations = json_object_get(report, "changes_evaluations"), *row;
+    const json_t *evaluations = json_object_get(report, "changes_evaluations");
     const json_t *place = json_object_get(json_object_get(report, "execution"), "place");
     const bool use = (lks__diff_same_steps(report) || same_but_outcomes(report)) &&
                      json_array_size(evaluations) > 0;
     json_t *causes = json_array();
-    size_t i;
-    json_array_foreach(use ? evaluations : json_object_get(report, "can_change_bits"), i, row)
-    {
+    lks__each(row, use ? evaluations : json_object_get(report, "can_change_bits"))
         if (!lks__facts_machine(row) || !json_is_object(place))
             json_array_append(causes, (json_t *)row);
-    }
     return causes;
 }
 

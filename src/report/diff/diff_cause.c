@@ -1,6 +1,7 @@
 /* report/diff/diff_cause.c - prints the place in a step, the cause of a difference and its remedy.
  */
 
+#include "base/text/jsontext.h"
 #include "base/text/shell.h"
 #include "report/diff/diff.h"
 #include "report/diff/facts.h"
@@ -48,10 +49,8 @@ static void print_execution(FILE *out, const json_t *execution)
 static void print_false(FILE *out, const json_t *report)
 {
     char path[LKS__SHOWN], claim[LKS__SHOWN];
-    const json_t *execution = json_object_get(report, "execution"), *row;
-    size_t i;
-    json_array_foreach(json_object_get(execution, "false"), i, row)
-    {
+    const json_t *execution = json_object_get(report, "execution");
+    lks__each(row, json_object_get(execution, "false")) {
         const char *side = json_string_value(json_object_get(row, "run"));
         fprintf(out, "%-*s%s's record doesn't follow from its settings: %s\n", LKS__LABEL, "cause",
                 side[0] == 'a' ? "A" : "B", lks__show_member(row, "claim", claim));
@@ -67,8 +66,6 @@ static void print_remedy(FILE *out, const json_t *remedy)
 {
     char text[LKS__SHOWN];
     const char *run = json_string_value(json_object_get(remedy, "run"));
-    const json_t *word;
-    size_t i;
     if (json_object_get(remedy, "why_not") != NULL)
         fprintf(out, "%-*snot possible here: %s\n", LKS__LABEL, "remedy",
                 lks__show_reason(remedy, "why_not", text));
@@ -85,7 +82,7 @@ static void print_remedy(FILE *out, const json_t *remedy)
                 LKS__LABEL, "remedy", "BA"[is_a], lks__show_count(remedy, "resumed"), "AB"[is_a],
                 "BA"[is_a]);
     fprintf(out, "%-*s%s", LKS__LABEL, "", lks__shell_program(text, sizeof text));
-    json_array_foreach(json_object_get(remedy, "command"), i, word)
+    lks__each(word, json_object_get(remedy, "command"))
         fprintf(out, " %s", lks__shell_word(text, sizeof text, json_string_value(word)));
     fputc('\n', out);
 }
@@ -130,10 +127,7 @@ static bool is_setting(const json_t *row)
 static void print_settings(FILE *out, const json_t *rows)
 {
     char text[256], word[LKS__SHOWN], shown[LKS__SHOWN];
-    const json_t *row;
-    size_t i;
-    json_array_foreach(rows, i, row)
-    {
+    lks__each(row, rows) {
         if (!is_setting(row))
             continue;
         snprintf(word, sizeof word, "--%s=%s", json_string_value(json_object_get(row, "name")),
@@ -146,12 +140,12 @@ static void print_settings(FILE *out, const json_t *rows)
 /* Print the next step after a comparison of two trails, whose runs aren't available. */
 static void print_next(FILE *out, const json_t *report, const json_t *rows)
 {
-    const json_t *entry = json_object_get(json_object_get(report, "place"), "a"), *row;
+    const json_t *entry = json_object_get(json_object_get(report, "place"), "a");
     const char *what = json_string_value(json_object_get(entry, "what"));
     const char *phase = what != NULL ? lks__trail_phase(what) : "";
     bool any = false;
-    size_t i;
-    json_array_foreach(rows, i, row) any |= is_setting(row);
+    lks__each(row, rows)
+        any |= is_setting(row);
     fprintf(out, "%-*s", LKS__LABEL, "remedy");
     if (any) {
         fputs("train B again with A's settings:", out);
@@ -176,9 +170,9 @@ static void print_next(FILE *out, const json_t *report, const json_t *rows)
 static void print_trails(FILE *out, const json_t *report, const json_t *rows)
 {
     char a[LKS__SHOWN];
-    const json_t *row;
-    size_t i, n = 0;
-    json_array_foreach(rows, i, row) n += lks__facts_machine(row);
+    size_t n = 0;
+    lks__each(row, rows)
+        n += lks__facts_machine(row);
     if (n > 0)
         fprintf(out,
                 "%-*s`lockstep audit %s --step=%" JSON_INTEGER_FORMAT

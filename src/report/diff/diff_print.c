@@ -1,6 +1,7 @@
 /* report/diff/diff_print.c - prints the first difference for people. */
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "report/diff/diff.h"
 #include "report/diff/show.h"
 #include "report/diff/trails.h"
@@ -98,13 +99,11 @@ static void print_reads(FILE *out, const json_t *split)
 static void print_data(FILE *out, const json_t *data)
 {
     char text[LKS__SHOWN];
-    const json_t *splits = json_object_get(data, "splits"), *split;
-    size_t i;
+    const json_t *splits = json_object_get(data, "splits");
     if (json_is_string(json_object_get(data, "unknown")))
         fprintf(out, "%-*snot compared: %s\n", LKS__LABEL, "data",
                 lks__show_reason(data, "unknown", text));
-    json_array_foreach(splits, i, split)
-    {
+    lks__each(split, splits) {
         const json_int_t n = lks__show_count(split, "different");
         const json_t *lengths = json_object_get(split, "tokens");
         fprintf(out, "%-*s%s token %" JSON_INTEGER_FORMAT " is ", LKS__LABEL, "data",
@@ -128,11 +127,9 @@ static void print_data(FILE *out, const json_t *data)
 static void print_figures(FILE *out, const json_t *line)
 {
     char name[LKS__SHOWN], a[LKS__SHOWN], b[LKS__SHOWN];
-    const json_t *figures = json_object_get(line, "figures"), *figure;
-    size_t i;
+    const json_t *figures = json_object_get(line, "figures");
     for (int same = 0; same < 2; same++)
-        json_array_foreach(figures, i, figure)
-        {
+        lks__each(figure, figures) {
             if (json_is_true(json_object_get(figure, "same")) != (same == 1))
                 continue;
             lks__show_member(figure, "name", name);
@@ -164,10 +161,7 @@ static void print_element(FILE *out, const json_t *diff)
 static void print_weights(FILE *out, const json_t *weights)
 {
     char part[LKS__SHOWN], tensor[LKS__SHOWN], form[2][LKS__SHOWN];
-    size_t i;
-    const json_t *diff;
-    json_array_foreach(weights, i, diff)
-    {
+    lks__each(diff, weights) {
         const json_t *forms = json_object_get(diff, "forms");
         const char *only = json_string_value(json_object_get(diff, "only_in"));
         fprintf(out, "%-*sfirst %s, ", LKS__LABEL, lks__show_member(diff, "part", part),

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/text/jsontext.h"
+
 static lks_status out_of_memory(void)
 {
     return lks__no_memory("to read a run's metrics");
@@ -48,15 +50,13 @@ void lks__history_close(lks__history *h)
 /* The settings after all starts, and the iteration at which each changed last. */
 static lks_status apply_starts(lks__history *h)
 {
-    size_t i;
-    json_t *start, *value, *settings = lks__claims_settings(&h->claims);
+    json_t *value, *settings = lks__claims_settings(&h->claims);
     const char *key;
     bool good = settings != NULL;
     json_decref(h->settings);
     h->settings = settings;
     json_object_clear(h->changed);
-    json_array_foreach(h->claims.starts, i, start)
-    {
+    lks__each(start, h->claims.starts) {
         json_t *at = json_object_get(start, "resumed_iter");
         json_object_foreach(json_object_get(start, "changed"), key, value) good &=
             !json_is_integer(at) || json_object_set(h->changed, key, at) == 0;

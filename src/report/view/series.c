@@ -52,13 +52,10 @@ static lks_status add_point(lks__series *s, const json_t *o, uint64_t iter)
  * not NULL. */
 static lks_status add_sample(lks__series *s, uint64_t iter, const char *text)
 {
-    json_t *all = json_array(), *row;
-    size_t i;
-    json_array_foreach(s->samples, i, row)
-    {
+    json_t *all = json_array();
+    lks__each(row, s->samples)
         if ((uint64_t)json_integer_value(json_array_get(row, 0)) < iter)
             json_array_append(all, row);
-    }
     if (text != NULL)
         json_array_append_new(all, json_pack("[I, s]", (json_int_t)iter, text));
     if (json_array_size(all) > MOST_SAMPLES)
@@ -129,10 +126,8 @@ static lks_status add_segment(lks__series *s, const json_t *changed, uint64_t it
 static void name_wrong(const json_t *line, char text[LKS__MARK_TEXT])
 {
     const bool decided = json_object_get(line, "right") != NULL;
-    const json_t *row;
-    size_t i, at = 0;
-    json_array_foreach(json_object_get(line, "wrong"), i, row)
-    {
+    size_t at = 0;
+    lks__each(row, json_object_get(line, "wrong")) {
         const char *host = json_string_value(json_object_get(row, "host"));
         if (host != NULL && at < LKS__MARK_TEXT)
             at += (size_t)snprintf(text + at, LKS__MARK_TEXT - at, "%s%s",
@@ -469,13 +464,9 @@ bool lks__series_complete(const lks__series *s)
 /* True if the newest start of the run has no lock to ask. */
 static bool is_unlocked(const lks__series *s)
 {
-    size_t i;
-    const json_t *word;
-    json_array_foreach(json_object_get(s->host, "command"), i, word)
-    {
+    lks__each(word, json_object_get(s->host, "command"))
         if (json_is_string(word) && strcmp(json_string_value(word), "--lock=off") == 0)
             return true;
-    }
     return false;
 }
 

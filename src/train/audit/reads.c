@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "data/read/differ.h"
 #include "report/diff/facts.h"
@@ -295,10 +296,7 @@ static bool is_data(const json_t *row)
  * drawn from the same number of tokens. */
 static bool is_unread(const json_t *splits)
 {
-    const json_t *row;
-    size_t i;
-    json_array_foreach(splits, i, row)
-    {
+    lks__each(row, splits) {
         const json_t *read = json_object_get(row, "read"),
                      *why = json_object_get(row, "unread_why"),
                      *tokens = json_object_get(row, "tokens");
@@ -345,10 +343,9 @@ lks_status lks__reads_check(lks__history both[2], int k, const lks__settings *s)
 
 lks_status lks__reads_diff(lks__history both[2], const lks__settings *s, json_t *report)
 {
-    const json_t *row;
-    size_t i;
     bool differ = false;
-    json_array_foreach(json_object_get(report, "can_change_bits"), i, row) differ |= is_data(row);
+    lks__each(row, json_object_get(report, "can_change_bits"))
+        differ |= is_data(row);
     if (!differ || both[0].run == NULL)
         return LKS_OK;
     struct side *x = calloc(2, sizeof *x);

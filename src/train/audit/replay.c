@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "settings/settings_table.h"
 #include "train/audit/opening.h"
 #include "train/audit/saved.h"
@@ -41,16 +42,14 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
                               char out[LKS__REPLAY_MAKER])
 {
     uint64_t first;
-    size_t i;
-    const json_t *host = lks__claims_start(c, iter, &first), *row;
+    const json_t *host = lks__claims_start(c, iter, &first);
     const json_int_t W = json_integer_value(json_object_get(host, "world_size"));
     json_int_t end = 0;
     out[0] = '\0';
     if (W < 1 || W > V)
         return out;
     const int rank = lks__leaf_rank(V, (int)W, v);
-    json_array_foreach(json_object_get(host, "hosts"), i, row)
-    {
+    lks__each(row, json_object_get(host, "hosts")) {
         const char *name = json_string_value(json_object_get(row, "host"));
         const json_int_t ranks = json_integer_value(json_object_get(row, "ranks"));
         if (name == NULL || ranks < 1 || ranks > W)

@@ -64,13 +64,11 @@ lks_status lks__audit_change(lks__settings *s, const json_t *changed)
 static lks_status resume_settings(const lks__claims *c, const json_t *host, uint64_t start,
                                   lks__settings *s)
 {
-    json_t *config = json_object_get(host, "config"), *other, *value;
+    json_t *config = json_object_get(host, "config"), *value;
     const char *key;
     char text[256];
-    size_t i;
     LKS__TRY(lks__audit_change(s, lks__claims_changed(c, start)));
-    json_array_foreach(c->replaced, i, other)
-    {
+    lks__each(other, c->replaced) {
         if (lks__claims_resumed(other) != start)
             continue;
         json_object_foreach(json_object_get(other, "changed"), key, value)
@@ -141,11 +139,8 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
 /* True if one of the starts at this iteration changed the setting to this value. */
 static bool has_changed(const json_t *starts, const char *key, const json_t *value, uint64_t iter)
 {
-    const json_t *start;
-    size_t i;
     bool has = false;
-    json_array_foreach(starts, i, start)
-    {
+    lks__each(start, starts) {
         const json_t *after = json_object_get(json_object_get(start, "changed"), key);
         has |= lks__claims_resumed(start) == iter && after != NULL && lks__json_same(value, after);
     }
@@ -187,13 +182,9 @@ static bool all_evaluations(const lks__claims *c)
 static bool evaluated_again(const lks__claims *c, uint64_t at)
 {
     bool again = false;
-    const json_t *start;
-    size_t i;
-    json_array_foreach(c->replaced, i, start)
-    {
+    lks__each(start, c->replaced)
         again |= lks__claims_resumed(start) <= at &&
                  lks__replay_at_setup(json_object_get(start, "changed")) != NULL;
-    }
     do {
         lks__claims_start(c, at, &at);
         again |= lks__replay_reopens(c, at) != NULL;

@@ -121,11 +121,8 @@ static void count_step(const lks__run *run, const lks__history *h, uint64_t iter
 
 static void count_errors(const json_t *line, struct lks__recheck *c)
 {
-    const json_t *row;
-    size_t i;
     c->different++;
-    json_array_foreach(json_object_get(line, "wrong"), i, row)
-    {
+    lks__each(row, json_object_get(line, "wrong")) {
         lks__recheck_host *host = find_host(c, row);
         if (host != NULL)
             host->times++;
