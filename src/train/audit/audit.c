@@ -13,7 +13,7 @@
 #include "train/audit/points.h"
 #include "train/audit/replay.h"
 #include "train/audit/seal.h"
-#include "train/audit/trail_file.h"
+#include "train/audit/trail.h"
 
 /* Steps [from, end). */
 struct part {
