@@ -266,6 +266,15 @@ static lks_status check_header(lks__tokens *t)
     return LKS_OK;
 }
 
+bool lks__tokens_is_shard(const char *path)
+{
+    lks__tokens *t = NULL;
+    const bool is =
+        open_file(path, 1, "a token shard", "", &t) == LKS_OK && check_header(t) == LKS_OK;
+    lks__tokens_close(t);
+    return is;
+}
+
 lks_status lks__tokens_open_shard(const char *path, uint32_t vocab_size, bool whole,
                                   lks__tokens **tokens_p)
 {

@@ -1,7 +1,6 @@
 #include "data/read/shards.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,30 +177,14 @@ bool lks__split_exists(const char *dir, int split)
     return has_form(dir, split, false) || has_form(dir, split, true);
 }
 
-/* True if the file begins with a shard's header and has the size stated there. */
-static bool is_shard(const char *path)
-{
-    int32_t head[3];
-    struct stat info;
-    const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-    if (fd < 0)
-        return false;
-    const bool whole = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-                       lks__sys_read_at(fd, head, sizeof head, 0) == 0;
-    lks__sys_close(fd);
-    if (!whole)
-        return false;
-    const uint64_t width = head[0] == 20240520 && head[1] == 1   ? sizeof(uint16_t)
-                           : head[0] == 20240801 && head[1] == 7 ? sizeof(uint32_t)
-                                                                 : 0;
-    return width > 0 && head[2] >= 0 && (uint64_t)info.st_size == 1024 + (uint64_t)head[2] * width;
-}
-
 lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shards **shards_p)
 {
     struct stat info;
     const bool is_pattern = stat(path, &info) != 0 && strpbrk(path, "*?[") != NULL;
-    return open_as(is_pattern ? PATTERN : is_shard(path) ? SHARD : RAW, path, vocab_size, shards_p);
+    return open_as(is_pattern                   ? PATTERN
+                   : lks__tokens_is_shard(path) ? SHARD
+                                                : RAW,
+                   path, vocab_size, shards_p);
 }
 
 lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,
