@@ -338,8 +338,7 @@ int tool_runs_main(const char *name, unsigned command, const char *usage, int ar
         return code;
     const bool waits = command == LKS__CMD_WATCH && s.html[0] == '\0';
     lks_status st = open_runs(name, &args, waits, &runs);
-    if (st == LKS_OK)
-        st = run(&s, &runs);
+    LKS__THEN(st, run(&s, &runs));
     for (size_t i = 0; i < runs.n; i++)
         lks__series_close(&runs.all[i]);
     free(runs.all);

@@ -73,8 +73,7 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
     lks__settings_defaults(s);
     const unsigned ranks = LKS__CMD_TRAIN | LKS__CMD_EVAL | LKS__CMD_BENCH;
     lks_status st = command & ranks ? lks__world_adopt() : LKS_OK;
-    if (st == LKS_OK)
-        st = lks__settings_parse(s, command, argc - 1, argv + 1, max_positional, args);
+    LKS__THEN(st, lks__settings_parse(s, command, argc - 1, argv + 1, max_positional, args));
     if (st != LKS_OK) {
         *exit_p = tool_fail(name, st);
         return false;

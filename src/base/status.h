@@ -51,4 +51,12 @@ char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_byt
             return lks__try_st;                                                                    \
     } while (0)
 
+/* The same for a function that must clean up: the call is made, and `st` is its status, unless an
+ * earlier one has failed. */
+#define LKS__THEN(st, expr)                                                                        \
+    do {                                                                                           \
+        if ((st) == LKS_OK)                                                                        \
+            (st) = (expr);                                                                         \
+    } while (0)
+
 #endif

@@ -70,10 +70,8 @@ lks_status lks__named_floats_verify(lks_comm *comm, const lks__named_floats *val
             if (st == LKS_OK)
                 compare(&mine, here, piece, t, at, floats);
         }
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(comm, &mine, all, sizeof mine, LKS_UINT8);
-    if (st == LKS_OK)
-        st = report(values, all, W);
+    LKS__THEN(st, lks_comm_all_gather(comm, &mine, all, sizeof mine, LKS_UINT8));
+    LKS__THEN(st, report(values, all, W));
     free(piece);
     free(all);
     return st;

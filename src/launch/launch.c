@@ -166,10 +166,8 @@ static lks_status start_and_watch(struct lks__attempt *a, struct lks__nodes *nod
     struct lks__supervisor sup = {0};
     bool started = false;
     lks_status st = lks__attempt_open(a);
-    if (st == LKS_OK)
-        st = lks__supervisor_begin(&sup, a, nodes);
-    if (st == LKS_OK)
-        st = start_all(a, &started, exit_code_p);
+    LKS__THEN(st, lks__supervisor_begin(&sup, a, nodes));
+    LKS__THEN(st, start_all(a, &started, exit_code_p));
     if (started) {
         lks__supervise(&sup);
         st = judge(&sup, exit_code_p, again_p);
@@ -274,8 +272,7 @@ static lks_status launch(struct lks__job *job, sigset_t *mask, int *exit_code_p)
         return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", lks__sys_reason(errno));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     lks_status st = lks__consoles_open(&job->consoles);
-    if (st == LKS_OK)
-        st = lks__job_open(job);
+    LKS__THEN(st, lks__job_open(job));
     if (st == LKS_OK && job->options->max_nodes > 1)
         st = lks__nodes_open(job, &nodes);
     bool again = true;
@@ -313,8 +310,7 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
     /* Deliver the early signals that aren't watched. */
     sigprocmask(SIG_SETMASK, &now, NULL);
     lks_status st = lks__front_fork(options.self, &mask, &job.old_mask);
-    if (st == LKS_OK)
-        st = launch(&job, &mask, exit_code_p);
+    LKS__THEN(st, launch(&job, &mask, exit_code_p));
     lks__late_add(&mask, &job.old_mask);
     sigprocmask(SIG_SETMASK, &job.old_mask, NULL);
     sigaction(SIGPIPE, &job.old_pipe, NULL);

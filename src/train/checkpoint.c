@@ -226,8 +226,7 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
     void *saved = malloc(bytes);
     LKS__MEMORY(saved, "for the sampler's state");
     lks_status st = lks__st_read(c->optimizer, found, saved);
-    if (st == LKS_OK)
-        st = lks__batch_sampler_state_load(state->sampler, saved, bytes);
+    LKS__THEN(st, lks__batch_sampler_state_load(state->sampler, saved, bytes));
     free(saved);
     return st;
 }

@@ -141,8 +141,7 @@ static lks_status measure_collectives(struct bench_group *b, lks__session *s)
     if (m.buf == NULL || m.all == NULL)
         st = lks__no_memory("for buffers of %d MB", 2 * (BIGGEST >> 20));
     st = lks__session_agree(s, st);
-    if (st == LKS_OK)
-        st = collectives(b, &m);
+    LKS__THEN(st, collectives(b, &m));
     free(m.buf);
     free(m.all);
     return st;

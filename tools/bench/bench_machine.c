@@ -279,8 +279,7 @@ lks_status bench_machine(lks__settings *s)
     LKS__TRY(bench_open_trainer(s, MICRO_BATCHES, &t));
     lks__trace *parts = NULL;
     lks_status st = lks__trace_current == NULL ? lks__trace_open(TRACE_EVENTS, &parts) : LKS_OK;
-    if (st == LKS_OK)
-        st = measure(&t, s->out, &m);
+    LKS__THEN(st, measure(&t, s->out, &m));
     progress_end();
     if (st == LKS_OK && t.ses.world.rank == 0)
         st = report(&m, s->out);

@@ -61,8 +61,7 @@ static lks_status bench_peak(lks__settings *settings)
         for (int i = 0; i < 2 && st == LKS_OK; i++) {
             struct bench_peaks peaks;
             st = lks__session_products(&s, i == 1);
-            if (st == LKS_OK)
-                st = bench_device_peaks(&s, &peaks);
+            LKS__THEN(st, bench_device_peaks(&s, &peaks));
             if (st == LKS_OK)
                 bench_print_peaks(s.device, &peaks);
         }
@@ -73,8 +72,7 @@ static lks_status bench_peak(lks__settings *settings)
     for (int i = 0; i < n_dtypes && st == LKS_OK; i++) {
         s.ex.bf16 = i == 1;
         st = bench_peak_of(&s, 1, &one);
-        if (st == LKS_OK)
-            st = bench_peak_of(&s, s.threads, &all);
+        LKS__THEN(st, bench_peak_of(&s, s.threads, &all));
         progress_hide();
         if (st == LKS_OK)
             printf("peak of %s multiply-adds (%s): %.1f GFLOP/s on one thread, %.1f on %d\n",
@@ -296,8 +294,7 @@ lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer 
     lks__early_hold(); /* until the data is removed */
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
-    if (st == LKS_OK)
-        st = lks__trainer_open(s, t, &(int){0});
+    LKS__THEN(st, lks__trainer_open(s, t, &(int){0}));
     remove_data(s, dir);
     lks__early_release();
     return st;
@@ -330,8 +327,7 @@ static lks_status bench_step(lks__settings *s)
     lks__trace *parts = NULL; /* stays NULL if --trace has opened one */
     if (st == LKS_OK && lks__trace_current == NULL)
         st = lks__trace_open(0, &parts);
-    if (st == LKS_OK)
-        st = measure_step(s, &t, times);
+    LKS__THEN(st, measure_step(s, &t, times));
     progress_hide();
     lks__trace_close(parts);
     lks__session_fail(&t.ses, st);

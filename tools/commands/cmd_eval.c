@@ -152,8 +152,7 @@ static lks_status check_tokenizer(const struct evaluation *e)
     lks_status st = lks__given_same_meaning(&data, e->dataset, &r->meta, shown);
     if (st == LKS_OK && r->run_dir[0] == '\0')
         st = lks__weights_meta_in(r->vocabulary, (uint32_t)r->config.vocab_size, &theirs);
-    if (st == LKS_OK)
-        st = lks__given_same_meaning(&data, e->dataset, &theirs, shown);
+    LKS__THEN(st, lks__given_same_meaning(&data, e->dataset, &theirs, shown));
     lks__meta_free(&theirs);
     lks__meta_free(&data);
     return st;
@@ -173,8 +172,7 @@ static lks_status check_digest(const struct evaluation *e, bool golf)
         if (golf || lks__split_exists(e->dataset, split))
             st = lks__split_open(e->dataset, split, golf, (uint32_t)r->config.vocab_size,
                                  &data[split]);
-    if (st == LKS_OK)
-        st = lks__procedure_digest(data, &digest);
+    LKS__THEN(st, lks__procedure_digest(data, &digest));
     for (int split = 0; split < 2; split++)
         lks__shards_close(data[split]);
     snprintf(have, sizeof have, "%016" PRIx64, digest);
@@ -340,14 +338,11 @@ static int run_rank(lks__settings *s)
     progress_begin("lockstep eval", "opening the model and the data");
     session.on_progress = show_progress;
     st = lks__agree_settings(&session, s, LKS__CMD_EVAL);
-    if (st == LKS_OK)
-        st = lks__session_device(&session, s->device, s->share_gpu);
+    LKS__THEN(st, lks__session_device(&session, s->device, s->share_gpu));
     progress_hide();
     tool_print_device_note("eval", &session);
-    if (st == LKS_OK)
-        st = lks__session_agree(&session, open_evaluation(&e));
-    if (st == LKS_OK)
-        st = lks__session_rehearse(&session, NULL, lks__eval_rehearse, &e.eval);
+    LKS__THEN(st, lks__session_agree(&session, open_evaluation(&e)));
+    LKS__THEN(st, lks__session_rehearse(&session, NULL, lks__eval_rehearse, &e.eval));
     if (st == LKS_OK)
         st =
             s->stride > 0 ? lks__eval_sliding(&e.eval, &result) : lks__eval_split(&e.eval, &result);

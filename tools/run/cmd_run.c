@@ -161,10 +161,8 @@ int tool_run(int argc, char **argv)
         run_print_usage();
         return TOOL_OK;
     }
-    if (st == LKS_OK)
-        st = read_all(&run);
-    if (st == LKS_OK)
-        st = run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code);
+    LKS__THEN(st, read_all(&run));
+    LKS__THEN(st, run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code));
     if (st != LKS_OK)
         return tool_fail("run", st);
     return run.launch.lifeline ? lks__lifeline_code(code) : code;

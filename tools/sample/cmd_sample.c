@@ -297,8 +297,7 @@ int tool_sample(int argc, char **argv)
     progress_begin("lockstep sample", "opening the model");
     st = open_generation(&g);
     progress_end();
-    if (st == LKS_OK)
-        st = s.interactive ? converse(&g) : write_samples(&g);
+    LKS__THEN(st, s.interactive ? converse(&g) : write_samples(&g));
     if (st == LKS_OK)
         print_end(&g);
     code = st == LKS_OK               ? TOOL_OK

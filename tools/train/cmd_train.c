@@ -229,8 +229,7 @@ static lks_status check_resume(lks__settings *s)
         lks__state_settings(&ckpt, run) == LKS_OK) {
         lks__choose_optimizer(run);
         st = lks__settings_resume(s, run, ckpt.path);
-        if (st == LKS_OK)
-            st = lks__settings_check(s, (int)s->nproc_per_node);
+        LKS__THEN(st, lks__settings_check(s, (int)s->nproc_per_node));
     }
     json_decref(kept);
     free(run);

@@ -424,12 +424,9 @@ static lks_status make(struct text *t, int argc, char **argv, lks__settings *s)
     LKS__TRY(lks__prep_guess(t->path, &t->kind));
     lks_status st = lock_out(t, &lock);
     const bool is_ours = st != LKS_ERR_CONFIG; /* ERR_CONFIG: another process has locked it */
-    if (st == LKS_OK)
-        st = prepare(t);
-    if (st == LKS_OK)
-        st = choose(t, argc, argv, s);
-    if (st == LKS_OK)
-        st = move_into_place(t);
+    LKS__THEN(st, prepare(t));
+    LKS__THEN(st, choose(t, argc, argv, s));
+    LKS__THEN(st, move_into_place(t));
     if (st != LKS_OK && is_ours)
         remove_traces(t, missing);
     if (lock >= 0)

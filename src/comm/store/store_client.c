@@ -195,8 +195,7 @@ lks_status lks__store_open(const char *host, int port, const char *token, double
     for (int tries = 0;; tries++) {
         double try_until = fmin(until, lks__sys_now() + HELLO_S);
         st = connect_once(&way, host, port, link_s, try_until);
-        if (st == LKS_OK)
-            st = lks__store_on(way.fd, way.where, token, try_until - lks__sys_now(), store_p);
+        LKS__THEN(st, lks__store_on(way.fd, way.where, token, try_until - lks__sys_now(), store_p));
         /* Not serving yet, or no room for us: either may pass. */
         if ((st != LKS_ERR_PEER && st != LKS_ERR_TIMEOUT) || lks__sys_now() >= until)
             break;

@@ -320,12 +320,10 @@ static lks_status from_file(job *j)
         j->all = (uint64_t)info.st_size;
         st = check_size(j);
     }
-    if (st == LKS_OK)
-        st = check_room(j);
+    LKS__THEN(st, check_room(j));
     if (st == LKS_OK && (piece = malloc(PIECE)) == NULL)
         st = lks__no_memory("for a file's piece");
-    if (st == LKS_OK)
-        st = copy(j, from, piece);
+    LKS__THEN(st, copy(j, from, piece));
     free(piece);
     if (from >= 0)
         lks__sys_close(from);
@@ -343,8 +341,7 @@ lks_status lks__download_get(const lks__download *d)
         return st;
     }
     st = web ? from_web(&j) : from_file(&j);
-    if (st == LKS_OK)
-        st = finish(&j);
+    LKS__THEN(st, finish(&j));
     /* While this process holds the lock. Keep only bytes that the next call can continue. */
     if (st != LKS_OK && (!web || j.have == 0 || (st != LKS_ERR_IO && st != LKS_ERR_STOPPED)))
         drop(d->part);

@@ -87,13 +87,11 @@ static lks_status look_at_file(struct look *l, const lks__texts *texts, size_t i
     for (uint64_t at = 0; at < file->bytes && st == LKS_OK;) {
         const size_t n = file->bytes - at < BLOCK_BYTES ? (size_t)(file->bytes - at) : BLOCK_BYTES;
         st = lks__sys_stop_check();
-        if (st == LKS_OK)
-            st = lks__texts_read(texts, i, fd, at, n, l->block + rest);
+        LKS__THEN(st, lks__texts_read(texts, i, fd, at, n, l->block + rest));
         const size_t have = rest + n;
         const uint64_t first = at - rest;
         at += n;
-        if (st == LKS_OK)
-            st = look_at_block(l, file, have, first, at == file->bytes, &rest);
+        LKS__THEN(st, look_at_block(l, file, have, first, at == file->bytes, &rest));
         memmove(l->block, l->block + have - rest, rest);
     }
     l->n_texts += file->bytes > 0;
@@ -121,8 +119,7 @@ lks_status lks__prep_guess(const char *input, const char **kind_p)
     texts = (lks__texts){.spool = -1};
     if (l.block != NULL)
         st = lks__texts_open(input, false, &texts);
-    if (st == LKS_OK)
-        st = look_at_all(&l, &texts, input);
+    LKS__THEN(st, look_at_all(&l, &texts, input));
     *kind_p = l.is_utf8 ? "char" : "raw";
     lks__texts_close(&texts);
     free(l.block);

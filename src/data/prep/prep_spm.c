@@ -167,12 +167,9 @@ lks_status lks__prep_sentencepiece(lks__prep_job *job)
 {
     struct prep p = {.job = job};
     lks_status st = check(&p);
-    if (st == LKS_OK)
-        st = lks__prep_docs_open(job, false, &p.d);
-    if (st == LKS_OK)
-        st = get_model(&p);
-    if (st == LKS_OK)
-        st = write_all(&p);
+    LKS__THEN(st, lks__prep_docs_open(job, false, &p.d));
+    LKS__THEN(st, get_model(&p));
+    LKS__THEN(st, write_all(&p));
     lks__spm_close(p.spm);
     lks__prep_docs_close(&p.d);
     free(p.model);

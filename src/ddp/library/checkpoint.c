@@ -304,10 +304,8 @@ static lks_status write_on_first(lks_comm *comm, const char *dir, const struct c
         sigset_t before;
         lks__begin_files(comm, true, &before);
         st = check_folder(dir);
-        if (st == LKS_OK)
-            st = check_moments(c);
-        if (st == LKS_OK)
-            st = write_files(dir, c, all);
+        LKS__THEN(st, check_moments(c));
+        LKS__THEN(st, write_files(dir, c, all));
         lks__end_files(comm, &before);
     }
     return lks__share_outcome(comm, c->name, st, &o);
@@ -328,8 +326,7 @@ static lks_status save(lks_comm *comm, const char *dir, const struct call *c)
     LKS__TRY(compare(comm, c));
     lks__all_tensors all = {0};
     lks_status st = collect(comm, c, &all);
-    if (st == LKS_OK)
-        st = write_on_first(comm, dir, c, &all);
+    LKS__THEN(st, write_on_first(comm, dir, c, &all));
     lks__all_tensors_close(&all);
     return st;
 }
@@ -398,8 +395,7 @@ static lks_status read_files(const char *dir, const struct call *c, const lks__a
     if (!o->found)
         return LKS_OK;
     lks_status st = lks__check_rank_count(&ckpt, &c->more, W);
-    if (st == LKS_OK)
-        st = read_tensors(&ckpt, all);
+    LKS__THEN(st, read_tensors(&ckpt, all));
     lks__ckpt_close(&ckpt);
     return st;
 }

@@ -411,8 +411,7 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
     LKS__TRY(check_settled(d));
     lks__comm_note_for(d->comm, d->steps, "lks_ddp_step");
     lks_status st = d->early != NULL ? lks__ddp_check_step(d) : LKS_OK;
-    if (st == LKS_OK)
-        st = finish(d, &sum, &norm);
+    LKS__THEN(st, finish(d, &sum, &norm));
     if (st != LKS_OK)
         return give_up(d, st);
     d->v = d->first;

@@ -189,10 +189,8 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     d->first = d->v = lks__first_leaf(V, W, rank);
     d->end = lks__first_leaf(V, W, rank + 1);
     lks_status st = copy_params(d, params, n_params);
-    if (st == LKS_OK)
-        st = lay_out(d);
-    if (st == LKS_OK)
-        st = open_inner(d, &config, checks);
+    LKS__THEN(st, lay_out(d));
+    LKS__THEN(st, open_inner(d, &config, checks));
     if (st != LKS_OK) {
         lks_ddp_close(d);
         return st;

@@ -203,8 +203,7 @@ static lks_status open_newest(const char *out, const char *except, int parts, lk
         if (entries[i].kind == LKS__ENTRY_TMP || (except && strcmp(entries[i].name, except) == 0))
             continue;
         lks_status st = lks__ckpt_join(path, out, entries[i].name);
-        if (st == LKS_OK)
-            st = open_folder(path, parts, ckpt);
+        LKS__THEN(st, open_folder(path, parts, ckpt));
         if (st == LKS_OK || st == LKS_ERR_NOMEM || st == LKS_ERR_STOPPED) {
             free(entries);
             return st;

@@ -396,10 +396,8 @@ lks_status lks__st_verify(lks__st_file *file, uint64_t *hashes)
         st = stored_hash(file, name, &stored);
         if (st == LKS_OK && !stored)
             st = bad_entry(file, name, "has no hash");
-        if (st == LKS_OK)
-            st = hash_entry(file, &file->entries[i], piece, &hash);
-        if (st == LKS_OK)
-            st = check_hash(file, name, hash, stored);
+        LKS__THEN(st, hash_entry(file, &file->entries[i], piece, &hash));
+        LKS__THEN(st, check_hash(file, name, hash, stored));
         if (st == LKS_OK && hashes)
             hashes[i] = hash;
     }

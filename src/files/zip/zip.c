@@ -169,8 +169,7 @@ static lks_status open_zip(const char *name, const char *path, const void *data,
     z->data = data;
     z->bytes = bytes;
     lks_status st = path ? open_file(path, z) : LKS_OK;
-    if (st == LKS_OK)
-        st = read_directory(z);
+    LKS__THEN(st, read_directory(z));
     if (st == LKS_OK)
         *zip_p = z;
     else

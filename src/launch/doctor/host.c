@@ -79,8 +79,7 @@ static bool first_line(const char *path, char text[128])
 static void look_at_kernels(lks__doctor *d)
 {
     lks_status st = lks__cpu_level_get(&d->level);
-    if (st == LKS_OK)
-        st = lks__kernels_open(d->level, &d->kernels);
+    LKS__THEN(st, lks__kernels_open(d->level, &d->kernels));
     if (st != LKS_OK) {
         lks__doctor_say(d, LKS__PROBLEM, "kernels", "unset LOCKSTEP_CPU, or name a level it has",
                         "%s", lks_last_error());

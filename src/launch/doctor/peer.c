@@ -108,8 +108,7 @@ lks_status lks__doctor_serve(lks__doctor *d, const char *address)
     lks_status st = lks__store_open(host, lks__store_port(server), token, CONNECT_S, &store);
     if (st == LKS_OK) {
         st = open_stream(store, host, &sink);
-        if (st == LKS_OK)
-            st = keep_facts(d, store);
+        LKS__THEN(st, keep_facts(d, store));
         lks__store_close(store);
     }
     lks__stream_stop(sink);

@@ -168,8 +168,7 @@ lks_status lks__stream_send(const char *host, int port, const uint8_t secret[LKS
     lks_status st = lks__tcp_send(fd, secret, LKS__STREAM_SECRET) ? LKS_OK : failed(where);
     for (int i = 0; i < TURNS && st == LKS_OK && !mine && (i == 0 || errno == EAGAIN); i++)
         mine = lks__tcp_recv(fd, &turn, 1);
-    if (st == LKS_OK)
-        st = mine ? send_for(fd, where, seconds, rate_p) : failed(where);
+    LKS__THEN(st, mine ? send_for(fd, where, seconds, rate_p) : failed(where));
     lks__sys_close(fd);
     return st;
 }

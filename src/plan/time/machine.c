@@ -178,10 +178,8 @@ lks_status lks__machine_read(const char *path, lks__machine *m)
     free(text);
     if (st == LKS_OK && !json_is_object(file))
         st = lks__fail(LKS_ERR_FORMAT, "%s is not a JSON object", shown);
-    if (st == LKS_OK)
-        st = check_members(shown, file);
-    if (st == LKS_OK)
-        st = take_all(shown, file, m);
+    LKS__THEN(st, check_members(shown, file));
+    LKS__THEN(st, take_all(shown, file, m));
     json_decref(file);
     return st;
 }

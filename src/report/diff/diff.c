@@ -86,10 +86,8 @@ static lks_status compare_files(const char *a, const char *b, json_t *report)
 {
     lks__st_file *x = NULL, *y = NULL;
     lks_status st = lks__st_open(a, &x);
-    if (st == LKS_OK)
-        st = lks__st_open(b, &y);
-    if (st == LKS_OK)
-        st = add_tensors(json_object_get(report, "weights"), "weights", x, y, false);
+    LKS__THEN(st, lks__st_open(b, &y));
+    LKS__THEN(st, add_tensors(json_object_get(report, "weights"), "weights", x, y, false));
     lks__st_close(x);
     lks__st_close(y);
     return st;
@@ -117,8 +115,7 @@ static lks_status same_hashes(const char *a, const char *b, const lks__entry *e,
     if (!path_of(path[0], a, e, file) || !path_of(path[1], b, e, file))
         return LKS_OK;
     lks_status st = lks__st_open(path[0], &x);
-    if (st == LKS_OK)
-        st = lks__st_open(path[1], &y);
+    LKS__THEN(st, lks__st_open(path[1], &y));
     if (st == LKS_OK)
         *same_p = lks__tensors_same_hashes(x, y);
     lks__st_close(x);
@@ -164,8 +161,7 @@ static lks_status compare_saved(const char *a, const char *b, json_t *report)
     LKS__TRY(lks__ckpt_join(paths[0], a, e.name));
     LKS__TRY(lks__ckpt_join(paths[1], b, e.name));
     lks_status st = open_both(paths[0], paths[1], both);
-    if (st == LKS_OK)
-        st = compare_open(&both[0], &both[1], json_object_get(report, "weights"));
+    LKS__THEN(st, compare_open(&both[0], &both[1], json_object_get(report, "weights")));
     if (st == LKS_OK && json_object_set_new(report, "checkpoint", json_string(e.name)) != 0)
         st = out_of_memory();
     lks__ckpt_close(&both[0]);

@@ -147,10 +147,8 @@ lks_status lks__trails_diff(const char *a, const char *b, json_t *report)
 {
     struct trail x = {.head = NULL}, y = {.head = NULL};
     lks_status st = open_trail(a, &x);
-    if (st == LKS_OK)
-        st = open_trail(b, &y);
-    if (st == LKS_OK)
-        st = compare(&x, &y, report);
+    LKS__THEN(st, open_trail(b, &y));
+    LKS__THEN(st, compare(&x, &y, report));
     close_trail(&x);
     close_trail(&y);
     return st;

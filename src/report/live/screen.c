@@ -321,8 +321,7 @@ lks_status lks__screen_show(lks__runs *runs, bool utf8, bool (*asked)(void))
         first -= key == LKS__TTY_UP && first > 0;
         for (size_t i = 0; i < runs->n && st == LKS_OK; i++)
             st = lks__series_read(&runs->all[i], &changed);
-        if (st == LKS_OK)
-            st = draw(tty, runs, first, utf8, &end);
+        LKS__THEN(st, draw(tty, runs, first, utf8, &end));
     }
     tty->close();
     return st;

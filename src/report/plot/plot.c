@@ -106,8 +106,7 @@ static lks_status write_svg(const lks__plot *p, const char *path)
     fputs("</svg>\n", out);
     if (fclose(out) != 0 && st == LKS_OK)
         st = lks__no_memory("for a picture");
-    if (st == LKS_OK)
-        st = lks__sys_write_file(path, text, bytes);
+    LKS__THEN(st, lks__sys_write_file(path, text, bytes));
     free(text);
     return st;
 }
@@ -145,8 +144,7 @@ static lks_status write_png(const lks__plot *p, const char *path)
     unsigned char *file = module->finish(&to, &bytes);
     if (st == LKS_OK && file == NULL)
         st = lks__no_memory("for a picture");
-    if (st == LKS_OK)
-        st = lks__sys_write_file(path, file, bytes);
+    LKS__THEN(st, lks__sys_write_file(path, file, bytes));
     free(file);
     return st;
 }

@@ -77,8 +77,7 @@ static lks_status copy(const char *from_path, const char *to_path)
     if (st == LKS_OK &&
         (to = lks__sys_open(to_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666)) < 0)
         st = lks__sys_fail("can't make", to_path);
-    if (st == LKS_OK)
-        st = copy_bytes(from, to, from_path, chunk);
+    LKS__THEN(st, copy_bytes(from, to, from_path, chunk));
     if (from >= 0)
         lks__sys_close(from);
     if (to >= 0 && lks__sys_close(to) != 0 && st == LKS_OK)
@@ -290,10 +289,8 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
         lks__outdir_discard(temp);
         lks__fail(st, "%s", cause);
     }
-    if (st == LKS_OK)
-        st = move_names(out_dir, iter, &l);
-    if (st == LKS_OK)
-        st = finish(out_dir, temp, &l, moved);
+    LKS__THEN(st, move_names(out_dir, iter, &l));
+    LKS__THEN(st, finish(out_dir, temp, &l, moved));
     free(l.all);
     if (st == LKS_OK)
         return LKS_OK;

@@ -375,12 +375,10 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
         return lks__sys_fail("can't open", path);
     char *chunk = malloc(CHUNK);
     lks_status st = chunk == NULL ? out_of_memory() : LKS_OK;
-    if (st == LKS_OK)
-        st = lks__sys_file_bytes(fd, path, &bytes);
+    LKS__THEN(st, lks__sys_file_bytes(fd, path, &bytes));
     if (st == LKS_OK && (bytes < s->offset || !is_unchanged(s, fd)))
         forget(s);
-    if (st == LKS_OK)
-        st = read_lines(s, fd, bytes, chunk, path);
+    LKS__THEN(st, read_lines(s, fd, bytes, chunk, path));
     free(chunk);
     lks__sys_close(fd);
     *changed_p = s->epoch != epoch || s->offset != offset;

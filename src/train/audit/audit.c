@@ -458,8 +458,7 @@ lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
         .leaf = s->from[LKS__SETTING_leaf] != LKS__FROM_DEFAULT ? (int)s->leaf : -1,
     };
     lks_status st = check_settings(&a);
-    if (st == LKS_OK)
-        st = audit(&a);
+    LKS__THEN(st, audit(&a));
     lks__history_close(&a.record);
     lks__points_free(&a.points);
     *verdict_p = a.replay.findings > 0                ? LKS__VERDICT_FALSE

@@ -129,8 +129,7 @@ static lks_status change_settings(struct side *x)
         return out_of_memory();
     *old = run->s;
     lks_status st = lks__audit_change(&run->s, changed);
-    if (st == LKS_OK)
-        st = lks__settings_check(&run->s, 1);
+    LKS__THEN(st, lks__settings_check(&run->s, 1));
     if (st == LKS_OK && !lks__settings_same_batch(&run->s, old)) {
         state->segment.data = run->procedure->data_at(run, state, old, &state->segment.data,
                                                       state->iter + state->data_shift);
@@ -251,8 +250,7 @@ static lks_status add_steps(json_t *row, struct side x[2], const lks__differ *d)
         struct hit hit;
         json_t *read = NULL;
         lks_status st = find_step(&x[i], d, i, &hit);
-        if (st == LKS_OK)
-            st = read_of(d, &hit, &read);
+        LKS__THEN(st, read_of(d, &hit, &read));
         json_array_append_new(reads, read != NULL ? read : json_null());
         json_array_append_new(why, st != LKS_OK ? text_of(lks_last_error()) : json_null());
     }

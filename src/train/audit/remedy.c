@@ -217,8 +217,7 @@ static lks_status from_start(lks__history both[2], int side, const lks__settings
     json_t *command = json_array();
     lks__settings *s = malloc(2 * sizeof *s);
     st = s != NULL && command != NULL ? settings_of(target, asked, s) : out_of_memory();
-    if (st == LKS_OK)
-        st = write_command(&both[side], s, s + 1, differ, command);
+    LKS__THEN(st, write_command(&both[side], s, s + 1, differ, command));
     free(s);
     if (st == LKS_OK)
         *command_p = command;
@@ -304,8 +303,7 @@ lks_status lks__remedy_add(lks__history both[2], const lks__settings *asked, jso
     if (both[0].run == NULL || lks__diff_same(report))
         return LKS_OK;
     lks_status st = lks__history_finish(&both[0]);
-    if (st == LKS_OK)
-        st = lks__history_finish(&both[1]);
+    LKS__THEN(st, lks__history_finish(&both[1]));
     if (st != LKS_OK)
         return st == LKS_ERR_CONFIG ? LKS_OK : st; /* no step */
     json_t *rows = lks__diff_causes(report);

@@ -421,8 +421,7 @@ lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
     if (st == LKS_OK) {
         st = lks__leaves_open(r->run, &r->leaves);
         r->leaves_first = UINT64_MAX;
-        if (st == LKS_OK)
-            st = replay(r, t, end);
+        LKS__THEN(st, replay(r, t, end));
         lks__leaves_close(&r->leaves);
         lks__trainer_close(t);
     }

@@ -79,8 +79,7 @@ static lks_status take_device(const struct writer *w, enum lks__trail_what what,
     device->ops->copy(device, LKS__QUEUE_COMPUTE, host, tensor->data, (size_t)tensor->bytes);
     lks_status st = lks__device_finish(device, LKS__QUEUE_COMPUTE);
     tensor->data = host;
-    if (st == LKS_OK)
-        st = take_tensor(w, what, name, tensor);
+    LKS__THEN(st, take_tensor(w, what, name, tensor));
     free(host);
     return st;
 }

@@ -66,8 +66,7 @@ lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__
     LKS__TRY(run ? lks__weights_open_run(out_dir, &want, &w)
                  : lks__weights_open(s->init_from, &want, &w));
     lks_status st = lks__given_heads(s, &w->model);
-    if (st == LKS_OK)
-        st = lks__given_golf(s, &w->model);
+    LKS__THEN(st, lks__given_golf(s, &w->model));
     if (st == LKS_OK && lks__weights_checkpoint(w) == NULL)
         st = lks__given_alone(s, LKS__SETTING_checkpoint);
     if (st == LKS_OK)

@@ -139,10 +139,8 @@ lks_status lks__export(const lks__settings *s, const lks__export_sink *sink)
     if (e.w->note[0] != '\0')
         lks__export_note(&e, "%s", e.w->note);
     lks_status st = open_model(&e);
-    if (st == LKS_OK)
-        st = make_parent(s->out);
-    if (st == LKS_OK)
-        st = forms[form].write(&e);
+    LKS__THEN(st, make_parent(s->out));
+    LKS__THEN(st, forms[form].write(&e));
     lks__table_free(&e.table);
     lks__meta_free(&e.meta);
     lks__weights_close(e.w);

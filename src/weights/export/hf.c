@@ -120,8 +120,7 @@ static lks_status write_weights(const lks__export_model *e)
     snprintf(path, sizeof path, "%s/model.safetensors", e->s->out);
     if (list == NULL || zeros == NULL || scratch == NULL)
         st = lks__no_memory("to write %zu tensors", all.n_tensors);
-    if (st == LKS_OK)
-        st = lks__export_params(e, &params);
+    LKS__THEN(st, lks__export_params(e, &params));
     if (st == LKS_OK) {
         list_tensors(e, params, &all, zeros, scratch, list);
         st = lks__export_tensors(path, list, all.n_tensors);
@@ -172,10 +171,8 @@ lks_status lks__export_hf(const lks__export_model *e)
     LKS__TRY(make_folder(e));
     LKS__TRY(lks__export_hf_remove(e, "config.json"));
     lks_status st = lks__export_hf_tokenizer(e, &end_of_text);
-    if (st == LKS_OK)
-        st = write_weights(e);
-    if (st == LKS_OK)
-        st = write_config(e, end_of_text);
+    LKS__THEN(st, write_weights(e));
+    LKS__THEN(st, write_config(e, end_of_text));
     if (st != LKS_OK)
         lks__fail(st, "%s; the folder is incomplete now: export again", lks_last_error());
     return st;

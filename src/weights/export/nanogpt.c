@@ -399,8 +399,7 @@ lks_status lks__export_nanogpt(const lks__export_model *e)
     lks_status st = LKS_OK;
     if (e->ckpt != NULL)
         st = lks__ckpt_open(e->ckpt->path, LKS__CKPT_ALL, &w.all);
-    if (st == LKS_OK)
-        st = write_file(&w);
+    LKS__THEN(st, write_file(&w));
     free(w.buffer);
     free(w.bytes);
     free(w.tensors);

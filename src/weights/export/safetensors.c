@@ -40,8 +40,7 @@ lks_status lks__export_safetensors(const lks__export_model *e)
                                    .data = params + t->offset,
                                    .bytes = t->count * sizeof *params};
     }
-    if (st == LKS_OK)
-        st = lks__export_tensors(e->s->out, list, n);
+    LKS__THEN(st, lks__export_tensors(e->s->out, list, n));
     const char *gelu = lks__setting_word(&e->run, LKS__SETTING_gelu);
     if (st == LKS_OK && e->run.gelu != LKS__gelu_auto && e->run.gelu != LKS__gelu_exact)
         lks__export_note(e,

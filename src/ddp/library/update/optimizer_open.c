@@ -61,10 +61,9 @@ static lks_status check_apart(const lks_optimizer_param *params, size_t n)
         ranges[2 * i] = (struct lks__range){p->value, p->value + p->rows * p->cols, i};
         ranges[2 * i + 1] = (struct lks__range){p->grad, p->grad + p->rows * p->cols, i};
     }
-    if (st == LKS_OK)
-        st = lks__check_apart("lks_optimizer_open", "parameter", LKS__TIED_ADVICE, ranges, 2 * n);
-    if (st == LKS_OK)
-        st = lks__check_unique("lks_optimizer_open", names, n);
+    LKS__THEN(st,
+              lks__check_apart("lks_optimizer_open", "parameter", LKS__TIED_ADVICE, ranges, 2 * n));
+    LKS__THEN(st, lks__check_unique("lks_optimizer_open", names, n));
     free(ranges);
     free(names);
     return st;

@@ -231,14 +231,10 @@ static lks_status open_with(lks__zip *zip, lks__torchfile **file_p)
     }
     f->zip = zip;
     lks_status st = find_top(f);
-    if (st == LKS_OK)
-        st = check_others(f);
-    if (st == LKS_OK)
-        st = check_byte_order(f);
-    if (st == LKS_OK)
-        st = check_version(f);
-    if (st == LKS_OK)
-        st = read_pickle(f);
+    LKS__THEN(st, check_others(f));
+    LKS__THEN(st, check_byte_order(f));
+    LKS__THEN(st, check_version(f));
+    LKS__THEN(st, read_pickle(f));
     if (st == LKS_OK)
         *file_p = f;
     else

@@ -41,8 +41,7 @@ static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
     int W = t->ses.world.world_size;
     *peak = (lks__peak){.measure = measure_own, .ctx = t};
     lks_status st = lks_comm_barrier(t->ses.comm);
-    if (st == LKS_OK)
-        st = measure_own(t, &peak->own);
+    LKS__THEN(st, measure_own(t, &peak->own));
     double *all = lks__session_gather(&t->ses, &peak->own, sizeof peak->own, &st);
     for (int r = 0; r < W && st == LKS_OK; r++)
         peak->flops += all[r];
@@ -336,8 +335,7 @@ static lks_status keep_vocabulary(lks__report *r, const lks__run *run)
         LKS__TRY(lks__bpe_open(run->vocabulary, &bpe));
         st = lks__bpe_text(bpe, &text, &bytes, &hash);
     }
-    if (st == LKS_OK)
-        st = lks__sys_write_file(to, text, bytes);
+    LKS__THEN(st, lks__sys_write_file(to, text, bytes));
     free(text);
     lks__bpe_close(bpe);
     return st;
