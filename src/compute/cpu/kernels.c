@@ -55,27 +55,7 @@ lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
     return LKS_OK;
 }
 
-bool lks__kernels_have_library(void)
-{
-    return lks__gemm_dnnl_is_there();
-}
-
-void lks__kernels_thread_init(void)
-{
-    lks__gemm_dnnl_thread_init();
-}
-
-lks_status lks__kernels_check(void)
-{
-    return lks__gemm_dnnl_check();
-}
-
 const char *lks__kernels_gemm_library(const lks__kernels *k)
 {
     return k->gemm == lks__kinds_gemm ? lks__gemm_dnnl_version() : "own";
-}
-
-lks__gemm_kinds lks__kernels_gemm_kinds(void)
-{
-    return lks__kinds_count();
 }
