@@ -75,40 +75,29 @@ lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p)
 
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p)
 {
+    uint64_t bytes = 0;
     char *data = NULL;
-    uint64_t size;
-    const char *name = lks__shown(path, 512);
-
     /* O_NONBLOCK: opening a pipe without a writer must not block. */
     int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)
         return lks__sys_fail("cannot open", path);
-    lks_status st = lks__sys_file_bytes(fd, path, &size);
-    if (st != LKS_OK)
-        goto out;
-    if (size > limit) {
+    lks_status st = lks__sys_file_bytes(fd, path, &bytes);
+    if (st == LKS_OK && bytes > limit)
         st = lks__fail(LKS_ERR_FORMAT, "%s has %" PRIu64 " bytes; at most %zu are expected here",
-                       name, size, limit);
-        goto out;
-    }
-    size_t bytes = (size_t)size;
-    data = malloc(bytes + 1);
-    if (!data) {
-        st = lks__no_memory("for the %zu bytes of %s", bytes, name);
-        goto out;
-    }
-    if (lks__sys_read_at(fd, data, bytes, 0) < 0) {
+                       lks__shown(path, 512), bytes, limit);
+    else if (st == LKS_OK && (data = malloc((size_t)bytes + 1)) == NULL)
+        st = lks__no_memory("for the %" PRIu64 " bytes of %s", bytes, lks__shown(path, 512));
+    else if (st == LKS_OK && lks__sys_read_at(fd, data, (size_t)bytes, 0) < 0)
         st = lks__sys_fail("cannot read", path);
-        goto out;
+    lks__sys_close(fd);
+    if (st != LKS_OK) {
+        free(data);
+        return st;
     }
     data[bytes] = '\0';
     *data_p = data;
-    *bytes_p = bytes;
-    data = NULL;
-out:
-    free(data);
-    lks__sys_close(fd);
-    return st;
+    *bytes_p = (size_t)bytes;
+    return LKS_OK;
 }
 
 lks_status lks__sys_target(const char *path, char target[PATH_MAX])

@@ -95,6 +95,25 @@ static bool is_small(const lks__shards *s)
 
 enum form { PATTERN, SHARD, RAW };
 
+static lks_status open_files(lks__shards *s, uint32_t vocab_size)
+{
+    s->files = calloc((size_t)s->n_files, sizeof(lks__tokens *));
+    s->end = calloc((size_t)s->n_files, sizeof *s->end);
+    if (!s->files || !s->end)
+        return lks__no_memory("for a list of %d shards", s->n_files);
+    bool whole = is_small(s);
+    uint64_t end = 0; /* at most 2^31 files of 2^31 tokens: no overflow */
+    for (int i = 0; i < s->n_files; i++) {
+        LKS__TRY(s->is_raw ? lks__tokens_open(s->paths[i], vocab_size, &s->files[i])
+                           : lks__tokens_open_shard(s->paths[i], vocab_size, whole, &s->files[i]));
+        s->end[i] = end += lks__tokens_count(s->files[i]);
+    }
+    if (end == 0)
+        return lks__fail(LKS_ERR_FORMAT, "the %d shard%s %s hold%s no tokens", s->n_files,
+                         s->n_files == 1 ? "" : "s", s->name, s->n_files == 1 ? "s" : "");
+    return LKS_OK;
+}
+
 static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
                           lks__shards **shards_p)
 {
@@ -103,32 +122,11 @@ static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
     s->is_raw = form == RAW;
     lks__escape(s->name, sizeof s->name, path, strlen(path));
     lks_status st = form == PATTERN ? list(s, path) : list_one(s, path);
-    if (st != LKS_OK)
-        goto fail;
-    s->files = calloc((size_t)s->n_files, sizeof(lks__tokens *));
-    s->end = calloc((size_t)s->n_files, sizeof *s->end);
-    if (!s->files || !s->end) {
-        st = lks__no_memory("for a list of %d shards", s->n_files);
-        goto fail;
-    }
-    bool whole = is_small(s);
-    uint64_t end = 0; /* at most 2^31 files of 2^31 tokens: no overflow */
-    for (int i = 0; i < s->n_files; i++) {
-        st = form == RAW ? lks__tokens_open(path, vocab_size, &s->files[i])
-                         : lks__tokens_open_shard(s->paths[i], vocab_size, whole, &s->files[i]);
-        if (st != LKS_OK)
-            goto fail;
-        s->end[i] = end += lks__tokens_count(s->files[i]);
-    }
-    if (end == 0) {
-        st = lks__fail(LKS_ERR_FORMAT, "the %d shard%s %s hold%s no tokens", s->n_files,
-                       s->n_files == 1 ? "" : "s", s->name, s->n_files == 1 ? "s" : "");
-        goto fail;
-    }
-    *shards_p = s;
-    return LKS_OK;
-fail:
-    lks__shards_close(s);
+    LKS__THEN(st, open_files(s, vocab_size));
+    if (st == LKS_OK)
+        *shards_p = s;
+    else
+        lks__shards_close(s);
     return st;
 }
 

@@ -174,6 +174,26 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
     return parse_header(file, data_bytes);
 }
 
+/* Read the header into block[8 + length], and parse it. */
+static lks_status read_block(lks__st_file *file, char *block, uint64_t length, uint64_t file_bytes,
+                             const char *expected)
+{
+    char digits[17];
+    if (lks__sys_read_at(file->fd, block, 8 + length, 0) < 0)
+        return read_failed(file);
+    /* Bytes 0..7 were read again: the file may have been replaced meanwhile. */
+    if (memcmp(block, &length, 8) != 0)
+        return bad(file, "it changed while it was read");
+    file->header_hash = XXH3_64bits(block, 8 + length);
+    lks__hash_text(file->header_hash, digits);
+    if (expected && strcmp(digits, expected) != 0)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is altered or damaged: its header has changed since it was written",
+                         file->shown);
+    file->data_start = 8 + length;
+    return parse_text(file, block + 8, length, file_bytes - file->data_start);
+}
+
 /* Read the header of at most `most` bytes. expected: its hash in 16 hex digits, or NULL if not
  * known. The hash is compared before the header is parsed, so that a foreign header costs no more
  * than its own bytes. */
@@ -195,30 +215,7 @@ static lks_status read_header(lks__st_file *file, uint64_t most, const char *exp
 
     char *block = malloc(8 + length);
     LKS__MEMORY(block, "for the header of %s", file->shown);
-    lks_status st = LKS_OK;
-    if (lks__sys_read_at(file->fd, block, 8 + length, 0) < 0) {
-        st = read_failed(file);
-        goto out;
-    }
-    /* Read bytes 0..7 again: the file may have been replaced meanwhile. */
-    if (memcmp(block, &length, 8) != 0) {
-        st = bad(file, "it changed while it was read");
-        goto out;
-    }
-    file->header_hash = XXH3_64bits(block, 8 + length);
-    if (expected) {
-        char digits[17];
-        lks__hash_text(file->header_hash, digits);
-        if (strcmp(digits, expected) != 0) {
-            st = lks__fail(LKS_ERR_FORMAT,
-                           "%s is altered or damaged: its header has changed since it was written",
-                           file->shown);
-            goto out;
-        }
-    }
-    file->data_start = 8 + length;
-    st = parse_text(file, block + 8, length, file_bytes - file->data_start);
-out:
+    const lks_status st = read_block(file, block, length, file_bytes, expected);
     free(block);
     return st;
 }
