@@ -97,8 +97,7 @@ void lks__log_close(lks__log *log)
         lks__log_message(log, "%llu lines were dropped, because their reader was too slow",
                          (unsigned long long)log->dropped);
     for (int i = 0; i < 2; i++) {
-        if (log->files[i].fd >= 0)
-            lks__sys_close(log->files[i].fd);
+        lks__sys_close(log->files[i].fd);
         log->files[i].fd = -1;
     }
 }
@@ -107,8 +106,7 @@ static lks_status append_to(lks__log *log, int file, const char *path)
 {
     int fd;
     LKS__TRY(lks__sys_append(path, &fd));
-    if (log->files[file].fd >= 0)
-        lks__sys_close(log->files[file].fd);
+    lks__sys_close(log->files[file].fd);
     log->files[file].fd = fd;
     snprintf(log->files[file].path, sizeof log->files[file].path, "%s", path);
     return LKS_OK;

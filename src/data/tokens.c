@@ -291,8 +291,7 @@ void lks__tokens_close(lks__tokens *t)
 {
     if (!t)
         return;
-    if (t->fd >= 0)
-        lks__sys_close(t->fd);
+    lks__sys_close(t->fd);
     free(t->path);
     free(t);
 }

@@ -397,8 +397,7 @@ void train_text_undo(const char *out, bool lock, const char *moved)
     if (!lks__run_has_data(out) || lks__outdir_lock(out, lock, &fd) != LKS_OK)
         return; /* the folder was moved, or is in use */
     const lks_status st = lks__outdir_undo(out, moved);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     if (st != LKS_OK)
         tool_fail("train", st);
     else if (moved[0] != '\0')
@@ -429,8 +428,7 @@ static lks_status make(struct text *t, int argc, char **argv, lks__settings *s)
     LKS__THEN(st, move_into_place(t));
     if (st != LKS_OK && is_ours)
         remove_traces(t, missing);
-    if (lock >= 0)
-        lks__sys_close(lock);
+    lks__sys_close(lock);
     return st;
 }
 

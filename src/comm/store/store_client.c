@@ -225,8 +225,7 @@ void lks__store_close(lks__store *store)
 {
     if (store == NULL)
         return;
-    if (store->fd >= 0)
-        lks__sys_close(store->fd);
+    lks__sys_close(store->fd);
     free(store->value);
     free(store);
 }

@@ -217,8 +217,7 @@ static void free_server(lks__store_server *s)
 {
     for (size_t i = 0; i < s->n_conns; i++)
         lks__conn_free(s->conns[i]);
-    if (s->listener >= 0)
-        lks__sys_close(s->listener);
+    lks__sys_close(s->listener);
     if (s->stop_fd >= 0)
         lks__sys_close(s->stop_fd);
     lks__values_free(&s->values);

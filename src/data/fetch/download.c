@@ -325,8 +325,7 @@ static lks_status from_file(job *j)
         st = lks__no_memory("for a file's piece");
     LKS__THEN(st, copy(j, from, piece));
     free(piece);
-    if (from >= 0)
-        lks__sys_close(from);
+    lks__sys_close(from);
     return st;
 }
 
@@ -336,8 +335,7 @@ lks_status lks__download_get(const lks__download *d)
     const bool web = lks__download_is_web(d->from);
     lks_status st = open_part(&j);
     if (st != LKS_OK) {
-        if (j.fd >= 0)
-            lks__sys_close(j.fd);
+        lks__sys_close(j.fd);
         return st;
     }
     st = web ? from_web(&j) : from_file(&j);

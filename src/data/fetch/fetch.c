@@ -76,8 +76,7 @@ static lks_status check_form(const lks__fetch_file *file, const char *path)
         st = lks__sys_fail("cannot read", path);
     if (st == LKS_OK && !has_form(file->form, head, n, (uint64_t)info.st_size))
         st = lks__fail(LKS_ERR_FORMAT, "it is not %s", names[file->form]);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     return st;
 }
 

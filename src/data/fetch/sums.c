@@ -133,7 +133,6 @@ lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64
     }
     write_sum(&state, sum);
     free(piece);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     return st;
 }

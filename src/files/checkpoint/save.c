@@ -320,8 +320,7 @@ lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content,
     if (st != LKS_OK)
         return lks__fail_in(st, "checkpoint %s is not saved", p.name);
     st = save(&p, content, keep, digits);
-    if (lock >= 0)
-        lks__sys_close(lock);
+    lks__sys_close(lock);
     LKS__TRY(st);
     memcpy(name, p.name, sizeof p.name);
     memcpy(params_hash, digits, sizeof digits);

@@ -275,8 +275,7 @@ void lks__st_close(lks__st_file *file)
 {
     if (!file)
         return;
-    if (file->fd >= 0)
-        lks__sys_close(file->fd);
+    lks__sys_close(file->fd);
     json_decref(file->header);
     free(file->entries);
     free(file->path);

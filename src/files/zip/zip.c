@@ -191,8 +191,7 @@ void lks__zip_close(lks__zip *z)
 {
     if (!z)
         return;
-    if (z->fd >= 0)
-        lks__sys_close(z->fd);
+    lks__sys_close(z->fd);
     for (size_t i = 0; i < z->n; i++)
         free(z->entries[i].name);
     free(z->entries);

@@ -177,8 +177,7 @@ lks_status lks__zip_writer_close(lks__zip_writer *w, lks_status st)
         w->module->close(w->zip);
     if (st == LKS_OK && w->fd >= 0)
         st = give_name(w);
-    if (w->fd >= 0)
-        lks__sys_close(w->fd);
+    lks__sys_close(w->fd);
     if (w->temp[0] != '\0')
         unlink(w->temp);
     while (w->parts) {

@@ -233,8 +233,7 @@ static void look_at_system(lks__doctor *d)
                     "use Linux 5.3 or newer, or a container that allows pidfd_open: without it, a "
                     "rank's death is noticed only after --timeout",
                     "lockstep %s on %s %s", LKS_VERSION_TEXT, name.sysname, name.release);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
 }
 
 static void look_at_clock(lks__doctor *d)

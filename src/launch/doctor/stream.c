@@ -82,8 +82,7 @@ lks_status lks__stream_serve(const char *host, const uint8_t secret[LKS__STREAM_
     if (st == LKS_OK && pthread_create(&s->thread, NULL, run_sink, s) != 0)
         st = lks__fail(LKS_ERR_NOMEM, "can't start a thread to take streams");
     if (st != LKS_OK) {
-        if (s->listener >= 0)
-            lks__sys_close(s->listener);
+        lks__sys_close(s->listener);
         free(s);
         return st;
     }

@@ -259,8 +259,7 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
 
 static void cut(struct agent *a)
 {
-    if (a->lifeline >= 0)
-        lks__sys_close(a->lifeline);
+    lks__sys_close(a->lifeline);
     a->lifeline = -1;
 }
 

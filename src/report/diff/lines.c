@@ -35,8 +35,7 @@ void lks__lines_close(lks__lines *l)
 {
     if (l->path[0] == '\0')
         return;
-    if (l->fd >= 0)
-        lks__sys_close(l->fd);
+    lks__sys_close(l->fd);
     json_decref(l->object);
     free(l->chunk);
     *l = (lks__lines){.fd = -1};

@@ -52,8 +52,7 @@ bool lks__trail_is(const char *path)
     const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     const bool is = fd >= 0 && lks__sys_read_at(fd, text, sizeof text, 0) == 0 &&
                     memcmp(text, begin, sizeof text) == 0;
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     return is;
 }
 

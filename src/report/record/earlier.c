@@ -78,8 +78,7 @@ static lks_status copy(const char *from_path, const char *to_path)
         (to = lks__sys_open(to_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666)) < 0)
         st = lks__sys_fail("can't make", to_path);
     LKS__THEN(st, copy_bytes(from, to, from_path, chunk));
-    if (from >= 0)
-        lks__sys_close(from);
+    lks__sys_close(from);
     if (to >= 0 && lks__sys_close(to) != 0 && st == LKS_OK)
         st = lks__sys_fail("can't copy", from_path);
     free(chunk);
@@ -165,8 +164,7 @@ static bool is_recorded(const char *out_dir, uint64_t iter)
         readable = lks__sys_read_at(fd, chunk, (size_t)n, at) == 0;
         found = readable && memmem(chunk, (size_t)n, needle, len) != NULL;
     }
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     free(chunk);
     return found || !readable;
 }

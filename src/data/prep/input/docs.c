@@ -84,8 +84,7 @@ void lks__docs_close(lks__docs *d)
 {
     if (!d)
         return;
-    if (d->fd >= 0)
-        lks__sys_close(d->fd);
+    lks__sys_close(d->fd);
     json_decref(d->json);
     free(d->chunk.data);
     free(d->doc.data);

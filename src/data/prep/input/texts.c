@@ -286,8 +286,7 @@ void lks__texts_close(lks__texts *t)
     for (size_t i = 0; i < t->n_left; i++)
         free(t->left[i].path);
     free(t->left);
-    if (t->spool >= 0)
-        lks__sys_close(t->spool);
+    lks__sys_close(t->spool);
     *t = (lks__texts){.spool = -1};
 }
 

@@ -281,8 +281,7 @@ static lks_status last_host(const char *out_dir, json_t **host_p)
         *t = (struct tail){.m = m};
         if (m->fd >= 0 && fstat(m->fd, &info) == 0 && S_ISREG(info.st_mode))
             st = find_host(t, (uint64_t)info.st_size, host_p);
-        if (m->fd >= 0)
-            lks__sys_close(m->fd);
+        lks__sys_close(m->fd);
     }
     free(t);
     free(m);

@@ -438,8 +438,7 @@ void lks__report_abandon(lks__report *r)
     lks__events_close(r->events);
     lks__leaves_close(&r->leaves);
     lks__log_close(&r->log);
-    if (r->out_lock >= 0)
-        lks__sys_close(r->out_lock);
+    lks__sys_close(r->out_lock);
     r->commands = NULL;
     r->samples = NULL;
     r->metrics = NULL;
