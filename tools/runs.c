@@ -175,13 +175,12 @@ static lks_status add_newest(void *ctx, const char *path, const char *name)
 static void list_runs(const char *folder, char *out, size_t bytes)
 {
     struct newest f = {.n = 0};
-    char word[600];
     size_t o = 0;
     out[0] = '\0';
     add_inside(folder, "", 2, NULL, add_newest, &f);
     for (size_t i = 0; i < f.n && o < bytes; i++)
         o += (size_t)snprintf(out + o, bytes - o, "%s%s", i > 0 ? ", " : "",
-                              lks__shell_word(word, sizeof word, f.paths[i]));
+                              lks__quoted(f.paths[i], 600));
 }
 
 /* Find the newest OUT/earlier-N with a checkpoint. Returns false, and "", if there is none. */
@@ -227,7 +226,7 @@ static lks_status check_folder(const char *command, const char *folder)
 
 lks_status tool_run_check(const char *command, const char *folder)
 {
-    char runs[3000], other[600], word[600];
+    char runs[3000], other[600];
     const char *shown = lks__shown(folder, 512);
     LKS__TRY(check_folder(command, folder));
     LKS__TRY(lks__outdir_check(folder));
@@ -236,10 +235,9 @@ lks_status tool_run_check(const char *command, const char *folder)
     list_runs(folder, runs, sizeof runs);
     if (is_run(folder)) {
         const bool found = find_earlier(folder, other);
-        return lks__fail(LKS_ERR_IO,
-                         "there is no checkpoint in %s: the run there has not written one yet%s%s",
-                         shown, found ? ". An earlier run is in " : "",
-                         found ? lks__shell_word(word, sizeof word, other) : "");
+        return lks__fail(
+            LKS_ERR_IO, "there is no checkpoint in %s: the run there has not written one yet%s%s",
+            shown, found ? ". An earlier run is in " : "", found ? lks__quoted(other, 600) : "");
     }
     if (runs[0] != '\0')
         return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint in %s: give a run in it%s: %s",

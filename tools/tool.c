@@ -146,13 +146,12 @@ lks_status tool_flush(void)
 
 void tool_wrote(const char *name, const char *path)
 {
-    char file[LKS__SETTING_STR + 32], size[LKS__UNITS_TEXT];
+    char file[LKS__SETTING_STR + 32];
     snprintf(file, sizeof file, "%s%s", path, lks__sys_is_folder(path) ? "/" LKS__CKPT_MODEL : "");
     struct stat info;
     if (stat(file, &info) == 0 && S_ISREG(info.st_mode))
         fprintf(stderr, "lockstep %s: wrote %s (%s)\n", name,
-                lks__shown(file, 4 * LKS__SETTING_STR),
-                lks__units_bytes((double)info.st_size, size));
+                lks__shown(file, 4 * LKS__SETTING_STR), lks__units_bytes((double)info.st_size));
 }
 
 bool tool_is_rank(void)

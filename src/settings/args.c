@@ -161,7 +161,7 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
 /* Read a config file or the name of a recipe. */
 static lks_status read_recipe(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
-    char path[PATH_MAX], word[300], share[PATH_MAX];
+    char path[PATH_MAX], share[PATH_MAX];
     const enum lks__recipe_found found = lks__recipe_find(arg, path);
     args->n_files++;
     if (found == LKS__RECIPE_INSTALLED)
@@ -175,7 +175,7 @@ static lks_status read_recipe(lks__settings *s, unsigned command, const char *ar
         return lks__config_file_read(s, command, arg, args);
     if (lks__setting_find_for(command, "input") >= 0 && access(arg, F_OK) == 0)
         return lks__fail(LKS_ERR_CONFIG, "%s: to read this text, write --input=%s", shown,
-                         lks__shell_word(word, sizeof word, arg));
+                         lks__quoted(arg, 300));
     return lks__fail(LKS_ERR_CONFIG,
                      "\"%s\" is neither a setting (--key=value) nor a config file (a name "
                      "ending in .conf or .py) nor a recipe in config or in %s",
@@ -199,13 +199,12 @@ static bool is_run(const char *path)
 /* Read the folder of the run that the command uses. */
 static lks_status take_run(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
-    char word[300];
     const char *where = lks__shown(arg, 120);
     if (args->run != NULL && command == LKS__CMD_SAMPLE && !is_run(arg))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: the command uses one run, and its folder was given already; "
                          "--start=%s gives a text to continue",
-                         where, lks__shell_word(word, sizeof word, arg));
+                         where, lks__quoted(arg, 300));
     if (args->run != NULL)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: the command uses one run, and its folder was given "

@@ -357,11 +357,10 @@ const char *bench_name(int i)
 /* Suggest `bench step` for a recipe without a measurement. */
 static lks_status suggest_step(int argc, char **argv)
 {
-    char words[2000] = "", word[600];
+    char words[2000] = "";
     size_t n = 0;
     for (int i = 1; i < argc && n < sizeof words; i++)
-        n += (size_t)snprintf(words + n, sizeof words - n, " %s",
-                              lks__shell_word(word, sizeof word, argv[i]));
+        n += (size_t)snprintf(words + n, sizeof words - n, " %s", lks__quoted(argv[i], 600));
     return lks__fail(LKS_ERR_CONFIG,
                      "name a measurement (peak, step, comm, kernels or machine), for example "
                      "`lockstep bench step%s`",

@@ -107,7 +107,7 @@ int tool_fetch(int argc, char **argv)
     lks__settings s;
     lks__args args;
     const lks__fetch_set *set = NULL;
-    char out[LKS__CKPT_PATH], word[2 * LKS__CKPT_PATH];
+    char out[LKS__CKPT_PATH];
     int code;
     if (!tool_settings("fetch", LKS__CMD_FETCH, usage, argc, argv, 1, &s, &args, &code))
         return code;
@@ -121,6 +121,6 @@ int tool_fetch(int argc, char **argv)
     if (st != LKS_OK)
         return tool_fail("fetch", st);
     const bool by_name = s.out[0] == '\0' && set->out == NULL;
-    print_next(set->next, by_name ? set->name : lks__shell_word(word, sizeof word, out));
+    print_next(set->next, by_name ? set->name : lks__quoted(out, 2 * LKS__CKPT_PATH));
     return TOOL_OK;
 }

@@ -44,13 +44,12 @@ static const char *utf16_of(const char *head, size_t bytes)
 
 static lks_status not_a_text(const char *path, const char *encoding, uint64_t offset)
 {
-    char word[256];
     if (encoding != NULL)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is not UTF-8: byte %llu is 0; it looks like %s: `iconv -f %s -t UTF-8 "
                          "%s > utf8.txt`",
                          lks__shown(path, 256), (unsigned long long)offset, encoding, encoding,
-                         lks__shell_word(word, sizeof word, path));
+                         lks__quoted(path, 256));
     return lks__fail(LKS_ERR_FORMAT,
                      "%s is not a text: byte %llu is 0; give a text in UTF-8, or a folder of them "
                      "(or lockstep prep raw, which keeps every byte)",

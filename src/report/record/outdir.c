@@ -45,14 +45,14 @@ void lks__outdir_of(const char *path, char *run, size_t bytes)
 
 lks_status lks__outdir_continues(const char *path, const lks__ckpt *ckpt)
 {
-    char run[LKS__CKPT_PATH], word[600];
+    char run[LKS__CKPT_PATH];
     lks__outdir_of(path, run, sizeof run);
     if (!ckpt->itself || strcmp(run, path) != 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "%s is a checkpoint outside a run: `--init_from=%s` starts a new run with "
                      "its weights",
-                     lks__shown(path, 512), lks__shell_word(word, sizeof word, path));
+                     lks__shown(path, 512), lks__quoted(path, 600));
 }
 
 /* Name the holder of the lock by the text that it wrote, such as "pid 12 on somewhere". */

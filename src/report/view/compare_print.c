@@ -28,9 +28,8 @@ struct printer {
 
 static void number_cell(enum kind kind, double x, char out[CELL])
 {
-    char bytes[LKS__UNITS_TEXT];
     if (kind == BYTES)
-        snprintf(out, CELL, "%s", lks__units_bytes(x, bytes));
+        snprintf(out, CELL, "%s", lks__units_bytes(x));
     else if (kind == SHARE)
         snprintf(out, CELL, "%.1f%%", 100.0 * x);
     else if (kind == COUNT)

@@ -106,7 +106,6 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     lks__device device;
     uint64_t limit = 0;
     int64_t batch;
-    char room[LKS__UNITS_TEXT];
     LKS__TRY(lks__session_describe(s->device, &device));
     LKS__TRY(lks__process_measure(s, &here, &process));
     LKS__TRY(lks__settings_memory(s, &limit));
@@ -126,7 +125,7 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     LKS__TRY(lks__fit_set_batch(s, W, batch));
     if (!s->json)
         printf("batch_size=auto:   %" PRId64 ", for at most %s%s\n", batch,
-               lks__units_memory(fit.rooms[fit.n_rooms - 1].bytes, room),
+               lks__units_memory(fit.rooms[fit.n_rooms - 1].bytes),
                fit.n_rooms == 2 ? " of each device" : "");
     return LKS_OK;
 }

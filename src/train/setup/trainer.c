@@ -216,14 +216,13 @@ static lks_status check_activations(const lks__run *run, const lks__session *ses
     const double need = (double)bytes * ses->world.local_world_size;
     if (need <= (double)room)
         return LKS_OK;
-    char needs[LKS__UNITS_TEXT], available[LKS__UNITS_TEXT];
     return lks__fail(
         LKS_ERR_NOMEM,
         "the activations of %d rank%s here take %s: only %s are available to "
         "this machine or container; use --recompute=block, a smaller model or batch, fewer ranks, "
         "or a higher memory limit",
         ses->world.local_world_size, ses->world.local_world_size == 1 ? "" : "s",
-        lks__units_memory(need, needs), lks__units_memory((double)room, available));
+        lks__units_memory(need), lks__units_memory((double)room));
 }
 
 static lks_status open_optimizer(lks__trainer *t)
