@@ -1,6 +1,5 @@
 #include "longer.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 

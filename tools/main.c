@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/system/early.h"
 #include "base/text/nearest.h"
@@ -120,7 +119,6 @@ static const struct {
 /* `lockstep help train`, `lockstep help n_layer`, `lockstep help mfu`. */
 static int help(const char *word)
 {
-    char shown[80];
     const char *names[N_COMMANDS + LKS__N_SETTINGS];
     word += strspn(word, "-");
     for (int i = 0; i < N_COMMANDS; i++) {
@@ -149,7 +147,7 @@ static int help(const char *word)
         return TOOL_OK;
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         names[N_COMMANDS + i] = lks__setting_name(i);
-    lks__escape(shown, sizeof shown, word, strlen(word));
+    const char *shown = lks__shown(word, 80);
     char suggestion[LKS__SUGGESTION];
     const char *near = lks__nearest(word, names, N_COMMANDS + LKS__N_SETTINGS);
     if (near == NULL)
@@ -194,7 +192,6 @@ static bool has_stack(void)
 static int dispatch(int argc, char **argv)
 {
     const char *names[N_COMMANDS], *word = argc > 1 ? argv[1] : NULL;
-    char shown[80];
     if (!word) {
         print_help(stderr);
         return TOOL_USAGE;
@@ -227,7 +224,7 @@ static int dispatch(int argc, char **argv)
             signal(SIGPIPE, SIG_IGN);
         return commands[i].main(argc - 1, argv + 1);
     }
-    lks__escape(shown, sizeof shown, word, strlen(word));
+    const char *shown = lks__shown(word, 80);
     const char *near = suggest(word, names);
     if (near)
         fprintf(stderr, "lockstep: there is no command \"%s\"; did you mean %s?\n", shown, near);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "base/text/shell.h"
@@ -105,14 +104,12 @@ static lks_status add_inside(const char *dir, const char *prefix, int depth, con
 /* The folder of a run may contain other runs, which aren't shown. */
 static void print_left_out(const char *tool, const char *dir)
 {
-    char shown[512];
     size_t n = 0;
     if (add_inside(dir, "", 2, NULL, count, &n) == LKS_OK && n > 0)
         fprintf(
             stderr,
             "lockstep %s: %s is a run, so the %zu run%s in it %s left out: give their folders\n",
-            tool, lks__escape(shown, sizeof shown, dir, strlen(dir)), n, n == 1 ? "" : "s",
-            n == 1 ? "is" : "are");
+            tool, lks__shown(dir, 512), n, n == 1 ? "" : "s", n == 1 ? "is" : "are");
 }
 
 static lks_status add_found(void *ctx, const char *path, const char *name)
@@ -178,13 +175,12 @@ static lks_status add_newest(void *ctx, const char *path, const char *name)
 static void list_runs(const char *folder, char *out, size_t bytes)
 {
     struct newest f = {.n = 0};
-    char word[600];
     size_t o = 0;
     out[0] = '\0';
     add_inside(folder, "", 2, NULL, add_newest, &f);
     for (size_t i = 0; i < f.n && o < bytes; i++)
         o += (size_t)snprintf(out + o, bytes - o, "%s%s", i > 0 ? ", " : "",
-                              lks__shell_word(word, sizeof word, f.paths[i]));
+                              lks__quoted(f.paths[i], 600));
 }
 
 /* Find the newest OUT/earlier-N with a checkpoint. Returns false, and "", if there is none. */
@@ -210,9 +206,9 @@ const char *tool_run_example(char out[600])
 
 static lks_status check_folder(const char *command, const char *folder)
 {
-    char shown[512], other[600], word[600];
+    char other[600], word[600];
     struct stat info;
-    lks__escape(shown, sizeof shown, folder, strlen(folder));
+    const char *shown = lks__shown(folder, 512);
     if (stat(folder, &info) != 0) {
         snprintf(other, sizeof other, "out/%.500s", folder);
         return lks__fail(LKS_ERR_CONFIG,
@@ -230,8 +226,8 @@ static lks_status check_folder(const char *command, const char *folder)
 
 lks_status tool_run_check(const char *command, const char *folder)
 {
-    char shown[512], runs[3000], other[600], word[600];
-    lks__escape(shown, sizeof shown, folder, strlen(folder));
+    char runs[3000], other[600];
+    const char *shown = lks__shown(folder, 512);
     LKS__TRY(check_folder(command, folder));
     LKS__TRY(lks__outdir_check(folder));
     if (has_checkpoint(folder))
@@ -239,10 +235,9 @@ lks_status tool_run_check(const char *command, const char *folder)
     list_runs(folder, runs, sizeof runs);
     if (is_run(folder)) {
         const bool found = find_earlier(folder, other);
-        return lks__fail(LKS_ERR_IO,
-                         "there is no checkpoint in %s: the run there has not written one yet%s%s",
-                         shown, found ? ". An earlier run is in " : "",
-                         found ? lks__shell_word(word, sizeof word, other) : "");
+        return lks__fail(
+            LKS_ERR_IO, "there is no checkpoint in %s: the run there has not written one yet%s%s",
+            shown, found ? ". An earlier run is in " : "", found ? lks__quoted(other, 600) : "");
     }
     if (runs[0] != '\0')
         return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint in %s: give a run in it%s: %s",
@@ -341,8 +336,7 @@ int tool_runs_main(const char *name, unsigned command, const char *usage, int ar
         return code;
     const bool waits = command == LKS__CMD_WATCH && s.html[0] == '\0';
     lks_status st = open_runs(name, &args, waits, &runs);
-    if (st == LKS_OK)
-        st = run(&s, &runs);
+    LKS__THEN(st, run(&s, &runs));
     for (size_t i = 0; i < runs.n; i++)
         lks__series_close(&runs.all[i]);
     free(runs.all);

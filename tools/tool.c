@@ -26,7 +26,6 @@ int tool_fail(const char *name, lks_status st)
 {
     const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE");
     bool several = tool_is_rank() && world != NULL && strcmp(world, "1") != 0;
-    char shown[32];
     progress_end();
     fflush(stdout);
     if (!launched)
@@ -34,8 +33,7 @@ int tool_fail(const char *name, lks_status st)
     if (!several)
         fprintf(stderr, "lockstep %s: %s\n", name, lks_last_error());
     else if (!launched || (st != LKS_ERR_PEER && !lks__session_on_record()))
-        fprintf(stderr, "lockstep %s: rank %s: %s\n", name,
-                lks__escape(shown, sizeof shown, rank, strlen(rank)), lks_last_error());
+        fprintf(stderr, "lockstep %s: rank %s: %s\n", name, lks__shown(rank, 32), lks_last_error());
     return st == LKS_ERR_CONFIG ? TOOL_USAGE : TOOL_FAILED;
 }
 
@@ -44,7 +42,6 @@ int tool_fail(const char *name, lks_status st)
 static lks_status check_ranks(const lks__settings *s)
 {
     lks_world w;
-    char shown[32];
     if (s->as_ranks && s->nnodes > 1)
         return lks__fail(LKS_ERR_CONFIG,
                          "--ranks is for one host; on several, --nproc_per_node=%" PRId64
@@ -66,7 +63,7 @@ static lks_status check_ranks(const lks__settings *s)
                      "--nproc_per_node=%" PRId64
                      " asks for more: unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, or let "
                      "that launcher start all ranks and leave --nproc_per_node out",
-                     lks__escape(shown, sizeof shown, rank, strlen(rank)), s->nproc_per_node);
+                     lks__shown(rank, 32), s->nproc_per_node);
 }
 
 bool tool_settings(const char *name, unsigned command, const char *usage, int argc, char **argv,
@@ -76,8 +73,7 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
     lks__settings_defaults(s);
     const unsigned ranks = LKS__CMD_TRAIN | LKS__CMD_EVAL | LKS__CMD_BENCH;
     lks_status st = command & ranks ? lks__world_adopt() : LKS_OK;
-    if (st == LKS_OK)
-        st = lks__settings_parse(s, command, argc - 1, argv + 1, max_positional, args);
+    LKS__THEN(st, lks__settings_parse(s, command, argc - 1, argv + 1, max_positional, args));
     if (st != LKS_OK) {
         *exit_p = tool_fail(name, st);
         return false;
@@ -150,13 +146,12 @@ lks_status tool_flush(void)
 
 void tool_wrote(const char *name, const char *path)
 {
-    char file[LKS__SETTING_STR + 32], shown[4 * LKS__SETTING_STR], size[LKS__UNITS_TEXT];
+    char file[LKS__SETTING_STR + 32];
     snprintf(file, sizeof file, "%s%s", path, lks__sys_is_folder(path) ? "/" LKS__CKPT_MODEL : "");
     struct stat info;
     if (stat(file, &info) == 0 && S_ISREG(info.st_mode))
         fprintf(stderr, "lockstep %s: wrote %s (%s)\n", name,
-                lks__escape(shown, sizeof shown, file, strlen(file)),
-                lks__units_bytes((double)info.st_size, size));
+                lks__shown(file, 4 * LKS__SETTING_STR), lks__units_bytes((double)info.st_size));
 }
 
 bool tool_is_rank(void)

@@ -1,7 +1,6 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -98,8 +97,7 @@ void lks__log_close(lks__log *log)
         lks__log_message(log, "%llu lines were dropped, because their reader was too slow",
                          (unsigned long long)log->dropped);
     for (int i = 0; i < 2; i++) {
-        if (log->files[i].fd >= 0)
-            lks__sys_close(log->files[i].fd);
+        lks__sys_close(log->files[i].fd);
         log->files[i].fd = -1;
     }
 }
@@ -108,8 +106,7 @@ static lks_status append_to(lks__log *log, int file, const char *path)
 {
     int fd;
     LKS__TRY(lks__sys_append(path, &fd));
-    if (log->files[file].fd >= 0)
-        lks__sys_close(log->files[file].fd);
+    lks__sys_close(log->files[file].fd);
     log->files[file].fd = fd;
     snprintf(log->files[file].path, sizeof log->files[file].path, "%s", path);
     return LKS_OK;
@@ -229,15 +226,13 @@ void lks__log_status(lks__log *log, const char *text)
 
 lks_status lks__log_check(const lks__log *log)
 {
-    char shown[512];
     const char *path = log->files[log->file_failed].path;
     if (log->out_errno)
         return lks__fail(LKS_ERR_IO,
                          "writing to the standard output failed: %s; the files are written",
                          strerror(log->out_errno));
     if (log->file_errno)
-        return lks__fail(LKS_ERR_IO, "writing to the log file %s failed: %s",
-                         lks__escape(shown, sizeof shown, path, strlen(path)),
+        return lks__fail(LKS_ERR_IO, "writing to the log file %s failed: %s", lks__shown(path, 512),
                          strerror(log->file_errno));
     return LKS_OK;
 }

@@ -23,6 +23,8 @@ const char *lks__explanation(void); /* "" if none were recorded */
  * UTF-8 become \xNN, quotes and backslashes are escaped, and text that doesn't fit is cut with
  * "...". Returns `out`. */
 char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_bytes);
+/* The string `text`, escaped in at most `bytes` bytes, which belong to the enclosing block. */
+#define lks__shown(text, bytes) lks__escape((char[bytes]){0}, bytes, text, strlen(text))
 
 /* Return ERR_ARG, which names the call and the argument `p`, if `p` is NULL; _IF: and `when` is
  * true. */
@@ -47,6 +49,14 @@ char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_byt
         lks_status lks__try_st = (expr);                                                           \
         if (lks__try_st != LKS_OK)                                                                 \
             return lks__try_st;                                                                    \
+    } while (0)
+
+/* The same for a function that must clean up: the call is made, and `st` is its status, unless an
+ * earlier one has failed. */
+#define LKS__THEN(st, expr)                                                                        \
+    do {                                                                                           \
+        if ((st) == LKS_OK)                                                                        \
+            (st) = (expr);                                                                         \
     } while (0)
 
 #endif

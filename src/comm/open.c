@@ -80,10 +80,10 @@ static lks_status choose(const char *name, const lks_world *world,
     }
     if (reasons[0] != '\0')
         return lks__fail(LKS_ERR_SUPPORT, "no way to reach the other ranks: %s", reasons);
-    char shown[64], names[256];
+    char names[256];
     list_names(names, sizeof names);
-    return lks__fail(LKS_ERR_SUPPORT, "there is no backend \"%s\": use %s",
-                     lks__escape(shown, sizeof shown, name, strlen(name)), names);
+    return lks__fail(LKS_ERR_SUPPORT, "there is no backend \"%s\": use %s", lks__shown(name, 64),
+                     names);
 }
 
 /* Number of times that this process was forked from another since the first group was made. */
@@ -188,7 +188,7 @@ lks_status lks__comm_opened(lks_comm *comm, lks_status st, lks_comm **comm_p)
 static lks_status default_timeout(double *seconds_p)
 {
     const char *text = getenv("LOCKSTEP_TIMEOUT");
-    char *end, shown[64];
+    char *end;
     *seconds_p = 60;
     if (text == NULL || text[0] == '\0')
         return LKS_OK;
@@ -201,7 +201,7 @@ static lks_status default_timeout(double *seconds_p)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "the environment has LOCKSTEP_TIMEOUT=%s: seconds are expected, more than 0",
-                     lks__escape(shown, sizeof shown, text, strlen(text)));
+                     lks__shown(text, 64));
 }
 
 lks_status lks_comm_init(lks_comm **comm_p)

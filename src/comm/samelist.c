@@ -90,8 +90,7 @@ lks_status lks__list_compare(lks_comm *comm, const char *what, const lks__list *
         describe(list, mine.index, mine.text);
         st = lks_comm_all_gather(comm, &mine, all, sizeof mine, LKS_UINT8);
     }
-    if (st == LKS_OK)
-        st = report(comm, what, list, alone, all);
+    LKS__THEN(st, report(comm, what, list, alone, all));
     free(all);
     return st;
 }

@@ -166,12 +166,11 @@ static lks_status agree(struct split *s, lks_status st)
     LKS__TRY(lks_comm_all_gather(s->comm, &s->own, s->offers, sizeof s->own, LKS_UINT8));
     for (int r = 0; r < s->W; r++) {
         struct offer *o = &s->offers[r];
-        char text[sizeof o->text + 64];
         if (o->status == LKS_OK)
             continue;
         o->text[sizeof o->text - 1] = '\0';
         return lks__fail((lks_status)o->status, "lks_comm_split, rank %d: %s", r,
-                         lks__escape(text, sizeof text, o->text, strlen(o->text)));
+                         lks__shown(o->text, sizeof o->text + 64));
     }
     return LKS_OK;
 }

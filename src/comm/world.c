@@ -53,12 +53,11 @@ void lks__env_put(const char *name, int value)
 
 static lks_status not_a_number(const char *name)
 {
-    char shown[64];
     const char *text = getenv(name);
     return lks__fail(LKS_ERR_CONFIG,
                      "the environment has %s=%s: a whole number is expected, as a launcher "
                      "sets it",
-                     name, lks__escape(shown, sizeof shown, text, strlen(text)));
+                     name, lks__shown(text, 64));
 }
 
 static lks_status read_int(const char *name, int fallback, int *value_p)

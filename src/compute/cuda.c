@@ -23,13 +23,13 @@ static bool has_signs(void)
 /* The reason why we can use no GPU here, with a remedy; NULL if there are *n_p of them. */
 static const char *why_not(const lks__cuda_module **module_p, int *n_p, char text[LKS__DEVICE_TEXT])
 {
-    char why[400] = "", shown[500];
+    char why[400] = "";
     *module_p = lks__module_load(LKS__CUDA_MODULE_FILE, LKS__CUDA_MODULE_VERSION, why, sizeof why);
     if (*module_p == NULL) {
         snprintf(text, LKS__DEVICE_TEXT,
                  "%s: build lockstep with CUDA's toolkit (-DLKS_CUDA=FOLDER), and let the loader "
                  "find CUDA's libraries: docs/guides/cuda.md",
-                 lks__escape(shown, sizeof shown, why, strlen(why)));
+                 lks__shown(why, 500));
         return text;
     }
     *n_p = (*module_p)->count(why, sizeof why);
@@ -43,12 +43,10 @@ static const char *why_not(const lks__cuda_module **module_p, int *n_p, char tex
 /* The effect of CUDA_VISIBLE_DEVICES, for messages with numbers of GPUs; "": it isn't set. */
 static const char *visible(char out[120])
 {
-    char shown[80];
     const char *given = getenv("CUDA_VISIBLE_DEVICES");
     out[0] = '\0';
     if (given != NULL)
-        snprintf(out, 120, ", with CUDA_VISIBLE_DEVICES=%s",
-                 lks__escape(shown, sizeof shown, given, strlen(given)));
+        snprintf(out, 120, ", with CUDA_VISIBLE_DEVICES=%s", lks__shown(given, 80));
     return out;
 }
 
@@ -145,13 +143,13 @@ static size_t look_at(const lks__cuda_module *module, int i, char *text, size_t 
 /* NCCL's version, or how several GPUs work without it. */
 static void look_at_nccl(char *text, size_t bytes)
 {
-    char why[400] = "", shown[500];
+    char why[400] = "";
     const lks__nccl_module *nccl = load_nccl(why, sizeof why);
     if (nccl != NULL)
         nccl->about(text, bytes);
     else
         snprintf(text, bytes, "no NCCL, so several GPUs exchange through the host's memory: %s",
-                 lks__escape(shown, sizeof shown, why, strlen(why)));
+                 lks__shown(why, 500));
 }
 
 bool lks__device_look_cuda(char text[LKS__DEVICE_LOOK])

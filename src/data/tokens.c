@@ -156,49 +156,44 @@ static lks_status hash_pages(const lks__tokens *t, uint64_t *digest_p)
     return st;
 }
 
-/* Open a file and check that it is regular and readable. `what` (the expected form) and `make` (a
- * way to create it) are for messages. */
+/* Open the file at t->path and check that it is regular and readable. `what` (the expected form)
+ * and `make` (a way to create it) are for messages. */
+static lks_status open_path(lks__tokens *t, const char *what, const char *make)
+{
+    struct stat info;
+    LKS__MEMORY(t->path, "to open %s", t->name);
+    /* O_NONBLOCK: opening a pipe without a writer must not block. */
+    t->fd = lks__sys_open(t->path, O_RDONLY | O_NONBLOCK, 0);
+    if (t->fd < 0 && errno == ENOENT)
+        return lks__fail(LKS_ERR_IO,
+                         "there is no token file %s; make one with `lockstep prep %s "
+                         "--input=TEXT --out=DIR`",
+                         t->name, make);
+    if (t->fd < 0)
+        return lks__sys_fail("cannot open", t->path);
+    if (fstat(t->fd, &info) < 0)
+        return lks__sys_fail("cannot read", t->path);
+    if (!S_ISREG(info.st_mode))
+        return lks__fail(LKS_ERR_IO, "%s is %s, but %s is expected", t->name,
+                         S_ISDIR(info.st_mode) ? "a folder" : "not a regular file", what);
+    t->bytes = (uint64_t)info.st_size;
+    return LKS_OK;
+}
+
 static lks_status open_file(const char *path, uint32_t vocab_size, const char *what,
                             const char *make, lks__tokens **tokens_p)
 {
-    lks_status st;
-    struct stat info;
     lks__tokens *t = calloc(1, sizeof *t);
     LKS__MEMORY(t, "to open a token file");
     t->fd = -1;
     t->vocab_size = vocab_size;
     lks__escape(t->name, sizeof t->name, path, strlen(path));
     t->path = strdup(path);
-    if (!t->path) {
-        st = lks__no_memory("to open %s", t->name);
-        goto fail;
-    }
-
-    /* O_NONBLOCK: opening a pipe without a writer must not block. */
-    t->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-    if (t->fd < 0) {
-        st = errno == ENOENT
-                 ? lks__fail(LKS_ERR_IO,
-                             "there is no token file %s; make one with `lockstep prep %s "
-                             "--input=TEXT --out=DIR`",
-                             t->name, make)
-                 : lks__sys_fail("cannot open", path);
-        goto fail;
-    }
-    if (fstat(t->fd, &info) < 0) {
-        st = lks__sys_fail("cannot read", path);
-        goto fail;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        st = lks__fail(LKS_ERR_IO, "%s is %s, but %s is expected", t->name,
-                       S_ISDIR(info.st_mode) ? "a folder" : "not a regular file", what);
-        goto fail;
-    }
-    t->bytes = (uint64_t)info.st_size;
-    *tokens_p = t;
-    return LKS_OK;
-fail:
-    lks__tokens_close(t);
+    const lks_status st = open_path(t, what, make);
+    if (st == LKS_OK)
+        *tokens_p = t;
+    else
+        lks__tokens_close(t);
     return st;
 }
 
@@ -266,6 +261,15 @@ static lks_status check_header(lks__tokens *t)
     return LKS_OK;
 }
 
+bool lks__tokens_is_shard(const char *path)
+{
+    lks__tokens *t = NULL;
+    const bool is =
+        open_file(path, 1, "a token shard", "", &t) == LKS_OK && check_header(t) == LKS_OK;
+    lks__tokens_close(t);
+    return is;
+}
+
 lks_status lks__tokens_open_shard(const char *path, uint32_t vocab_size, bool whole,
                                   lks__tokens **tokens_p)
 {
@@ -287,8 +291,7 @@ void lks__tokens_close(lks__tokens *t)
 {
     if (!t)
         return;
-    if (t->fd >= 0)
-        lks__sys_close(t->fd);
+    lks__sys_close(t->fd);
     free(t->path);
     free(t);
 }

@@ -30,6 +30,8 @@ lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens *
  * files of up to 16 MiB always are. Otherwise ids are checked as they are read. Errors as above. */
 lks_status lks__tokens_open_shard(const char *path, uint32_t vocab_size, bool whole,
                                   lks__tokens **tokens_p);
+/* True if the file begins with a shard's header and has the size stated there. */
+bool lks__tokens_is_shard(const char *path);
 void lks__tokens_close(lks__tokens *tokens); /* NULL does nothing */
 
 /* The header of a shard of n_tokens <= INT32_MAX ids of 2 or 4 bytes. */

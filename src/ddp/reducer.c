@@ -136,10 +136,8 @@ lks_status lks__reducer_open(const lks__reducer_config *config, lks_comm *comm,
     lks_status st = lks__buckets_cut(table, config->first_bytes, config->bucket_bytes, &d->buckets);
     if (st == LKS_OK && staging && merges && d->buckets.n > 0)
         st = open_staging(d);
-    if (st == LKS_OK)
-        st = open_hashes(d);
-    if (st == LKS_OK)
-        st = open_memory(d, &left, staging);
+    LKS__THEN(st, open_hashes(d));
+    LKS__THEN(st, open_memory(d, &left, staging));
     d->config.owners = NULL; /* the caller's */
     if (st != LKS_OK) {
         lks__reducer_close(d);

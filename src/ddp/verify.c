@@ -42,14 +42,13 @@ static lks_status report(const lks__named_floats *values, const struct verdict *
         if (!all[r].differs)
             continue;
         const char *name = values[all[r].tensor].name;
-        char shown[128], mine[48], rank0[48];
+        char mine[48], rank0[48];
         show(all[r].mine, all[r].rank0, mine);
         show(all[r].rank0, all[r].mine, rank0);
         return lks__fail(LKS_ERR_DIVERGED,
                          "model parameters are not the same across all ranks: rank %d has %s in "
                          "tensor %s at index %llu, but rank 0 has %s",
-                         r, mine, lks__escape(shown, sizeof shown, name, strlen(name)),
-                         (unsigned long long)all[r].index, rank0);
+                         r, mine, lks__shown(name, 128), (unsigned long long)all[r].index, rank0);
     }
     return LKS_OK;
 }
@@ -71,10 +70,8 @@ lks_status lks__named_floats_verify(lks_comm *comm, const lks__named_floats *val
             if (st == LKS_OK)
                 compare(&mine, here, piece, t, at, floats);
         }
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(comm, &mine, all, sizeof mine, LKS_UINT8);
-    if (st == LKS_OK)
-        st = report(values, all, W);
+    LKS__THEN(st, lks_comm_all_gather(comm, &mine, all, sizeof mine, LKS_UINT8));
+    LKS__THEN(st, report(values, all, W));
     free(piece);
     free(all);
     return st;

@@ -91,9 +91,8 @@ lks_status lks__files_attempt(struct lks__attempt *a)
     for (int r = 0; r < nproc; r++)
         plans[r] = plan_for(a, r);
     const char *host = a->world_size > 1 && !a->job->options->one_writer ? a->job->host : NULL;
-    if (st == LKS_OK)
-        st = lks__output_open(plans, nproc, a->first_global, host, a->folders, a->job->consoles,
-                              &a->job->output);
+    LKS__THEN(st, lks__output_open(plans, nproc, a->first_global, host, a->folders,
+                                   a->job->consoles, &a->job->output));
     free(plans);
     return st;
 }

@@ -5,7 +5,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "base/system/sys.h"
 #include "launch/job.h"
 #include "launch/nodes/hosts.h"
 

@@ -43,11 +43,9 @@ static const char *why_not_executable(const char *program, int err)
 /* The program can't be executed: the same for every rank, so print it once. */
 static int say_not_executable(const struct lks__job *job, int err)
 {
-    char shown[512];
     const char *program = job->options->argv[0];
     const bool several = job->options->max_nodes > 1;
-    lks__say_here(job, "can't execute \"%s\"%s%s: %s%s",
-                  lks__escape(shown, sizeof shown, program, strlen(program)),
+    lks__say_here(job, "can't execute \"%s\"%s%s: %s%s", lks__shown(program, 512),
                   several ? " on host " : "", several ? job->host : "", strerror(err),
                   why_not_executable(program, err));
     return err == ENOENT ? 127 : 126;
@@ -59,7 +57,7 @@ static lks_status tell_nodes(const struct lks__attempt *a, struct lks__nodes *no
                              int *exit_code_p)
 {
     const struct lks__job *job = a->job;
-    char shown[512], why[LKS__LAUNCH_MESSAGE], tail[2 * LKS__TAIL_BYTES] = "";
+    char why[LKS__LAUNCH_MESSAGE], tail[2 * LKS__TAIL_BYTES] = "";
     const char *program = job->options->argv[0];
     struct lks__verdict v = {.culprit = 0, .exit_code = st == LKS_OK ? *exit_code_p : 1};
     /* An elastic job may restart without this node, but not without the first one. */
@@ -71,7 +69,7 @@ static lks_status tell_nodes(const struct lks__attempt *a, struct lks__nodes *no
         snprintf(v.text, sizeof v.text, "host %s can't start its ranks: %.1900s", job->host, why);
     else
         snprintf(v.text, sizeof v.text, "host %s can't execute \"%s\"", job->host,
-                 lks__escape(shown, sizeof shown, program, strlen(program)));
+                 lks__shown(program, 512));
     if (lks__nodes_settle(nodes, &report, &v, tail, &again) == LKS_OK && !again)
         *exit_code_p = v.exit_code;
     return st == LKS_OK ? LKS_OK : lks__fail(st, "%s", why);
@@ -168,10 +166,8 @@ static lks_status start_and_watch(struct lks__attempt *a, struct lks__nodes *nod
     struct lks__supervisor sup = {0};
     bool started = false;
     lks_status st = lks__attempt_open(a);
-    if (st == LKS_OK)
-        st = lks__supervisor_begin(&sup, a, nodes);
-    if (st == LKS_OK)
-        st = start_all(a, &started, exit_code_p);
+    LKS__THEN(st, lks__supervisor_begin(&sup, a, nodes));
+    LKS__THEN(st, start_all(a, &started, exit_code_p));
     if (started) {
         lks__supervise(&sup);
         st = judge(&sup, exit_code_p, again_p);
@@ -276,8 +272,7 @@ static lks_status launch(struct lks__job *job, sigset_t *mask, int *exit_code_p)
         return lks__fail(LKS_ERR_IO, "can't watch for signals: %s", lks__sys_reason(errno));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     lks_status st = lks__consoles_open(&job->consoles);
-    if (st == LKS_OK)
-        st = lks__job_open(job);
+    LKS__THEN(st, lks__job_open(job));
     if (st == LKS_OK && job->options->max_nodes > 1)
         st = lks__nodes_open(job, &nodes);
     bool again = true;
@@ -315,8 +310,7 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
     /* Deliver the early signals that aren't watched. */
     sigprocmask(SIG_SETMASK, &now, NULL);
     lks_status st = lks__front_fork(options.self, &mask, &job.old_mask);
-    if (st == LKS_OK)
-        st = launch(&job, &mask, exit_code_p);
+    LKS__THEN(st, launch(&job, &mask, exit_code_p));
     lks__late_add(&mask, &job.old_mask);
     sigprocmask(SIG_SETMASK, &job.old_mask, NULL);
     sigaction(SIGPIPE, &job.old_pipe, NULL);

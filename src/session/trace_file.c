@@ -223,21 +223,17 @@ lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *
     if (st == LKS_OK && s->world.rank == 0 && lks__sys_truncate(f->fd, 0) != 0 && errno != EINVAL)
         st = lks__sys_fail("can't write the trace", f->path);
     st = lks__session_agree(s, st);
-    if (st == LKS_OK)
-        st = lks_comm_barrier(s->comm);
+    LKS__THEN(st, lks_comm_barrier(s->comm));
     mine.met = lks__sys_now();
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(s->comm, &mine, heads, sizeof mine, LKS_UINT8);
+    LKS__THEN(st, lks_comm_all_gather(s->comm, &mine, heads, sizeof mine, LKS_UINT8));
     for (size_t r = 0; r < W && st == LKS_OK; r++) {
         if (heads[r].n > RING_EVENTS)
             st =
                 lks__fail(LKS_ERR_PEER, "rank %zu reports %" PRIu64 " trace events", r, heads[r].n);
         *dropped_p += heads[r].dropped;
     }
-    if (st == LKS_OK)
-        st = write_all(f, s, heads, events, out);
-    if (st == LKS_OK)
-        st = lks__session_agree(s, s->world.rank == 0 ? finish_file(f, out) : LKS_OK);
+    LKS__THEN(st, write_all(f, s, heads, events, out));
+    LKS__THEN(st, lks__session_agree(s, s->world.rank == 0 ? finish_file(f, out) : LKS_OK));
     free(heads);
     free(events);
     free(out);

@@ -19,8 +19,8 @@ void lks__args_note(lks__args *args, const char *where, const char *what)
 {
     if (args->n_notes < LKS__ARGS_NOTES) {
         char *note = args->notes[args->n_notes];
-        char shown[LKS__ARGS_NOTE - LKS__ARGS_PLACE - 4], place[LKS__ARGS_PLACE];
-        lks__escape(shown, sizeof shown, what, strlen(what));
+        char place[LKS__ARGS_PLACE];
+        char *shown = lks__shown(what, LKS__ARGS_NOTE - LKS__ARGS_PLACE - 4);
         for (char *q = shown; (q = strstr(q, "\\\"")) != NULL; q++) /* no quotes around it */
             memmove(q, q + 1, strlen(q));
         snprintf(place, sizeof place, "%s", where); /* escaped by its source */
@@ -126,9 +126,9 @@ static const char *value_behind(struct words *w, bool bare)
 /* Read an argument that begins with '-', and the next word if it is the value. */
 static lks_status read_option(lks__settings *s, unsigned command, struct words *w, lks__args *args)
 {
-    char where[120], key[LKS__SETTING_KEY];
+    char key[LKS__SETTING_KEY];
     const char *arg = w->argv[w->at];
-    lks__escape(where, sizeof where, arg, strlen(arg));
+    const char *where = lks__shown(arg, 120);
     size_t n_key = strcspn(arg, "=");
     if (strcmp(arg, "-") == 0)
         return lks__fail(LKS_ERR_CONFIG, "-: `lockstep prep char --input=- --out=DIR` reads a text "
@@ -161,21 +161,21 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
 /* Read a config file or the name of a recipe. */
 static lks_status read_recipe(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
-    char path[PATH_MAX], shown[512], word[600], share[PATH_MAX];
+    char path[PATH_MAX], share[PATH_MAX];
     const enum lks__recipe_found found = lks__recipe_find(arg, path);
     args->n_files++;
     if (found == LKS__RECIPE_INSTALLED)
         lks__escape(args->recipe, sizeof args->recipe, path, strlen(path));
     if (found != LKS__RECIPE_NONE)
         return lks__config_file_read(s, command, path, args);
-    lks__escape(shown, sizeof shown, arg, strlen(arg));
+    const char *shown = lks__shown(arg, 512);
     if (lks__recipe_is_file(arg) && access(arg, F_OK) != 0 && errno == ENOENT)
         return lks__fail(LKS_ERR_CONFIG, "there is no config file %s", shown);
     if (lks__recipe_is_file(arg)) /* its message contains the file and the system's reason */
         return lks__config_file_read(s, command, arg, args);
     if (lks__setting_find_for(command, "input") >= 0 && access(arg, F_OK) == 0)
         return lks__fail(LKS_ERR_CONFIG, "%s: to read this text, write --input=%s", shown,
-                         lks__shell_word(word, sizeof word, arg));
+                         lks__quoted(arg, 600));
     return lks__fail(LKS_ERR_CONFIG,
                      "\"%s\" is neither a setting (--key=value) nor a config file (a name "
                      "ending in .conf or .py) nor a recipe in config or in %s",
@@ -199,13 +199,12 @@ static bool is_run(const char *path)
 /* Read the folder of the run that the command uses. */
 static lks_status take_run(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
-    char where[512], word[600];
-    lks__escape(where, sizeof where, arg, strlen(arg));
+    const char *where = lks__shown(arg, 512);
     if (args->run != NULL && command == LKS__CMD_SAMPLE && !is_run(arg))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: the command uses one run, and its folder was given already; "
                          "--start=%s gives a text to continue",
-                         where, lks__shell_word(word, sizeof word, arg));
+                         where, lks__quoted(arg, 600));
     if (args->run != NULL)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: the command uses one run, and its folder was given "
@@ -218,7 +217,6 @@ static lks_status take_run(lks__settings *s, unsigned command, const char *arg, 
 /* Check a run's folder together with settings that name other weights. */
 static lks_status check_run(const lks__settings *s, const lks__args *args)
 {
-    char shown[512];
     const char *other = NULL;
     if (args->run == NULL)
         return LKS_OK;
@@ -232,7 +230,7 @@ static lks_status check_run(const lks__settings *s, const lks__args *args)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "the folder %s and --%s each name a model: leave one of them out",
-                     lks__escape(shown, sizeof shown, args->run, strlen(args->run)), other);
+                     lks__shown(args->run, 512), other);
 }
 
 /* Read a word that is not an option. */

@@ -39,7 +39,7 @@ static bool parse_value(const lks__setting *d, const char *text, lks__setting_va
 static lks_status fail_value(const lks__setting *d, const char *text, const char *where,
                              lks__setting_from from)
 {
-    char range[LKS__SETTING_RANGE], shown[120], suggestion[LKS__SUGGESTION];
+    char range[LKS__SETTING_RANGE], suggestion[LKS__SUGGESTION];
     const char *near = lks__suggest_value(d, text, suggestion);
     const bool env = from == LKS__FROM_ENV; /* `where` is the variable */
     int64_t number;
@@ -49,15 +49,15 @@ static lks_status fail_value(const lks__setting *d, const char *text, const char
         LKS_ERR_CONFIG, "%s%s%s must be %s%s, not \"%s\"%s%s%s", where,
         env ? " in the environment" : ": ", env ? "" : d->name, lks__setting_describe(d, range),
         d->type == LKS__SETTING_IS_INT && d->high_i == INT64_MAX && large ? " and below 2^63" : "",
-        lks__escape(shown, sizeof shown, text, strlen(text)), near == NULL ? "" : "; did you mean ",
-        near == NULL ? "" : near, near == NULL ? "" : "?");
+        lks__shown(text, 120), near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
+        near == NULL ? "" : "?");
 }
 
 static lks_status fail_unknown(const char *key, unsigned command, const char *where)
 {
-    char shown[120], suggestion[LKS__SUGGESTION];
+    char suggestion[LKS__SUGGESTION];
     const char *near = lks__suggest_setting(key, command, suggestion);
-    lks__escape(shown, sizeof shown, key, strlen(key));
+    const char *shown = lks__shown(key, 120);
     if (near)
         return lks__fail(LKS_ERR_CONFIG, "%s: there is no setting \"%s\"; did you mean %s?", where,
                          shown, near);
@@ -391,7 +391,7 @@ lks_status lks__settings_memory(const lks__settings *s, uint64_t *bytes_p)
     } units[] = {{"", 1},         {"K", 0x1p10},   {"M", 0x1p20},  {"G", 0x1p30}, {"T", 0x1p40},
                  {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},    {"TB", 1e12},  {"KiB", 0x1p10},
                  {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
-    char number[32], shown[120];
+    char number[32];
     const size_t digits = strspn(s->memory, "0123456789.");
     double value = 0.0;
     *bytes_p = 0;
@@ -407,7 +407,7 @@ lks_status lks__settings_memory(const lks__settings *s, uint64_t *bytes_p)
     return lks__fail(LKS_ERR_CONFIG,
                      "memory must be a number of bytes, or one with K, M, G, T, KB, MB, GB or TB "
                      "(512M, 1.5GB), not \"%s\"",
-                     lks__escape(shown, sizeof shown, s->memory, strlen(s->memory)));
+                     lks__shown(s->memory, 120));
 }
 
 /* True if the folder contains training tokens, in either form. */
@@ -465,9 +465,8 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
     }
     if (there)
         return LKS_OK;
-    char shown[LKS__SETTING_STR], word[LKS__SETTING_STR], name[LKS__SETTING_KEY];
-    lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset));
-    lks__shell_word(word, sizeof word, s->dataset);
+    char name[LKS__SETTING_KEY];
+    const char *shown = lks__shown(s->dataset, LKS__SETTING_STR);
     lks__family_name_of(s, LKS__SETTING_dataset, name);
     if (stat(s->dataset, &st) == 0)
         return lks__fail(LKS_ERR_CONFIG,
@@ -481,5 +480,6 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
                      s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
                          ? " (as no --dataset=DIR was given)"
                          : "",
-                     prep_of(s), strchr(shown, '/') == NULL ? "data/" : "", word, fetch_of(s));
+                     prep_of(s), strchr(shown, '/') == NULL ? "data/" : "",
+                     lks__quoted(s->dataset, LKS__SETTING_STR), fetch_of(s));
 }

@@ -152,7 +152,7 @@ bool lks__settings_has_group(unsigned command, const lks__setting_group *group)
 
 lks_status lks__settings_check_group(unsigned command, const char *group)
 {
-    char shown[80], list[160] = "all";
+    char list[160] = "all";
     size_t n = strlen(list);
     if (strcmp(group, "all") == 0)
         return LKS_OK;
@@ -166,7 +166,7 @@ lks_status lks__settings_check_group(unsigned command, const char *group)
     }
     return lks__fail(LKS_ERR_CONFIG,
                      "--help=%s: there is no such group of settings; the groups are %s",
-                     lks__escape(shown, sizeof shown, group, strlen(group)), list);
+                     lks__shown(group, 80), list);
 }
 
 /* The settings of train that people use most, all other settings of `command`, and the groups. */

@@ -38,8 +38,7 @@ json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned
                          : d->type == LKS__SETTING_IS_CHOICE ? json_string(d->word((int)v.i))
                                                              : json_string(v.s);
         if (!member && d->type == LKS__SETTING_IS_STR) { /* a path that isn't UTF-8 */
-            char shown[LKS__SETTING_STR];
-            member = json_string(lks__escape(shown, sizeof shown, v.s, strlen(v.s)));
+            member = json_string(lks__shown(v.s, LKS__SETTING_STR));
         }
         if (json_object_set_new(json, d->name, member) != 0) {
             json_decref(json);
@@ -83,7 +82,7 @@ lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *o
     size_t at = 0;
     for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
         const lks__setting_value v = lks__setting_load(s, d);
-        char text[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
+        char text[LKS__SETTING_STR];
         if (!lks__setting_is_used(s, d) || d->flags & LKS__SETTING_FIRST)
             continue;
         if (command != LKS__CMD_TRAIN && d->flags & LKS__SETTING_SHAPE &&
@@ -93,7 +92,7 @@ lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *o
             lks__json_shortest(v.f, text, sizeof text);
         else
             lks__settings_text(s, (int)(d - lks__setting_table), text);
-        lks__escape(shown, sizeof shown, text, strlen(text));
+        const char *shown = lks__shown(text, 4 * LKS__SETTING_STR);
         at += (size_t)snprintf(out + at, bytes - at, "%s=%s\n", d->name, shown);
         if (at >= bytes)
             return lks__fail(LKS_ERR_NOMEM, "the settings need more than %zu bytes", bytes);
@@ -149,12 +148,10 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
     json_t *member;
     json_object_foreach((json_t *)json, key, member)
     {
-        if (lks__setting_find(key) < 0 || strchr(key, '-')) {
-            char shown[120];
+        if (lks__setting_find(key) < 0 || strchr(key, '-'))
             return lks__fail(LKS_ERR_FORMAT,
                              "%s: there is no setting \"%s\" in this version of lockstep", where,
-                             lks__escape(shown, sizeof shown, key, strlen(key)));
-        }
+                             lks__shown(key, 120));
     }
     lks__settings s;
     lks__settings_defaults(&s);

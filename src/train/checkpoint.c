@@ -226,8 +226,7 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
     void *saved = malloc(bytes);
     LKS__MEMORY(saved, "for the sampler's state");
     lks_status st = lks__st_read(c->optimizer, found, saved);
-    if (st == LKS_OK)
-        st = lks__batch_sampler_state_load(state->sampler, saved, bytes);
+    LKS__THEN(st, lks__batch_sampler_state_load(state->sampler, saved, bytes));
     free(saved);
     return st;
 }
@@ -300,7 +299,7 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
     json_t *eval_done = json_object_get(c->state, "eval_done");
     json_t *best = json_object_get(c->state, "best_val_loss");
     const char *digest = json_string_value(json_object_get(c->state, "data_digest"));
-    char have[17], shown[128];
+    char have[17];
     snprintf(have, sizeof have, "%016" PRIx64, run->data_digest);
     if (!json_is_boolean(eval_done) || !json_is_number(best) || digest == NULL)
         return lks__fail(LKS_ERR_FORMAT,
@@ -310,8 +309,7 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
             LKS_ERR_CONFIG,
             "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
             "give the same --dataset",
-            run->shown_data_dir, c->path, have,
-            lks__escape(shown, sizeof shown, digest, strlen(digest)));
+            run->shown_data_dir, c->path, have, lks__shown(digest, 128));
     /* Older versions wrote none of them; all are then 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
     json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));

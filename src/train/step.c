@@ -106,8 +106,7 @@ lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *s
     LKS__TRY(accumulate(run, ses, state, work, &r->grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(ses->comm);
     lks_status st = lks__votes_exchange(run, ses, state, work, checks, r);
-    if (st == LKS_OK)
-        st = lks__recheck_compare(run, ses, state, work, checks, r);
+    LKS__THEN(st, lks__recheck_compare(run, ses, state, work, checks, r));
     if (st == LKS_OK && r->outcome != LKS__STEP_AGAIN)
         st = lks__nonfinite_check(run, ses, state, work, r->grads, r);
     if (st == LKS_ERR_STOPPED) {

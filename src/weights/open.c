@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include "base/system/sys.h"
-#include "data/text/bpe/bpe.h"
 #include "weights/choice/known.h"
 #include "weights/forms/form.h"
 #include "weights/forms/saved.h"
@@ -168,10 +167,8 @@ static lks_status open_path(const char *path, const lks__weights_form *form,
     lks_status st = set_path(w, path);
     if (st == LKS_OK && form == NULL)
         st = choose_form(w, known);
-    if (st == LKS_OK)
-        st = w->form->open(&wanted, w);
-    if (st == LKS_OK)
-        st = check_own(w);
+    LKS__THEN(st, w->form->open(&wanted, w));
+    LKS__THEN(st, check_own(w));
     if (st == LKS_OK && known != NULL)
         st = check_known(w, known);
     if (st != LKS_OK) {

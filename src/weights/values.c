@@ -70,8 +70,7 @@ static lks_status read_transposed(lks__weights *w, const lks__weights_tensor *t,
     for (size_t i = 0, n; i < in && st == LKS_OK; i += n) {
         n = in - i < most ? in - i : most;
         st = w->form->read(w, t, (uint64_t)i * out, n * out, rows);
-        if (st == LKS_OK)
-            st = check_finite(w, t, rows, (uint64_t)i * out, n * out);
+        LKS__THEN(st, check_finite(w, t, rows, (uint64_t)i * out, n * out));
         for (size_t o = 0; o < out && st == LKS_OK; o++)
             for (size_t r = 0; r < n; r++)
                 x[o * in + i + r] = rows[r * out + o];

@@ -59,10 +59,9 @@ static uint64_t size_of(const char *path)
 /* No warning: the checkpoint, and the file with its size. */
 static void check_said(lks_test_result r, const char *out)
 {
-    char size[LKS__UNITS_TEXT];
     assert_string_equal(r.err, lks_test_text("lockstep export: ckpt-00000002 (latest)\n"
                                              "lockstep export: wrote %s (%s)\n",
-                                             out, lks__units_bytes((double)size_of(out), size)));
+                                             out, lks__units_bytes((double)size_of(out))));
 }
 
 static void test_lines(void **state)

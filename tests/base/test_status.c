@@ -195,7 +195,7 @@ static void test_units(void **state)
     };
     char out[LKS__UNITS_TEXT];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_string_equal(lks__units_bytes(cases[i].bytes, out), cases[i].text);
+        assert_string_equal(lks__units_bytes(cases[i].bytes), cases[i].text);
     snprintf(out, sizeof out, "%.2f", lks__units_plain(-(double)NAN));
     assert_string_equal(out, "nan");
     assert_true(lks__units_plain(-1.5) == -1.5 && lks__units_plain(-(double)INFINITY) < -1e300);

@@ -77,11 +77,11 @@ static lks__gemm_kinds product(size_t m, size_t k, float alpha, float beta)
     static float c[M * N], want[M * N];
     for (size_t i = 0; i < M * N; i++)
         c[i] = want[i] = (float)i;
-    const lks__gemm_kinds before = lks__kinds_count();
+    const lks__gemm_kinds before = lks__kernels_gemm_kinds();
     lks__kinds_gemm('N', 'T', m, N, k, alpha, a, K, b, K, beta, c, N);
     lks__gemm_ref('N', 'T', m, N, k, alpha, a, K, b, K, beta, want, N);
     assert_memory_equal(c, want, sizeof c);
-    const lks__gemm_kinds after = lks__kinds_count();
+    const lks__gemm_kinds after = lks__kernels_gemm_kinds();
     return (lks__gemm_kinds){after.library - before.library, after.own - before.own};
 }
 
@@ -149,7 +149,7 @@ static void test_full(void **state)
     static float c[1100];
     for (size_t m = 1; m <= 1100; m++)
         lks__kinds_gemm('N', 'N', m, 1, 1, 1, a, 1, b, 1, 0, c, 1);
-    const lks__gemm_kinds kinds = lks__kinds_count();
+    const lks__gemm_kinds kinds = lks__kernels_gemm_kinds();
     assert_int_equal(kinds.library + kinds.own, 1024);
     for (size_t m = 0; m < 1100; m++)
         assert_true(c[m] == a[m] * b[0]);
@@ -178,7 +178,7 @@ static void test_threads(void **state)
         assert_int_equal(pthread_join(threads[i], &failed), 0);
         assert_null(failed);
     }
-    expect(lks__kinds_count(), M - 1, 1); /* each kind was compared once */
+    expect(lks__kernels_gemm_kinds(), M - 1, 1); /* each kind was compared once */
 }
 
 int main(void)

@@ -1,7 +1,6 @@
 /* lockstep bench comm: launches each available backend, and measures its collectives by size
  * and the link. bench_reduce.c measures the reduction of gradients. */
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,8 +141,7 @@ static lks_status measure_collectives(struct bench_group *b, lks__session *s)
     if (m.buf == NULL || m.all == NULL)
         st = lks__no_memory("for buffers of %d MB", 2 * (BIGGEST >> 20));
     st = lks__session_agree(s, st);
-    if (st == LKS_OK)
-        st = collectives(b, &m);
+    LKS__THEN(st, collectives(b, &m));
     free(m.buf);
     free(m.all);
     return st;

@@ -176,8 +176,7 @@ static lks_status compare(struct bench *b, int i)
     struct bench_call cpu = {0}, device = {0};
     char *got = NULL;
     lks_status st = open_call(b, b->cpu, &bench_items[i], &cpu);
-    if (st == LKS_OK)
-        st = open_call(b, b->device, &bench_items[i], &device);
+    LKS__THEN(st, open_call(b, b->device, &bench_items[i], &device));
     if (st == LKS_OK) {
         run(&bench_items[i], &cpu);
         run(&bench_items[i], &device);
@@ -243,8 +242,7 @@ static lks_status measure_ceiling(struct bench *b, const struct bench_item *item
         struct bench_call c = {0};
         b->shape = &square;
         lks_status st = open_call(b, b->device, item, &c);
-        if (st == LKS_OK)
-            st = time_item(item, b->device, &c, 3, &median, &least);
+        LKS__THEN(st, time_item(item, b->device, &c, 3, &median, &least));
         const lks__device_counts before = b->device->ops->counts(b->device);
         if (st == LKS_OK)
             run(item, &c);
@@ -280,8 +278,7 @@ static lks_status measure(struct bench *b, int i)
     if (st == LKS_OK)
         run(&bench_items[i], &c);
     const lks__device_counts after = b->device->ops->counts(b->device);
-    if (st == LKS_OK)
-        st = time_item(&bench_items[i], b->device, &c, b->turns, &seconds, &least);
+    LKS__THEN(st, time_item(&bench_items[i], b->device, &c, b->turns, &seconds, &least));
     close_call(b->device, &c);
     LKS__TRY(st);
     const double bytes = after.bytes - before.bytes, flops = after.flops - before.flops;

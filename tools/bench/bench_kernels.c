@@ -316,8 +316,7 @@ lks_status bench_kernels(lks__settings *settings)
     lks__session s;
     LKS__TRY(lks__session_open(settings->backend, settings->timeout, 1, LKS__BIND_NONE, &s));
     lks_status st = lks__session_device(&s, settings->device, settings->share_gpu);
-    if (st == LKS_OK)
-        st = s.device == &s.cpu ? measure_cpu(&s) : bench_device_kernels(&s, settings);
+    LKS__THEN(st, s.device == &s.cpu ? measure_cpu(&s) : bench_device_kernels(&s, settings));
     lks__session_close(&s);
     return st;
 }

@@ -237,7 +237,6 @@ lks_status bench_link(lks_comm *comm, int other, bool same_machine, struct bench
         measure(fd, rank == 0, link);
         lks__sys_close(fd);
     }
-    if (listener >= 0)
-        lks__sys_close(listener);
+    lks__sys_close(listener);
     return lks_comm_broadcast(comm, link, sizeof *link, LKS_UINT8, 0);
 }

@@ -258,11 +258,11 @@ static lks_status measure(lks__trainer *t, const char *out, lks__machine *m)
 
 static lks_status report(const lks__machine *m, const char *out)
 {
-    char text[LKS__MACHINE_TEXT], shown[LKS__SETTING_STR];
+    char text[LKS__MACHINE_TEXT];
     LKS__TRY(lks__machine_write(m, text));
     LKS__TRY(lks__sys_write_file(out, text, strlen(text)));
     printf("%s: a micro-batch takes %.1f ms forward and backward on each of %d rank%s%s\n",
-           lks__escape(shown, sizeof shown, out, strlen(out)),
+           lks__shown(out, LKS__SETTING_STR),
            (m->forward_s.value + m->head_s.value + m->backward_s.value) * 1e3, m->ranks,
            m->ranks == 1 ? "" : "s", m->has_link ? "; with the link between hosts" : "");
     return LKS_OK;
@@ -279,8 +279,7 @@ lks_status bench_machine(lks__settings *s)
     LKS__TRY(bench_open_trainer(s, MICRO_BATCHES, &t));
     lks__trace *parts = NULL;
     lks_status st = lks__trace_current == NULL ? lks__trace_open(TRACE_EVENTS, &parts) : LKS_OK;
-    if (st == LKS_OK)
-        st = measure(&t, s->out, &m);
+    LKS__THEN(st, measure(&t, s->out, &m));
     progress_end();
     if (st == LKS_OK && t.ses.world.rank == 0)
         st = report(&m, s->out);

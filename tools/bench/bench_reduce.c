@@ -143,12 +143,9 @@ lks_status bench_reduction(struct bench_group *b, const struct bench_link *link)
     double ours[MAX_TURNS], bare[MAX_TURNS], ours_s, bare_s;
     const int turns = 2 * b->iters < MAX_TURNS ? 2 * b->iters : MAX_TURNS;
     lks_status st = open_reduce(b, (size_t)REDUCE_MB * 1000000 / sizeof(float), 0, &r);
-    if (st == LKS_OK)
-        st = alternate(b, &r, turns, ours, bare);
-    if (st == LKS_OK)
-        st = bench_slowest(b, ours, turns, &ours_s);
-    if (st == LKS_OK)
-        st = bench_slowest(b, bare, turns, &bare_s);
+    LKS__THEN(st, alternate(b, &r, turns, ours, bare));
+    LKS__THEN(st, bench_slowest(b, ours, turns, &ours_s));
+    LKS__THEN(st, bench_slowest(b, bare, turns, &bare_s));
     if (st == LKS_OK && b->rank == 0)
         report(b, &r, link, ours_s, bare_s);
     close_reduce(&r);
@@ -165,8 +162,7 @@ static lks_status time_reduce(struct bench_group *b, size_t count, size_t bucket
         const int at = i < 0 ? 0 : i;
         st = lks_comm_barrier(b->comm);
         const double began = lks__sys_now(), worked = lks__sys_cpu_seconds();
-        if (st == LKS_OK)
-            st = reduce_once(b, &r);
+        LKS__THEN(st, reduce_once(b, &r));
         seconds[at] = lks__sys_now() - began;
         cpu_seconds[at] = lks__sys_cpu_seconds() - worked;
     }

@@ -61,8 +61,7 @@ static lks_status bench_peak(lks__settings *settings)
         for (int i = 0; i < 2 && st == LKS_OK; i++) {
             struct bench_peaks peaks;
             st = lks__session_products(&s, i == 1);
-            if (st == LKS_OK)
-                st = bench_device_peaks(&s, &peaks);
+            LKS__THEN(st, bench_device_peaks(&s, &peaks));
             if (st == LKS_OK)
                 bench_print_peaks(s.device, &peaks);
         }
@@ -73,8 +72,7 @@ static lks_status bench_peak(lks__settings *settings)
     for (int i = 0; i < n_dtypes && st == LKS_OK; i++) {
         s.ex.bf16 = i == 1;
         st = bench_peak_of(&s, 1, &one);
-        if (st == LKS_OK)
-            st = bench_peak_of(&s, s.threads, &all);
+        LKS__THEN(st, bench_peak_of(&s, s.threads, &all));
         progress_hide();
         if (st == LKS_OK)
             printf("peak of %s multiply-adds (%s): %.1f GFLOP/s on one thread, %.1f on %d\n",
@@ -167,7 +165,7 @@ enum { NOTE = LKS__SETTING_STR + 100 };
  * that dataset doesn't exist, else "". */
 static lks_status choose_vocabulary(lks__settings *s, char note[NOTE])
 {
-    char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
+    char dir[LKS__SETTING_STR + 8];
     lks__meta meta = {0};
     bool found;
     note[0] = '\0';
@@ -180,7 +178,7 @@ static lks_status choose_vocabulary(lks__settings *s, char note[NOTE])
     if (lks__settings_data_dir(s, dir) != LKS_OK) {
         s->vocab_size = lks__procedure_of(s)->vocab_size;
         snprintf(note, NOTE, " (the dataset \"%s\" doesn't exist: --vocab_size=N chooses another)",
-                 lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset)));
+                 lks__shown(s->dataset, LKS__SETTING_STR));
         return LKS_OK;
     }
     LKS__TRY(lks__procedure_meta(s, dir, false, &found, &meta));
@@ -296,8 +294,7 @@ lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer 
     lks__early_hold(); /* until the data is removed */
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
-    if (st == LKS_OK)
-        st = lks__trainer_open(s, t, &(int){0});
+    LKS__THEN(st, lks__trainer_open(s, t, &(int){0}));
     remove_data(s, dir);
     lks__early_release();
     return st;
@@ -330,8 +327,7 @@ static lks_status bench_step(lks__settings *s)
     lks__trace *parts = NULL; /* stays NULL if --trace has opened one */
     if (st == LKS_OK && lks__trace_current == NULL)
         st = lks__trace_open(0, &parts);
-    if (st == LKS_OK)
-        st = measure_step(s, &t, times);
+    LKS__THEN(st, measure_step(s, &t, times));
     progress_hide();
     lks__trace_close(parts);
     lks__session_fail(&t.ses, st);
@@ -361,11 +357,10 @@ const char *bench_name(int i)
 /* Suggest `bench step` for a recipe without a measurement. */
 static lks_status suggest_step(int argc, char **argv)
 {
-    char words[2000] = "", word[600];
+    char words[2000] = "";
     size_t n = 0;
     for (int i = 1; i < argc && n < sizeof words; i++)
-        n += (size_t)snprintf(words + n, sizeof words - n, " %s",
-                              lks__shell_word(word, sizeof word, argv[i]));
+        n += (size_t)snprintf(words + n, sizeof words - n, " %s", lks__quoted(argv[i], 600));
     return lks__fail(LKS_ERR_CONFIG,
                      "name a measurement (peak, step, comm, kernels or machine), for example "
                      "`lockstep bench step%s`",
@@ -382,8 +377,8 @@ int tool_bench(int argc, char **argv)
     const char *what = args.n_positional > 0 ? args.positional[0] : "";
     while (which < N_MEASUREMENTS && strcmp(what, measurements[which].name) != 0)
         which++;
-    char shown[80], name[40];
-    lks__escape(shown, sizeof shown, what, strlen(what));
+    char name[40];
+    const char *shown = lks__shown(what, 80);
     if (which == N_MEASUREMENTS && *what == '\0' && args.n_files > 0)
         return tool_fail("bench", suggest_step(argc, argv));
     if (which == N_MEASUREMENTS)

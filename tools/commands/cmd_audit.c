@@ -46,7 +46,6 @@ int tool_audit(int argc, char **argv)
                         ? lks__audit(args.positional[0], &s, stdout, &verdict)
                         : lks__fail(LKS_ERR_CONFIG, "give the folder of a run, for example "
                                                     "`lockstep audit out/my`");
-    if (st == LKS_OK)
-        st = tool_flush();
+    LKS__THEN(st, tool_flush());
     return st == LKS_OK ? codes[verdict] : tool_fail("audit", st);
 }

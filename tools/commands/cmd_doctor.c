@@ -38,12 +38,11 @@ static void run_check(lks__doctor *d, void (*check)(lks__doctor *d, const char *
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = d->out, *lines = open_memstream(&text, &bytes);
-    char shown[80], line[160];
+    char line[160];
     fflush(out);
     if (lines != NULL)
         d->out = lines;
-    snprintf(line, sizeof line, "%s%s", doing,
-             lks__escape(shown, sizeof shown, where, strlen(where)));
+    snprintf(line, sizeof line, "%s%s", doing, lks__shown(where, 80));
     progress_begin("lockstep doctor", line);
     check(d, where);
     progress_end();

@@ -125,7 +125,6 @@ static lks_status find_data(struct evaluation *e)
 {
     struct stat info;
     const char *path = e->s->dataset;
-    char shown[512];
     const bool there = stat(path, &info) == 0;
     e->is_file = there ? !S_ISDIR(info.st_mode) : strpbrk(path, "*?[") != NULL;
     if (!e->is_file)
@@ -134,7 +133,7 @@ static lks_status find_data(struct evaluation *e)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is a text, and not a file or folder of tokens: prepare it with "
                          "`lockstep prep`, and give that folder as --dataset",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
+                         lks__shown(path, 512));
     snprintf(e->dataset, sizeof e->dataset, "%s", path);
     return LKS_OK;
 }
@@ -146,16 +145,14 @@ static lks_status check_tokenizer(const struct evaluation *e)
     const lks__replica *r = &e->replica;
     lks__meta data, theirs = {0};
     bool found;
-    char shown[256];
     LKS__TRY(lks__meta_load(e->dataset, &found, &data));
     if (!found)
         return LKS_OK;
-    lks__escape(shown, sizeof shown, r->path, strlen(r->path));
+    const char *shown = lks__shown(r->path, 256);
     lks_status st = lks__given_same_meaning(&data, e->dataset, &r->meta, shown);
     if (st == LKS_OK && r->run_dir[0] == '\0')
         st = lks__weights_meta_in(r->vocabulary, (uint32_t)r->config.vocab_size, &theirs);
-    if (st == LKS_OK)
-        st = lks__given_same_meaning(&data, e->dataset, &theirs, shown);
+    LKS__THEN(st, lks__given_same_meaning(&data, e->dataset, &theirs, shown));
     lks__meta_free(&theirs);
     lks__meta_free(&data);
     return st;
@@ -165,7 +162,7 @@ static lks_status check_tokenizer(const struct evaluation *e)
 static lks_status check_digest(const struct evaluation *e, bool golf)
 {
     const lks__replica *r = &e->replica;
-    char have[17], dir[512], model[512];
+    char have[17];
     uint64_t digest = 0;
     lks__shards *data[2] = {NULL, NULL};
     lks_status st = LKS_OK;
@@ -175,25 +172,22 @@ static lks_status check_digest(const struct evaluation *e, bool golf)
         if (golf || lks__split_exists(e->dataset, split))
             st = lks__split_open(e->dataset, split, golf, (uint32_t)r->config.vocab_size,
                                  &data[split]);
-    if (st == LKS_OK)
-        st = lks__procedure_digest(data, &digest);
+    LKS__THEN(st, lks__procedure_digest(data, &digest));
     for (int split = 0; split < 2; split++)
         lks__shards_close(data[split]);
     snprintf(have, sizeof have, "%016" PRIx64, digest);
     if (st != LKS_OK || strcmp(have, r->data_digest) == 0)
         return st;
-    lks__escape(dir, sizeof dir, e->dataset, strlen(e->dataset));
+    const char *dir = lks__shown(e->dataset, 512);
     return lks__fail(LKS_ERR_CONFIG,
                      "the data in %s is not the data that checkpoint %s was trained on (digest %s, "
                      "not %s): --dataset=%s evaluates on it all the same",
-                     dir, lks__escape(model, sizeof model, r->path, strlen(r->path)), have,
-                     r->data_digest, dir);
+                     dir, lks__shown(r->path, 512), have, r->data_digest, dir);
 }
 
 /* Refuse a folder without validation tokens unless --split is given. */
 static lks_status check_split(const struct evaluation *e)
 {
-    char shown[256];
     if (e->s->from[LKS__SETTING_split] != LKS__FROM_DEFAULT ||
         lks__split_exists(e->dataset, LKS__SPLIT_VAL) ||
         !lks__split_exists(e->dataset, LKS__SPLIT_TRAIN))
@@ -201,7 +195,7 @@ static lks_status check_split(const struct evaluation *e)
     return lks__fail(LKS_ERR_CONFIG,
                      "%s has no validation tokens: use --split=train for the training tokens, or "
                      "--dataset=DIR for other data",
-                     lks__escape(shown, sizeof shown, e->dataset, strlen(e->dataset)));
+                     lks__shown(e->dataset, 256));
 }
 
 static lks_status open_split(struct evaluation *e)
@@ -252,7 +246,7 @@ static void show_progress(void *ctx, size_t done, size_t n)
 static lks_status open_evaluation(struct evaluation *e)
 {
     lks__replica *r = &e->replica;
-    char gone[LKS__SETTING_STR] = "", shown[512];
+    char gone[LKS__SETTING_STR] = "";
     if (e->s->artifact[0] != '\0')
         LKS__TRY(lks__replica_open_artifact(e->s->artifact, e->s, e->session, r));
     else
@@ -267,7 +261,7 @@ static lks_status open_evaluation(struct evaluation *e)
         fprintf(stderr,
                 "lockstep eval: the run's tokenizer %s no longer exists, so no bits per byte are "
                 "printed: give it as --tokenizer_path=MODEL\n",
-                lks__escape(shown, sizeof shown, gone, strlen(gone)));
+                lks__shown(gone, 512));
     }
     LKS__TRY(choose_length(e));
     const size_t rows = (size_t)e->s->batch_size * (size_t)r->config.block_size;
@@ -344,14 +338,11 @@ static int run_rank(lks__settings *s)
     progress_begin("lockstep eval", "opening the model and the data");
     session.on_progress = show_progress;
     st = lks__agree_settings(&session, s, LKS__CMD_EVAL);
-    if (st == LKS_OK)
-        st = lks__session_device(&session, s->device, s->share_gpu);
+    LKS__THEN(st, lks__session_device(&session, s->device, s->share_gpu));
     progress_hide();
     tool_print_device_note("eval", &session);
-    if (st == LKS_OK)
-        st = lks__session_agree(&session, open_evaluation(&e));
-    if (st == LKS_OK)
-        st = lks__session_rehearse(&session, NULL, lks__eval_rehearse, &e.eval);
+    LKS__THEN(st, lks__session_agree(&session, open_evaluation(&e)));
+    LKS__THEN(st, lks__session_rehearse(&session, NULL, lks__eval_rehearse, &e.eval));
     if (st == LKS_OK)
         st =
             s->stride > 0 ? lks__eval_sliding(&e.eval, &result) : lks__eval_split(&e.eval, &result);

@@ -49,7 +49,7 @@ static void print_done(const char *sentence)
 
 static lks_status find_set(const lks__args *args, const lks__fetch_set **set_p)
 {
-    char names[300] = "", shown[80];
+    char names[300] = "";
     for (int i = 0; lks__fetch_set_name(i) != NULL; i++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i > 0 ? ", " : "",
                  lks__fetch_set_name(i));
@@ -59,7 +59,7 @@ static lks_status find_set(const lks__args *args, const lks__fetch_set **set_p)
     *set_p = lks__fetch_set_of(name);
     if (*set_p == NULL)
         return lks__fail(LKS_ERR_CONFIG, "\"%s\" can't be fetched; the names are %s",
-                         lks__escape(shown, sizeof shown, name, strlen(name)), names);
+                         lks__shown(name, 80), names);
     return LKS_OK;
 }
 
@@ -107,7 +107,7 @@ int tool_fetch(int argc, char **argv)
     lks__settings s;
     lks__args args;
     const lks__fetch_set *set = NULL;
-    char out[LKS__CKPT_PATH], word[2 * LKS__CKPT_PATH];
+    char out[LKS__CKPT_PATH];
     int code;
     if (!tool_settings("fetch", LKS__CMD_FETCH, usage, argc, argv, 1, &s, &args, &code))
         return code;
@@ -121,6 +121,6 @@ int tool_fetch(int argc, char **argv)
     if (st != LKS_OK)
         return tool_fail("fetch", st);
     const bool by_name = s.out[0] == '\0' && set->out == NULL;
-    print_next(set->next, by_name ? set->name : lks__shell_word(word, sizeof word, out));
+    print_next(set->next, by_name ? set->name : lks__quoted(out, 2 * LKS__CKPT_PATH));
     return TOOL_OK;
 }

@@ -230,7 +230,6 @@ static void print_points(const struct plan *p)
 {
     const bool own = p->n_rooms == 2;
     lks__room lacks[2];
-    char text[4][LKS__UNITS_TEXT];
     printf("\nmemory of a rank and of a host; a step's bytes between hosts\n");
     printf("%6s %6s %12s %12s%s %7s %12s %12s %9s %7s\n", "hosts", "ranks", "a rank", "a host",
            own ? "        a GPU" : "", "bytes/p", "sent by one", "2(n-1)/n", "messages", "delays");
@@ -241,15 +240,13 @@ static void print_points(const struct plan *p)
             printf("%6d %6d impossible: %s\n", point->nodes, ranks, point->why);
             continue;
         }
-        printf("%6d %6d %12s %12s", point->nodes, ranks,
-               lks__units_memory(point->needs.rank_bytes, text[0]),
-               lks__units_memory(point->needs.host_bytes, text[1]));
+        printf("%6d %6d %12s %12s", point->nodes, ranks, lks__units_memory(point->needs.rank_bytes),
+               lks__units_memory(point->needs.host_bytes));
         if (own)
-            printf(" %12s", lks__units_memory(point->needs.device.total, text[0]));
+            printf(" %12s", lks__units_memory(point->needs.device.total));
         printf(" %7.1f %12s %12s %9.0f %7d%s\n", lks__needs_per_parameter(&point->needs),
-               lks__units_bytes(point->traffic.bytes, text[2]),
-               lks__units_bytes(point->traffic.ring_bytes, text[3]), point->traffic.messages,
-               point->traffic.delays,
+               lks__units_bytes(point->traffic.bytes), lks__units_bytes(point->traffic.ring_bytes),
+               point->traffic.messages, point->traffic.delays,
                find_lacks(p, &point->needs, lacks) > 0 ? "  doesn't fit" : "");
     }
 }
@@ -308,7 +305,7 @@ static lks_status print_advice(const struct plan *p)
 {
     const struct point *last = &p->points[p->n - 1];
     lks__room lacks[2];
-    char text[LKS__ADVICE_TEXT], size[2][LKS__UNITS_TEXT];
+    char text[LKS__ADVICE_TEXT];
     const int n = last->possible ? find_lacks(p, &last->needs, lacks) : 0;
     lks__settings s = p->s;
     if (n > 0)
@@ -317,8 +314,8 @@ static lks_status print_advice(const struct plan *p)
         lks__advice_find(&lacks[i], &s, p->vocab, &last->needs.place, &p->process[last->nodes > 1],
                          text);
         printf("it doesn't fit: %s of %s per %s%s%s\n",
-               lks__units_memory(lks__room_needs(&lacks[i], &last->needs), size[0]),
-               lks__units_memory(lacks[i].bytes, size[1]), lacks[i].ranks == 0 ? "host" : "GPU",
+               lks__units_memory(lks__room_needs(&lacks[i], &last->needs)),
+               lks__units_memory(lacks[i].bytes), lacks[i].ranks == 0 ? "host" : "GPU",
                text[0] != '\0' ? "; these fit: " : "", text);
     }
     return LKS_OK;
@@ -328,12 +325,11 @@ static void print_all(const struct plan *p)
 {
     const struct point *last = last_of(p, false);
     const double steps = (double)lks__procedure_of(&p->s)->n_steps(&p->s);
-    char text[LKS__UNITS_TEXT];
     if (last != NULL)
         lks__needs_print(&last->needs);
     if (last != NULL && last->leaves > 0)
         printf("leaves.bin:        %s on the disk after %.0f steps\n",
-               lks__units_bytes(steps * last->leaves, text), steps);
+               lks__units_bytes(steps * last->leaves), steps);
     print_points(p);
     if (p->has_machine) {
         print_times(p, "strong scaling: the same run on more hosts", false);

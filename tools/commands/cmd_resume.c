@@ -93,8 +93,7 @@ int tool_resume(int argc, char **argv)
                        tool_run_example(example));
     if (st == LKS_OK && named > 0 && strcmp(s.out_dir, argv[named]) != 0)
         st = lks__fail(LKS_ERR_CONFIG, "the run's folder was given twice: leave --out_dir out");
-    if (st == LKS_OK)
-        st = check(&s);
+    LKS__THEN(st, check(&s));
     if (st != LKS_OK)
         return tool_fail("resume", st);
     if (!tool_is_rank()) {

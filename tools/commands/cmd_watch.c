@@ -45,11 +45,10 @@ static void print_url(const char *url)
 static lks_status write_page(const tool_runs *runs, const char *path)
 {
     size_t bytes;
-    char shown[4 * LKS__SETTING_STR];
     const char *dot = strrchr(path, '.');
     if (dot == NULL || dot == path || strcmp(dot, ".html") != 0) /* it could be a run's record */
         return lks__fail(LKS_ERR_CONFIG, "--html=%s: the name must end in .html",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
+                         lks__shown(path, 4 * LKS__SETTING_STR));
     char *page = lks__feed_page(runs, &bytes);
     LKS__MEMORY(page, "for the page");
     lks_status st = lks__sys_write_file(path, page, bytes);

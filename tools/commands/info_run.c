@@ -22,19 +22,17 @@
 
 static void print_path(const char *topic, const char *path)
 {
-    char shown[4 * PATH_MAX];
-    printf("%-13s%s\n", topic, lks__escape(shown, sizeof shown, path, strlen(path)));
+    printf("%-13s%s\n", topic, lks__shown(path, 4 * PATH_MAX));
 }
 
 static void print_model(const lks__series *s)
 {
     static const char *const names[] = {"family", "n_layer", "n_head", "n_embd", "block_size"};
-    char value[256], shown[256];
+    char value[256];
     printf("%-13s", "model");
     for (int i = 0; i < 5; i++) {
         const char *text = lks__series_setting(s, names[i], value);
-        printf("%s%s=%s", i > 0 ? " " : "", names[i],
-               lks__escape(shown, sizeof shown, text, strlen(text)));
+        printf("%s%s=%s", i > 0 ? " " : "", names[i], lks__shown(text, 256));
     }
     putchar('\n');
 }
@@ -76,12 +74,12 @@ static void print_stopped(const lks__series *s, const lks__entry *latest, const 
 
 static void print_state(const char *run, const lks__series *s)
 {
-    char program[PATH_MAX], word[PATH_MAX], command[2 * PATH_MAX + 16];
+    char program[PATH_MAX], command[2 * PATH_MAX + 16];
     const lks__entry latest = name_of(run, LKS__NAME_LATEST), best = name_of(run, LKS__NAME_BEST);
     const bool running = lks__outdir_free(run, true) != LKS_OK;
     const bool complete = lks__series_complete(s);
     lks__shell_program(program, sizeof program);
-    lks__shell_word(word, sizeof word, run);
+    const char *word = lks__quoted(run, PATH_MAX);
     snprintf(command, sizeof command, "%s resume %s", program, word);
     if (latest.name[0] != '\0')
         printf("%-13slatest is %s%s%s\n", "checkpoints", latest.name,

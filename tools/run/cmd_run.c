@@ -119,7 +119,6 @@ static lks_status use_python(struct run *r)
     const char *program = given[0], *dot = strrchr(program, '.');
     const bool module = r->given[OPT_module] != NULL;
     int argc = 0;
-    char shown[200];
     if (!module && (dot == NULL || strcmp(dot, ".py") != 0 || access(program, F_OK) != 0 ||
                     (strchr(program, '/') != NULL && access(program, X_OK) == 0)))
         return LKS_OK;
@@ -134,8 +133,8 @@ static lks_status use_python(struct run *r)
     memcpy(words + 2 + module, given, (size_t)argc * sizeof *words);
     r->launch.argv = words;
     if (!r->launch.quiet)
-        fprintf(stderr, "lockstep run: %s is run by python3 -u%s\n",
-                lks__escape(shown, sizeof shown, program, strlen(program)), module ? " -m" : "");
+        fprintf(stderr, "lockstep run: %s is run by python3 -u%s\n", lks__shown(program, 200),
+                module ? " -m" : "");
     return LKS_OK;
 }
 
@@ -162,10 +161,8 @@ int tool_run(int argc, char **argv)
         run_print_usage();
         return TOOL_OK;
     }
-    if (st == LKS_OK)
-        st = read_all(&run);
-    if (st == LKS_OK)
-        st = run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code);
+    LKS__THEN(st, read_all(&run));
+    LKS__THEN(st, run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code));
     if (st != LKS_OK)
         return tool_fail("run", st);
     return run.launch.lifeline ? lks__lifeline_code(code) : code;

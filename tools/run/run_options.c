@@ -159,8 +159,8 @@ static const struct {
 
 static lks_status unknown(const char *arg, const char *name)
 {
-    char shown[80], as_listed[64];
-    lks__escape(shown, sizeof shown, arg, strlen(arg));
+    char as_listed[64];
+    const char *shown = lks__shown(arg, 80);
     const char *near = NULL;
     const size_t n = strcspn(name, "=");
     for (size_t i = 0; i < sizeof other_names / sizeof other_names[0] && near == NULL; i++)

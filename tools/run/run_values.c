@@ -12,10 +12,10 @@
 
 static lks_status wrong(enum option option, const char *text, const char *must_be)
 {
-    char shown[80], name[64];
+    char name[64];
     run_write_name(option, name, sizeof name);
     return lks__fail(LKS_ERR_CONFIG, "%s must be %s, not \"%s\"", name, must_be,
-                     lks__escape(shown, sizeof shown, text, strlen(text)));
+                     lks__shown(text, 80));
 }
 
 static int64_t count_gpus(void)

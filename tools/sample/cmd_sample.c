@@ -252,12 +252,12 @@ static lks_status converse(struct generation *g)
 static void print_end(const struct generation *g)
 {
     const double memory = (double)lks__sys_proc_bytes("/proc/self/status", "VmHWM");
-    char speed[64] = "", size[LKS__UNITS_TEXT];
+    char speed[64] = "";
     if (g->seconds > 0.0)
         snprintf(speed, sizeof speed, " in %.1f s (%.1f tokens/s)", g->seconds,
                  (double)g->writer.tokens / g->seconds);
     fprintf(stderr, "lockstep sample: %" PRIu64 " new tokens%s, %s of memory at most\n",
-            g->writer.tokens, speed, lks__units_memory(memory, size));
+            g->writer.tokens, speed, lks__units_memory(memory));
 }
 
 /* The text written so far stays: end its line before the message. */
@@ -297,8 +297,7 @@ int tool_sample(int argc, char **argv)
     progress_begin("lockstep sample", "opening the model");
     st = open_generation(&g);
     progress_end();
-    if (st == LKS_OK)
-        st = s.interactive ? converse(&g) : write_samples(&g);
+    LKS__THEN(st, s.interactive ? converse(&g) : write_samples(&g));
     if (st == LKS_OK)
         print_end(&g);
     code = st == LKS_OK               ? TOOL_OK

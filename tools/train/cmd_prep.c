@@ -106,14 +106,13 @@ static void print_note(const char *sentence)
 /* Refuse settings that this kind of tokens doesn't use. */
 static lks_status check(const char *name, const lks__prep_kind *kind, const lks__settings *s)
 {
-    char shown[80];
     const char *unused = NULL;
     if (kind == NULL)
         return lks__fail(
             LKS_ERR_CONFIG,
             "there is no kind of tokens \"%s\": this build supports char, gpt2, "
             "openwebtext, shakespeare, sentencepiece, bytes and raw (lockstep prep char)%s",
-            lks__escape(shown, sizeof shown, name, strlen(name)),
+            lks__shown(name, 80),
             strcmp(name, "shakespeare_char") == 0 ? "; did you mean char?" : "");
     if (s->tokenizer[0] && !lks__prep_takes(kind, LKS__PREP_TOKENIZER))
         unused = "tokenizer";
@@ -201,7 +200,6 @@ int tool_prep(int argc, char **argv)
     lks__settings s;
     lks__args args;
     lks__prep_result result;
-    char shown[4 * LKS__SETTING_STR];
     int code;
     if (!tool_settings("prep", LKS__CMD_PREP, usage, argc, argv, 1, &s, &args, &code))
         return code;
@@ -229,6 +227,6 @@ int tool_prep(int argc, char **argv)
     printf("val has %" PRIu64 " tokens\n", result.n_val);
     fflush(stdout); /* before the next message */
     fprintf(stderr, "lockstep prep: wrote the tokens to %s\n",
-            lks__escape(shown, sizeof shown, s.out, strlen(s.out)));
+            lks__shown(s.out, 4 * LKS__SETTING_STR));
     return TOOL_OK;
 }

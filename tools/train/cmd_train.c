@@ -100,7 +100,7 @@ static struct stat stat_metrics(const lks__settings *s)
  * started. */
 static void print_how_to_continue(const lks__settings *s, const struct stat *before)
 {
-    char tool[600], word[600], run[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
+    char tool[600], run[LKS__SETTING_STR];
     const struct stat now = stat_metrics(s);
     lks__ckpt ckpt;
     if (now.st_ino == 0)
@@ -109,7 +109,7 @@ static void print_how_to_continue(const lks__settings *s, const struct stat *bef
         now.st_mtim.tv_nsec == before->st_mtim.tv_nsec)
         return;
     lks__outdir_of(s->out_dir, run, sizeof run);
-    lks__escape(shown, sizeof shown, run, strlen(run));
+    const char *shown = lks__shown(run, 4 * LKS__SETTING_STR);
     const lks_status st = lks__ckpt_open(run, LKS__CKPT_ONLY_STATE, &ckpt);
     if (st == LKS_ERR_IO)
         fprintf(stderr,
@@ -122,7 +122,7 @@ static void print_how_to_continue(const lks__settings *s, const struct stat *bef
                 "lockstep train: the newest checkpoint in %s is %s; to continue from iteration "
                 "%" PRIu64 ": %s resume %s\n",
                 shown, ckpt.name, ckpt.iter, lks__shell_program(tool, sizeof tool),
-                lks__shell_word(word, sizeof word, run));
+                lks__quoted(run, 600));
     if (st == LKS_OK)
         lks__ckpt_close(&ckpt);
 }
@@ -186,7 +186,7 @@ static lks_status print_size(const lks__settings *s, int n_ranks)
     const double room = (double)lks__memory_available() / 1e6;
     const lks__place one = {1, 1};
     lks__process process;
-    char fit[200] = "", size[LKS__UNITS_TEXT], dir[LKS__SETTING_STR + 8];
+    char fit[200] = "", dir[LKS__SETTING_STR + 8];
     double bytes;
     if (lks__settings_data_dir(s, dir) != LKS_OK) /* the ranks report that the data are missing */
         return LKS_OK;
@@ -200,7 +200,7 @@ static lks_status print_size(const lks__settings *s, int n_ranks)
         if (i == 0 || all < room)
             n += (size_t)snprintf(fit + n, sizeof fit - n, "%s%s (%s parameters, %s)",
                                   i > 0 ? ", " : "", recipes[i].name, recipes[i].parameters,
-                                  lks__units_memory(all * 1e6, size));
+                                  lks__units_memory(all * 1e6));
     }
     fprintf(stderr,
             "lockstep train: no size was given, so the model is GPT-2's: %" PRId64
@@ -229,8 +229,7 @@ static lks_status check_resume(lks__settings *s)
         lks__state_settings(&ckpt, run) == LKS_OK) {
         lks__choose_optimizer(run);
         st = lks__settings_resume(s, run, ckpt.path);
-        if (st == LKS_OK)
-            st = lks__settings_check(s, (int)s->nproc_per_node);
+        LKS__THEN(st, lks__settings_check(s, (int)s->nproc_per_node));
     }
     json_decref(kept);
     free(run);

@@ -52,20 +52,18 @@ struct text {
 /* Print the longer commands for a message. */
 static const char *longer_commands(const struct text *t, char out[2 * PATH_BYTES])
 {
-    char text[PATH_BYTES], data[PATH_BYTES + 8], recipe[PATH_BYTES], run[PATH_BYTES];
+    const char *data = lks__quoted(t->data, PATH_BYTES + 8);
     snprintf(out, 2 * PATH_BYTES,
              "`lockstep prep char --input=%s --out=%s`, then `lockstep train %s "
              "--dataset=%s --out_dir=%s`",
-             lks__shell_word(text, sizeof text, t->path),
-             lks__shell_word(data, sizeof data, t->data),
-             lks__shell_word(recipe, sizeof recipe, t->recipe), data,
-             lks__shell_word(run, sizeof run, t->out));
+             lks__quoted(t->path, PATH_BYTES), data, lks__quoted(t->recipe, PATH_BYTES), data,
+             lks__quoted(t->out, PATH_BYTES));
     return out;
 }
 
 static lks_status check_path(const struct text *t)
 {
-    char share[PATH_MAX], word[PATH_BYTES], run[PATH_BYTES];
+    char share[PATH_MAX], run[PATH_BYTES];
     struct stat info;
     if (stat(t->path, &info) != 0)
         return lks__fail(LKS_ERR_CONFIG,
@@ -80,7 +78,7 @@ static lks_status check_path(const struct text *t)
                          t->shown);
     if (!S_ISDIR(info.st_mode))
         return LKS_OK;
-    lks__shell_word(word, sizeof word, t->path);
+    const char *word = lks__quoted(t->path, PATH_BYTES);
     if (lks__sys_has(t->path, "metrics.jsonl") || lks__sys_has(t->path, LKS__NAME_LATEST))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is the folder of a run: `lockstep resume %s` continues the run",
@@ -96,7 +94,7 @@ static lks_status check_path(const struct text *t)
 /* They may be a name with spaces. */
 static lks_status too_many_words(const lks__args *args)
 {
-    char name[PATH_BYTES] = "", word[PATH_BYTES], shown[512];
+    char name[PATH_BYTES] = "";
     const char *second = args->positional[1];
     size_t n = 0;
     for (int i = 0; i < args->n_positional && n < sizeof name; i++)
@@ -104,11 +102,11 @@ static lks_status too_many_words(const lks__args *args)
                               args->positional[i]);
     if (n < sizeof name && access(name, F_OK) == 0)
         return lks__fail(LKS_ERR_CONFIG, "a name with spaces needs quotes: %s",
-                         lks__shell_word(word, sizeof word, name));
+                         lks__quoted(name, PATH_BYTES));
     return lks__fail(LKS_ERR_CONFIG,
                      "give one text, or one folder of texts, and not also \"%s\"; settings are "
                      "written --key=value",
-                     lks__escape(shown, sizeof shown, second, strlen(second)));
+                     lks__shown(second, 512));
 }
 
 static lks_status check_settings(const struct text *t)
@@ -148,20 +146,18 @@ static lks_status check_settings(const struct text *t)
 /* Check that no run uses OUT, and that OUT/data was made by this command or doesn't exist. */
 static lks_status check_out(const struct text *t)
 {
-    char shown[512], word[PATH_BYTES];
     LKS__TRY(lks__outdir_free(t->out, t->given->lock == LKS__lock_on));
     if (t->given->eval_only && lks__sys_has(t->out, "metrics.jsonl"))
         return lks__fail(LKS_ERR_CONFIG,
                          "--eval_only would evaluate new weights in place of the run in %s: "
                          "`lockstep eval %s` evaluates that run",
-                         lks__escape(shown, sizeof shown, t->out, strlen(t->out)),
-                         lks__shell_word(word, sizeof word, t->out));
+                         lks__shown(t->out, 512), lks__quoted(t->out, PATH_BYTES));
     if (!lks__sys_has(t->out, LKS__DATA_FOLDER) || lks__run_has_data(t->out))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "%s exists, and `lockstep train TEXT` has not made it: move it away, or give "
                      "another --out_dir",
-                     lks__escape(shown, sizeof shown, t->data, strlen(t->data)));
+                     lks__shown(t->data, 512));
 }
 
 /* --- the text --------------------------------------------------------------------------------- */
@@ -208,7 +204,6 @@ static lks_status lock_out(const struct text *t, int *fd_p)
 
 static lks_status prepare(struct text *t)
 {
-    char word[PATH_BYTES];
     lks__outdir_discard(t->temp); /* left by a preparation that was killed */
     LKS__TRY(lks__sys_make_own_dir(t->temp));
     lks_status st = prep_text("train", t->kind, t->path, t->temp, &t->tokens);
@@ -218,8 +213,7 @@ static lks_status prepare(struct text *t)
                      "makes UTF-8 of it, then `lockstep train utf8.txt`. Its bytes can't be the "
                      "tokens",
                      t->shown,
-                     lks__sys_is_folder(t->path) ? "FILE"
-                                                 : lks__shell_word(word, sizeof word, t->path));
+                     lks__sys_is_folder(t->path) ? "FILE" : lks__quoted(t->path, PATH_BYTES));
     return st == LKS_OK ? write_mark(t) : st;
 }
 
@@ -335,7 +329,7 @@ static lks_status move_into_place(struct text *t)
 
 static void explain(const struct text *t, const lks__settings *s)
 {
-    char shown[4200], word[PATH_BYTES], program[PATH_BYTES];
+    char program[PATH_BYTES];
     const uint64_t n = t->tokens.n_train + t->tokens.n_val;
     const int64_t tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
     const int64_t steps = s->max_iters + 1; /* as in nanoGPT */
@@ -343,7 +337,7 @@ static void explain(const struct text *t, const lks__settings *s)
     const bool is_char = strcmp(t->kind, "char") == 0;
     if (t->moved[0] != '\0')
         fprintf(stderr, "lockstep train: an earlier run was moved to %s\n",
-                lks__escape(shown, sizeof shown, t->moved, strlen(t->moved)));
+                lks__shown(t->moved, 4200));
     fprintf(stderr, "lockstep train: %s has %" PRIu64 " %s", t->shown, n,
             is_char ? "characters" : "bytes (it is not UTF-8)");
     if (is_char)
@@ -358,9 +352,8 @@ static void explain(const struct text *t, const lks__settings *s)
             "  %s prep %s --input=%s",
             s->n_layer, s->n_layer == 1 ? "" : "s", s->n_embd, steps, steps == 1 ? "" : "s", tokens,
             (double)steps * (double)tokens / (double)t->tokens.n_train,
-            lks__shell_program(program, sizeof program), t->kind,
-            lks__shell_word(word, sizeof word, t->path));
-    fprintf(stderr, " --out=%s\n  ", lks__shell_word(word, sizeof word, t->data));
+            lks__shell_program(program, sizeof program), t->kind, lks__quoted(t->path, PATH_BYTES));
+    fprintf(stderr, " --out=%s\n  ", lks__quoted(t->data, PATH_BYTES));
     longer_print(stderr, &t->train);
 }
 
@@ -391,7 +384,6 @@ static int exec_longer(struct text *t)
 void train_text_undo(const char *out, bool lock, const char *moved)
 {
     static const char *const begun[] = {"metrics.jsonl", "train.log", "latest"};
-    char shown[512];
     int fd;
     for (size_t i = 0; i < sizeof begun / sizeof begun[0]; i++)
         if (lks__sys_has(out, begun[i]))
@@ -399,13 +391,12 @@ void train_text_undo(const char *out, bool lock, const char *moved)
     if (!lks__run_has_data(out) || lks__outdir_lock(out, lock, &fd) != LKS_OK)
         return; /* the folder was moved, or is in use */
     const lks_status st = lks__outdir_undo(out, moved);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     if (st != LKS_OK)
         tool_fail("train", st);
     else if (moved[0] != '\0')
         fprintf(stderr, "lockstep train: nothing was trained, and the earlier run is back in %s\n",
-                lks__escape(shown, sizeof shown, out, strlen(out)));
+                lks__shown(out, 512));
 }
 
 static lks_status check(const struct text *t, const lks__args *args)
@@ -426,16 +417,12 @@ static lks_status make(struct text *t, int argc, char **argv, lks__settings *s)
     LKS__TRY(lks__prep_guess(t->path, &t->kind));
     lks_status st = lock_out(t, &lock);
     const bool is_ours = st != LKS_ERR_CONFIG; /* ERR_CONFIG: another process has locked it */
-    if (st == LKS_OK)
-        st = prepare(t);
-    if (st == LKS_OK)
-        st = choose(t, argc, argv, s);
-    if (st == LKS_OK)
-        st = move_into_place(t);
+    LKS__THEN(st, prepare(t));
+    LKS__THEN(st, choose(t, argc, argv, s));
+    LKS__THEN(st, move_into_place(t));
     if (st != LKS_OK && is_ours)
         remove_traces(t, missing);
-    if (lock >= 0)
-        lks__sys_close(lock);
+    lks__sys_close(lock);
     return st;
 }
 

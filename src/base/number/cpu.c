@@ -113,9 +113,8 @@ static lks_status get_level(lks__cpu_level most, lks__cpu_level *level_p)
         *level_p = best;
         return LKS_OK;
     }
-    char shown[64];
     return lks__fail(LKS_ERR_CONFIG, "LOCKSTEP_CPU=%s: the levels on " LEVELS,
-                     lks__escape(shown, sizeof shown, want, strlen(want)));
+                     lks__shown(want, 64));
 }
 
 lks_status lks__cpu_level_get(lks__cpu_level *level_p)

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-const char *lks__units_bytes(double bytes, char out[LKS__UNITS_TEXT])
+const char *lks__units_bytes_to(char out[LKS__UNITS_TEXT], double bytes)
 {
     /* The unit is chosen after rounding: 999.96 kB would print as 1000.0 kB. */
     if (!(bytes >= 999.5))
@@ -19,10 +19,10 @@ const char *lks__units_bytes(double bytes, char out[LKS__UNITS_TEXT])
     return out;
 }
 
-const char *lks__units_memory(double bytes, char out[LKS__UNITS_TEXT])
+const char *lks__units_memory_to(char out[LKS__UNITS_TEXT], double bytes)
 {
     if (bytes >= 999.95e6)
-        return lks__units_bytes(bytes, out);
+        return lks__units_bytes_to(out, bytes);
     snprintf(out, LKS__UNITS_TEXT, "%.1f MB", bytes * 1e-6);
     return out;
 }

@@ -4,12 +4,14 @@
 
 enum { LKS__UNITS_TEXT = 24 };
 
-/* Format a number of bytes with its unit, in powers of 1000: "512 bytes", "12.5 MB", "1.50 TB".
- * Returns `out`. */
-const char *lks__units_bytes(double bytes, char out[LKS__UNITS_TEXT]);
+/* Format a number of bytes with its unit, in powers of 1000: "512 bytes", "12.5 MB", "1.50 TB". The
+ * text belongs to the enclosing block. */
+#define lks__units_bytes(bytes) lks__units_bytes_to((char[LKS__UNITS_TEXT]){0}, bytes)
+const char *lks__units_bytes_to(char out[LKS__UNITS_TEXT], double bytes); /* returns `out` */
 
 /* Format it in MB, GB or TB, for tables whose small values need no other unit. */
-const char *lks__units_memory(double bytes, char out[LKS__UNITS_TEXT]);
+#define lks__units_memory(bytes) lks__units_memory_to((char[LKS__UNITS_TEXT]){0}, bytes)
+const char *lks__units_memory_to(char out[LKS__UNITS_TEXT], double bytes);
 
 /* The value, but a NaN without a sign: printf() writes "-nan" for the NaN that a processor
  * computes. */

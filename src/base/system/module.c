@@ -111,15 +111,14 @@ const char *lks__module_advice(const char *file, const char *package, char out[L
 
 const void *lks__module_get(lks__module *m)
 {
-    char why[512], shown[400], advice[LKS__MODULE_ADVICE];
+    char why[512], advice[LKS__MODULE_ADVICE];
     pthread_mutex_lock(&m->mutex);
     if (m->table == NULL)
         m->table = lks__module_load(m->file, m->version, why, sizeof why);
     const void *table = m->table;
     pthread_mutex_unlock(&m->mutex);
     if (table == NULL)
-        lks__fail(LKS_ERR_SUPPORT, "%s: %s; %s", m->failure,
-                  lks__escape(shown, sizeof shown, why, strlen(why)),
+        lks__fail(LKS_ERR_SUPPORT, "%s: %s; %s", m->failure, lks__shown(why, 400),
                   lks__module_advice(m->file, m->package, advice));
     return table;
 }

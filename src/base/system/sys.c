@@ -238,7 +238,8 @@ int lks__sys_open(const char *path, int flags, mode_t mode)
 
 int lks__sys_close(int fd)
 {
-    return close(fd); /* Linux has closed it even on EINTR: never try again */
+    /* Linux has closed it even on EINTR: never try again. */
+    return fd < 0 ? 0 : close(fd);
 }
 
 int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)

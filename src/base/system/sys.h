@@ -34,7 +34,7 @@
 /* Unless a comment says otherwise, these return the system call's result: on failure -1 (or NULL
  * for mmap), with errno set. */
 int lks__sys_open(const char *path, int flags, mode_t mode); /* always O_CLOEXEC */
-int lks__sys_close(int fd);
+int lks__sys_close(int fd);                                  /* a negative one does nothing */
 /* 0 if all `bytes` were read at `offset`; -1 otherwise (errno 0: the file ended early). */
 int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset);
 /* Read up to `bytes`, as soon as any are available, for example from a pipe. 0: its end. */

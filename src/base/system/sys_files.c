@@ -52,8 +52,7 @@ void lks__sys_set_lasting(const char *failure)
 lks_status lks__sys_fail(const char *what, const char *path)
 {
     int err = errno;
-    char name[512];
-    lks__escape(name, sizeof name, path, strlen(path));
+    const char *name = lks__shown(path, 512);
     lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
                               name, err ? lks__sys_reason(err) : "the file ended early");
     if (err == ENOSPC || err == EDQUOT)
@@ -64,61 +63,46 @@ lks_status lks__sys_fail(const char *what, const char *path)
 lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p)
 {
     struct stat info;
-    char name[512];
     if (fstat(fd, &info) < 0)
         return lks__sys_fail("cannot read", path);
     if (!S_ISREG(info.st_mode))
-        return lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file%s",
-                         lks__escape(name, sizeof name, path, strlen(path)),
-                         S_ISFIFO(info.st_mode) ? ", but a pipe: write its content to a file first"
-                                                : "");
+        return lks__fail(
+            LKS_ERR_IO, "cannot read %s: it is not a regular file%s", lks__shown(path, 512),
+            S_ISFIFO(info.st_mode) ? ", but a pipe: write its content to a file first" : "");
     *bytes_p = (uint64_t)info.st_size;
     return LKS_OK;
 }
 
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p)
 {
+    uint64_t bytes = 0;
     char *data = NULL;
-    uint64_t size;
-    char name[512];
-    lks__escape(name, sizeof name, path, strlen(path));
-
     /* O_NONBLOCK: opening a pipe without a writer must not block. */
     int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)
         return lks__sys_fail("cannot open", path);
-    lks_status st = lks__sys_file_bytes(fd, path, &size);
-    if (st != LKS_OK)
-        goto out;
-    if (size > limit) {
+    lks_status st = lks__sys_file_bytes(fd, path, &bytes);
+    if (st == LKS_OK && bytes > limit)
         st = lks__fail(LKS_ERR_FORMAT, "%s has %" PRIu64 " bytes; at most %zu are expected here",
-                       name, size, limit);
-        goto out;
-    }
-    size_t bytes = (size_t)size;
-    data = malloc(bytes + 1);
-    if (!data) {
-        st = lks__no_memory("for the %zu bytes of %s", bytes, name);
-        goto out;
-    }
-    if (lks__sys_read_at(fd, data, bytes, 0) < 0) {
+                       lks__shown(path, 512), bytes, limit);
+    else if (st == LKS_OK && (data = malloc((size_t)bytes + 1)) == NULL)
+        st = lks__no_memory("for the %" PRIu64 " bytes of %s", bytes, lks__shown(path, 512));
+    else if (st == LKS_OK && lks__sys_read_at(fd, data, (size_t)bytes, 0) < 0)
         st = lks__sys_fail("cannot read", path);
-        goto out;
+    lks__sys_close(fd);
+    if (st != LKS_OK) {
+        free(data);
+        return st;
     }
     data[bytes] = '\0';
     *data_p = data;
-    *bytes_p = bytes;
-    data = NULL;
-out:
-    free(data);
-    lks__sys_close(fd);
-    return st;
+    *bytes_p = (size_t)bytes;
+    return LKS_OK;
 }
 
 lks_status lks__sys_target(const char *path, char target[PATH_MAX])
 {
     struct stat info;
-    char shown[512];
     if (realpath(path, target) == NULL) {
         /* The file doesn't exist, or a later write reports the reason. */
         if (strlen(path) >= PATH_MAX) {
@@ -132,7 +116,7 @@ lks_status lks__sys_target(const char *path, char target[PATH_MAX])
         return lks__fail(
             LKS_ERR_IO,
             "cannot write %s: it is a device, a pipe or a socket, which a file would replace",
-            lks__escape(shown, sizeof shown, path, strlen(path)));
+            lks__shown(path, 512));
     return LKS_OK;
 }
 
@@ -200,9 +184,7 @@ lks_status lks__sys_append(const char *path, int *fd_p)
     lks__sys_close(*fd_p);
     *fd_p = -1;
     errno = EINVAL;
-    char shown[512];
-    return lks__fail(LKS_ERR_IO, "%s is not a regular file: move it away",
-                     lks__escape(shown, sizeof shown, path, strlen(path)));
+    return lks__fail(LKS_ERR_IO, "%s is not a regular file: move it away", lks__shown(path, 512));
 }
 
 /* Sync the folder around a new one, so that the new one survives a power failure. A folder that

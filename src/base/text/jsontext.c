@@ -75,15 +75,13 @@ lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const c
                            json_t **json_p)
 {
     json_error_t error;
-    char why[JSON_ERROR_TEXT_LENGTH * 4];
     *json_p = lks__json_load(text, bytes, flags, &error);
     if (*json_p != NULL)
         return LKS_OK;
     if (lks__json_no_memory(&error))
         return lks__no_memory("to read %s", name);
     return lks__fail(LKS_ERR_FORMAT, "%s is not valid JSON at line %d, column %d: %s", name,
-                     error.line, error.column,
-                     lks__escape(why, sizeof why, error.text, strlen(error.text)));
+                     error.line, error.column, lks__shown(error.text, JSON_ERROR_TEXT_LENGTH * 4));
 }
 
 bool lks__json_no_memory(const json_error_t *error)

@@ -175,12 +175,11 @@ lks_status lks__hier_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **me
         LKS__TRY(share_outcome(h, &desc, &result));
     LKS__TRY(lks_comm_broadcast(h->local, &result, sizeof result, LKS_UINT8, 0));
     result.text[sizeof result.text - 1] = '\0';
-    char text[sizeof result.text + 64];
     if (result.status != LKS_OK && mem != NULL)
         lks__shm_undo_alloc(h->local);
     if (result.status != LKS_OK)
         return lks__fail(result.status == LKS_ERR_IO ? LKS_ERR_IO : LKS_ERR_NOMEM, "%s",
-                         lks__escape(text, sizeof text, result.text, strlen(result.text)));
+                         lks__shown(result.text, sizeof result.text + 64));
     *mem_p = mem;
     return LKS_OK;
 }

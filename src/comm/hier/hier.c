@@ -1,12 +1,9 @@
 #include "comm/hier/hier.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/system/sys.h"
 
 /* --- the host's own group ----------------------------------------------------------------- */
 
@@ -95,8 +92,7 @@ static lks_status open_between(struct lks__hier *h)
         lks_status st = h->ops->needs_store ? lks__hier_rendezvous_open(h) : LKS_OK;
         if (st == LKS_OK && h->ops->needs_store)
             st = lks__hier_compare_worlds(h);
-        if (st == LKS_OK)
-            st = lks__hier_thread_open(h);
+        LKS__THEN(st, lks__hier_thread_open(h));
         if (!h->stuck)
             lks__store_close(h->store);
         LKS__TRY(st);
@@ -176,8 +172,7 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
                                  .tag = part != NULL ? part->tag : 0};
     if (engine->every_rank) {
         lks_status st = h->leads ? offer_segment(h, &segment) : LKS_OK;
-        if (st == LKS_OK)
-            st = join_engine(h, &segment);
+        LKS__THEN(st, join_engine(h, &segment));
         if (st != LKS_OK) {
             lks__segment_close(segment);
             return st;

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/system/sys.h"
 #include "comm/hier/hier.h"
 
 enum { YIELDS = 200, NAPS = 2000 };

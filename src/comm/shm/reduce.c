@@ -6,6 +6,7 @@
 
 #include <xxhash.h>
 
+#include "base/list.h"
 #include "base/trace.h"
 #include "comm/shm/shm.h"
 #include "comm/tree/plan.h"
@@ -67,18 +68,6 @@ void lks__shm_reduce_close(struct lks__shm *g)
 
 /* --- starting ----------------------------------------------------------------------------- */
 
-static bool make_room(struct lks__shm_work *k, size_t n)
-{
-    if (n <= k->borders_room)
-        return true;
-    size_t *grown = realloc(k->borders, n * sizeof *grown);
-    if (grown == NULL)
-        return false;
-    k->borders = grown;
-    k->borders_room = n;
-    return true;
-}
-
 static void give_work(struct lks__shm *g, struct lks__shm_work *k)
 {
     k->next_free = g->free_works;
@@ -103,7 +92,7 @@ static struct lks__shm_work *take_work(struct lks__shm *g, size_t n_borders)
     k->head.live = true;
     k->shared = k->complete = k->forgotten = false;
     g->most_borders = n_borders > g->most_borders ? n_borders : g->most_borders;
-    if (make_room(k, g->most_borders))
+    if (lks__list_room(&k->borders, g->most_borders, &k->borders_room, sizeof *k->borders))
         return k;
     give_work(g, k);
     return NULL;

@@ -150,8 +150,7 @@ lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms)
         lks_world world = {made, n, made, n};
         uint64_t seq; /* the operation of joining: no wait, because all arrive at the next call */
         st = lks__comm_new(&lks__comm_shm, &world, timeout_s, &comms[made]);
-        if (st == LKS_OK)
-            st = join(comms[made++], lks__segment_ref(segment), &seq);
+        LKS__THEN(st, join(comms[made++], lks__segment_ref(segment), &seq));
     }
     lks__segment_close(segment);
     while (st != LKS_OK && made > 0)
@@ -184,11 +183,10 @@ static lks_status share_result(struct lks__shm *g, const struct lks__shm_descrip
                sizeof result);
         if (result.status == LKS_OK)
             continue;
-        char text[sizeof result.text + 64];
         result.text[sizeof result.text - 1] = '\0';
         st = result.status == LKS_ERR_IO ? LKS_ERR_IO : LKS_ERR_NOMEM;
         return lks__fail(st, "rank %d: %s", g->comm->first_rank + r,
-                         lks__escape(text, sizeof text, result.text, strlen(result.text)));
+                         lks__shown(result.text, sizeof result.text + 64));
     }
     return LKS_OK;
 }
@@ -273,8 +271,7 @@ static lks_status shm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **m
     if (reserves)
         st = kind == LKS_MEM_LAZY ? lks__segment_extend(g->segment, slice + region.stride)
                                   : reserve(comm, slice, region.stride);
-    if (st == LKS_OK)
-        st = lks__segment_map(g->segment, region.offset, region.bytes, &mem);
+    LKS__THEN(st, lks__segment_map(g->segment, region.offset, region.bytes, &mem));
     st = share_result(g, &desc, st);
     if (st != LKS_OK) {
         if (reserves)

@@ -154,9 +154,9 @@ bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal)
 static void name_backends(const struct lks__shm_descriptor *a, int rank_a,
                           const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
 {
-    char host[65] = "localhost", shown[4 * sizeof host];
+    char host[65] = "localhost";
     gethostname(host, sizeof host - 1);
-    lks__escape(shown, sizeof shown, host, strlen(host));
+    const char *shown = lks__shown(host, 4 * sizeof host);
     snprintf(text, bytes,
              "backend differs between ranks: rank %d (host %s) has %.*s, rank %d (host %s) has "
              "%.*s: start all ranks with the same settings and data",

@@ -15,7 +15,7 @@
 
 lks_status lks__address_find(const char *host, int port, bool passive, struct addrinfo **list_p)
 {
-    char service[16], shown[256];
+    char service[16];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | (passive ? AI_PASSIVE : 0)};
     snprintf(service, sizeof service, "%d", port);
@@ -28,15 +28,14 @@ lks_status lks__address_find(const char *host, int port, bool passive, struct ad
         return lks__fail(LKS_ERR_CONFIG,
                          "the address of \"%s\" can't be found: %s; this machine must know the "
                          "name, or give its address as a number",
-                         lks__escape(shown, sizeof shown, host, strlen(host)),
+                         lks__shown(host, 256),
                          err == EAI_SYSTEM ? lks__sys_reason(errno) : gai_strerror(err));
     return LKS_OK;
 }
 
 char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int port)
 {
-    char shown[LKS__ADDRESS_BYTES - 16];
-    lks__escape(shown, sizeof shown, host, strlen(host));
+    const char *shown = lks__shown(host, LKS__ADDRESS_BYTES - 16);
     bool six = strchr(host, ':') != NULL;
     snprintf(text, LKS__ADDRESS_BYTES, six ? "[%s]:%d" : "%s:%d", shown, port);
     return text;
@@ -45,8 +44,7 @@ char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int por
 lks_status lks__address_parse(const char *what, const char *text, char *host, size_t host_bytes,
                               int *port_p)
 {
-    char shown[256];
-    lks__escape(shown, sizeof shown, text, strlen(text));
+    const char *shown = lks__shown(text, 256);
     const char *first = text, *port = NULL;
     size_t n = strlen(text);
     if (text[0] == '[') {
@@ -140,7 +138,7 @@ static void set_option(int fd, int level, int option, int value)
 lks_status lks__link_timeout(int *seconds_p)
 {
     const char *text = getenv(LKS__LINK_ENV);
-    char shown[64], *end;
+    char *end;
     *seconds_p = LKS__LINK_PRESET_S;
     if (text == NULL || *text == '\0')
         return LKS_OK;
@@ -148,8 +146,7 @@ lks_status lks__link_timeout(int *seconds_p)
     if (*text < '0' || *text > '9' || *end != '\0' || s < LKS__LINK_LEAST_S || s > LKS__LINK_MOST_S)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is \"%s\": it must be a whole number of seconds from %d to %d",
-                         LKS__LINK_ENV, lks__escape(shown, sizeof shown, text, strlen(text)),
-                         LKS__LINK_LEAST_S, LKS__LINK_MOST_S);
+                         LKS__LINK_ENV, lks__shown(text, 64), LKS__LINK_LEAST_S, LKS__LINK_MOST_S);
     *seconds_p = (int)s;
     return LKS_OK;
 }

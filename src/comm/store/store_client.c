@@ -195,8 +195,7 @@ lks_status lks__store_open(const char *host, int port, const char *token, double
     for (int tries = 0;; tries++) {
         double try_until = fmin(until, lks__sys_now() + HELLO_S);
         st = connect_once(&way, host, port, link_s, try_until);
-        if (st == LKS_OK)
-            st = lks__store_on(way.fd, way.where, token, try_until - lks__sys_now(), store_p);
+        LKS__THEN(st, lks__store_on(way.fd, way.where, token, try_until - lks__sys_now(), store_p));
         /* Not serving yet, or no room for us: either may pass. */
         if ((st != LKS_ERR_PEER && st != LKS_ERR_TIMEOUT) || lks__sys_now() >= until)
             break;
@@ -226,8 +225,7 @@ void lks__store_close(lks__store *store)
 {
     if (store == NULL)
         return;
-    if (store->fd >= 0)
-        lks__sys_close(store->fd);
+    lks__sys_close(store->fd);
     free(store->value);
     free(store);
 }
@@ -253,8 +251,7 @@ static lks_status ask(const lks__store *s, enum lks__store_op op, const char *ke
 
 static lks_status meaning(const lks__store *s, const struct lks__reply *r, const char *key)
 {
-    char shown[LKS__STORE_KEY_BYTES];
-    lks__escape(shown, sizeof shown, key, strlen(key));
+    const char *shown = lks__shown(key, LKS__STORE_KEY_BYTES);
     switch (r->answer) {
     case LKS__ANSWER_OK:
         return LKS_OK;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 
 enum {
@@ -33,19 +34,6 @@ void lks__conn_free(struct lks__conn *c)
     free(c);
 }
 
-static bool grow(unsigned char **buf, size_t *cap, size_t need)
-{
-    if (need <= *cap)
-        return true;
-    size_t more = need + need / 2;
-    unsigned char *p = realloc(*buf, more);
-    if (p == NULL)
-        return false;
-    *buf = p;
-    *cap = more;
-    return true;
-}
-
 bool lks__conn_flush(struct lks__conn *c)
 {
     size_t sent = 0;
@@ -65,7 +53,8 @@ bool lks__conn_flush(struct lks__conn *c)
 
 void lks__conn_send(struct lks__conn *c, const void *data, size_t bytes)
 {
-    if (c->n_out + bytes > MAX_ANSWERS || !grow(&c->out, &c->cap_out, c->n_out + bytes)) {
+    if (c->n_out + bytes > MAX_ANSWERS ||
+        !lks__list_room(&c->out, c->n_out + bytes, &c->cap_out, 1)) {
         c->n_out = 0; /* the peer doesn't read, so sending more is useless */
         c->closing = true;
         return;
@@ -263,7 +252,7 @@ bool lks__conn_take(lks__store_server *s, struct lks__conn *c)
         size_t want = c->member ? 4096 : sizeof(struct lks__proof) - c->n_in;
         if (c->n_in > MAX_IN) /* more than one request at a time */
             return false;
-        if (!grow(&c->in, &c->cap_in, c->n_in + want))
+        if (!lks__list_room(&c->in, c->n_in + want, &c->cap_in, 1))
             return false;
         ssize_t n = lks__sys_recv(c->fd, c->in + c->n_in, want);
         if (n < 0)

@@ -217,8 +217,7 @@ static void free_server(lks__store_server *s)
 {
     for (size_t i = 0; i < s->n_conns; i++)
         lks__conn_free(s->conns[i]);
-    if (s->listener >= 0)
-        lks__sys_close(s->listener);
+    lks__sys_close(s->listener);
     if (s->stop_fd >= 0)
         lks__sys_close(s->stop_fd);
     lks__values_free(&s->values);
@@ -240,12 +239,9 @@ lks_status lks__store_serve(const char *host, int port, const char *token,
     if (!make_room(s) || s->token == NULL || s->stop_fd < 0)
         st = lks__fail(LKS_ERR_NOMEM, "no memory or descriptor for the store: %s",
                        lks__sys_reason(errno));
-    if (st == LKS_OK)
-        st = lks__link_timeout(&s->link_s);
-    if (st == LKS_OK)
-        st = listen_on(s, host, port);
-    if (st == LKS_OK)
-        st = start_thread(s);
+    LKS__THEN(st, lks__link_timeout(&s->link_s));
+    LKS__THEN(st, listen_on(s, host, port));
+    LKS__THEN(st, start_thread(s));
     if (st != LKS_OK) {
         free_server(s);
         return st;

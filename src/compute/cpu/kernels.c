@@ -16,9 +16,9 @@ const lks__tiles lks__gemm_tiles = {.rows = LKS__TILE_ROWS,
                                     .queries = 64,
                                     .far_queries = 64};
 
-/* Products of operands that are rounded to bfloat16 without an instruction for it (gemm_bf16.c)
- * copy both operands of a tile: the squarer the tile, the less is copied. Use tall tiles if there
- * are enough of them for many threads. */
+/* Products of operands that are rounded to bfloat16 copy both operands of a tile (but AMX's, which
+ * have their own tiles): the squarer the tile, the less is copied. Use tall tiles if there are
+ * enough of them for many threads. */
 static const lks__tiles rounded_tiles = {.rows = 128,
                                          .tall_rows = 256,
                                          .tall_from = 1024,
@@ -55,27 +55,7 @@ lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
     return LKS_OK;
 }
 
-bool lks__kernels_have_library(void)
-{
-    return lks__gemm_dnnl_is_there();
-}
-
-void lks__kernels_thread_init(void)
-{
-    lks__gemm_dnnl_thread_init();
-}
-
-lks_status lks__kernels_check(void)
-{
-    return lks__gemm_dnnl_check();
-}
-
 const char *lks__kernels_gemm_library(const lks__kernels *k)
 {
     return k->gemm == lks__kinds_gemm ? lks__gemm_dnnl_version() : "own";
-}
-
-lks__gemm_kinds lks__kernels_gemm_kinds(void)
-{
-    return lks__kinds_count();
 }

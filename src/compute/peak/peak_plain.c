@@ -1,5 +1,4 @@
 /* compute/peak/peak_plain.c - multiply-adds at the full speed of baseline instructions. */
-#include "compute/cpu/kernels.h"
 
 /* Enough independent chains to hide the latency. */
 enum { CHAINS = 32, ROUNDS = 1 << 16 };

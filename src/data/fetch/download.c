@@ -247,7 +247,7 @@ static lks_status request(job *j, bool *cut_p)
 {
     const lks__curl_module *module;
     const lks__curl_sink sink = {j, on_head, on_data, on_wait};
-    char why[300] = "", shown[400];
+    char why[300] = "";
     LKS__TRY(curl_module(&module));
     j->st = LKS_OK;
     j->again = false;
@@ -258,9 +258,8 @@ static lks_status request(job *j, bool *cut_p)
         return LKS_OK;
     *cut_p = end != LKS__CURL_FAILED;
     return lks__fail(LKS_ERR_IO, "%s",
-                     end == LKS__CURL_COMPLETE
-                         ? "the connection ended early"
-                         : lks__escape(shown, sizeof shown, why, strlen(why)));
+                     end == LKS__CURL_COMPLETE ? "the connection ended early"
+                                               : lks__shown(why, 400));
 }
 
 /* A part without a tag can't be continued. Ask for the last byte again: a server refuses a range
@@ -321,15 +320,12 @@ static lks_status from_file(job *j)
         j->all = (uint64_t)info.st_size;
         st = check_size(j);
     }
-    if (st == LKS_OK)
-        st = check_room(j);
+    LKS__THEN(st, check_room(j));
     if (st == LKS_OK && (piece = malloc(PIECE)) == NULL)
         st = lks__no_memory("for a file's piece");
-    if (st == LKS_OK)
-        st = copy(j, from, piece);
+    LKS__THEN(st, copy(j, from, piece));
     free(piece);
-    if (from >= 0)
-        lks__sys_close(from);
+    lks__sys_close(from);
     return st;
 }
 
@@ -339,13 +335,11 @@ lks_status lks__download_get(const lks__download *d)
     const bool web = lks__download_is_web(d->from);
     lks_status st = open_part(&j);
     if (st != LKS_OK) {
-        if (j.fd >= 0)
-            lks__sys_close(j.fd);
+        lks__sys_close(j.fd);
         return st;
     }
     st = web ? from_web(&j) : from_file(&j);
-    if (st == LKS_OK)
-        st = finish(&j);
+    LKS__THEN(st, finish(&j));
     /* While this process holds the lock. Keep only bytes that the next call can continue. */
     if (st != LKS_OK && (!web || j.have == 0 || (st != LKS_ERR_IO && st != LKS_ERR_STOPPED)))
         drop(d->part);

@@ -1,7 +1,6 @@
 #include "data/fetch/fetch.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,8 +76,7 @@ static lks_status check_form(const lks__fetch_file *file, const char *path)
         st = lks__sys_fail("cannot read", path);
     if (st == LKS_OK && !has_form(file->form, head, n, (uint64_t)info.st_size))
         st = lks__fail(LKS_ERR_FORMAT, "it is not %s", names[file->form]);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     return st;
 }
 
@@ -152,13 +150,13 @@ static lks_status record(const lks__fetch *f, const target *t, bool existed)
 /* Add to a failure how to get the file without this command. */
 static lks_status by_hand(lks_status st, const lks__fetch *f, const target *t, bool existed)
 {
-    char why[1200], from[ADDRESS + 100], to[600];
+    char why[1200];
     struct stat part;
     if (st == LKS_ERR_STOPPED || st == LKS_ERR_SUPPORT || st == LKS_ERR_NOMEM)
         return st;
     snprintf(why, sizeof why, "%s", lks_last_error());
-    lks__escape(from, sizeof from, t->from, strlen(t->from));
-    lks__escape(to, sizeof to, t->path, strlen(t->path));
+    const char *from = lks__shown(t->from, ADDRESS + 100);
+    const char *to = lks__shown(t->path, 600);
     if (existed)
         return lks__fail(st, "%s: %s; remove or rename the file to fetch it again", to, why);
     if (stat(t->part, &part) == 0)
@@ -208,7 +206,6 @@ static void tidy(const lks__fetch *f, const target *t, bool was_there)
 
 static lks_status check_source(const lks__fetch *f)
 {
-    char shown[300];
     if (f->from[0] == '\0' && f->set->address == NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s", f->set->instead);
     if (f->from[0] == '\0' || lks__download_is_web(f->from))
@@ -218,7 +215,7 @@ static lks_status check_source(const lks__fetch *f)
     return lks__fail(LKS_ERR_CONFIG,
                      "--from=%s is neither a folder nor an http:// or https:// "
                      "address",
-                     lks__escape(shown, sizeof shown, f->from, strlen(f->from)));
+                     lks__shown(f->from, 300));
 }
 
 lks_status lks__fetch_all(const lks__fetch *f)

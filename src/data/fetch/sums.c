@@ -44,15 +44,14 @@ static lks_status load(const char *path, char **text_p)
         *text_p = text;
         return LKS_OK;
     }
-    char shown[512];
     free(text);
     return lks__fail(LKS_ERR_FORMAT, "%s is damaged: its last line is incomplete; remove that line",
-                     lks__escape(shown, sizeof shown, path, strlen(path)));
+                     lks__shown(path, 512));
 }
 
 lks_status lks__sums_find(const char *folder, const char *name, char sum[LKS__SUM])
 {
-    char path[PATH_MAX], shown[512], *text, *rest, *line;
+    char path[PATH_MAX], *text, *rest, *line;
     int number = 0;
     lks_status st = LKS_OK;
     sum[0] = '\0';
@@ -66,7 +65,7 @@ lks_status lks__sums_find(const char *folder, const char *name, char sum[LKS__SU
             st = lks__fail(LKS_ERR_FORMAT,
                            "%s:%d is not a SHA-256 (64 digits), two blanks and a name: remove the "
                            "line",
-                           lks__escape(shown, sizeof shown, path, strlen(path)), number);
+                           lks__shown(path, 512), number);
         else if (strcmp(found, name) == 0)
             snprintf(sum, LKS__SUM, "%.*s", (int)DIGITS, line);
     }
@@ -134,7 +133,6 @@ lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64
     }
     write_sum(&state, sum);
     free(piece);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     return st;
 }

@@ -213,8 +213,7 @@ static lks_status count_characters(const struct prep *p, int fd, uint64_t stop, 
     for (uint64_t at = 0; at < bytes && st == LKS_OK; at += BLOCK_BYTES) {
         const size_t take = bytes - at < BLOCK_BYTES ? (size_t)(bytes - at) : BLOCK_BYTES;
         st = lks__sys_stop_check();
-        if (st == LKS_OK)
-            st = lks__texts_read(&p->job->texts, 0, fd, at, take, block);
+        LKS__THEN(st, lks__texts_read(&p->job->texts, 0, fd, at, take, block));
         for (size_t i = 0; i < take && st == LKS_OK; i++) {
             if (((unsigned char)block[i] & 0xc0) == 0x80)
                 continue;

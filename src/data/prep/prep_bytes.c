@@ -26,8 +26,7 @@ lks_status lks__prep_bytes(lks__prep_job *job)
 {
     lks__prep_docs d;
     lks_status st = lks__prep_docs_open(job, true, &d);
-    if (st == LKS_OK)
-        st = write_all(&d);
+    LKS__THEN(st, write_all(&d));
     lks__prep_docs_close(&d);
     return st;
 }

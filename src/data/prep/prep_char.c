@@ -125,8 +125,7 @@ static lks_status take_lines(struct pass *p, size_t i)
     while ((st = lks__docs_next(docs, &text, &bytes)) == LKS_OK && text != NULL) {
         p->last = 0;
         st = take_text(p, text, bytes);
-        if (st == LKS_OK)
-            st = end_document(p, true);
+        LKS__THEN(st, end_document(p, true));
         if (st != LKS_OK)
             break;
         const uint64_t done = p->done + lks__docs_done(docs);

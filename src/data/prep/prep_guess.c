@@ -44,19 +44,16 @@ static const char *utf16_of(const char *head, size_t bytes)
 
 static lks_status not_a_text(const char *path, const char *encoding, uint64_t offset)
 {
-    char name[256], word[256];
     if (encoding != NULL)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is not UTF-8: byte %llu is 0; it looks like %s: `iconv -f %s -t UTF-8 "
                          "%s > utf8.txt`",
-                         lks__escape(name, sizeof name, path, strlen(path)),
-                         (unsigned long long)offset, encoding, encoding,
-                         lks__shell_word(word, sizeof word, path));
+                         lks__shown(path, 256), (unsigned long long)offset, encoding, encoding,
+                         lks__quoted(path, 256));
     return lks__fail(LKS_ERR_FORMAT,
                      "%s is not a text: byte %llu is 0; give a text in UTF-8, or a folder of them "
                      "(or lockstep prep raw, which keeps every byte)",
-                     lks__escape(name, sizeof name, path, strlen(path)),
-                     (unsigned long long)offset);
+                     lks__shown(path, 256), (unsigned long long)offset);
 }
 
 static lks_status look_at_block(struct look *l, const lks__text_file *file, size_t have,
@@ -89,13 +86,11 @@ static lks_status look_at_file(struct look *l, const lks__texts *texts, size_t i
     for (uint64_t at = 0; at < file->bytes && st == LKS_OK;) {
         const size_t n = file->bytes - at < BLOCK_BYTES ? (size_t)(file->bytes - at) : BLOCK_BYTES;
         st = lks__sys_stop_check();
-        if (st == LKS_OK)
-            st = lks__texts_read(texts, i, fd, at, n, l->block + rest);
+        LKS__THEN(st, lks__texts_read(texts, i, fd, at, n, l->block + rest));
         const size_t have = rest + n;
         const uint64_t first = at - rest;
         at += n;
-        if (st == LKS_OK)
-            st = look_at_block(l, file, have, first, at == file->bytes, &rest);
+        LKS__THEN(st, look_at_block(l, file, have, first, at == file->bytes, &rest));
         memmove(l->block, l->block + have - rest, rest);
     }
     l->n_texts += file->bytes > 0;
@@ -105,7 +100,6 @@ static lks_status look_at_file(struct look *l, const lks__texts *texts, size_t i
 
 static lks_status look_at_all(struct look *l, const lks__texts *texts, const char *input)
 {
-    char name[256];
     for (size_t i = 0; i < texts->n; i++)
         LKS__TRY(look_at_file(l, texts, i));
     if (l->n_texts > 0)
@@ -113,7 +107,7 @@ static lks_status look_at_all(struct look *l, const lks__texts *texts, const cha
     return lks__fail(LKS_ERR_FORMAT,
                      texts->n == 1 ? "%s is empty: give a text of some kilobytes or more"
                                    : "%s has no text in it: give a text, or a folder of texts",
-                     lks__escape(name, sizeof name, input, strlen(input)));
+                     lks__shown(input, 256));
 }
 
 lks_status lks__prep_guess(const char *input, const char **kind_p)
@@ -124,8 +118,7 @@ lks_status lks__prep_guess(const char *input, const char **kind_p)
     texts = (lks__texts){.spool = -1};
     if (l.block != NULL)
         st = lks__texts_open(input, false, &texts);
-    if (st == LKS_OK)
-        st = look_at_all(&l, &texts, input);
+    LKS__THEN(st, look_at_all(&l, &texts, input));
     *kind_p = l.is_utf8 ? "char" : "raw";
     lks__texts_close(&texts);
     free(l.block);

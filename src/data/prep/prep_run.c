@@ -184,17 +184,15 @@ static lks_status look_at_all(const lks__prep_job *job, int keeps)
 static void note_left(const lks__prep_job *job)
 {
     enum { SHOWN = 5 };
-    char text[SHOWN * 200 + 100], name[160];
+    char text[SHOWN * 200 + 100];
     const lks__texts *t = &job->texts;
     size_t at = (size_t)snprintf(text, sizeof text, "left out %zu entr%s of folders: ", t->n_left,
                                  t->n_left == 1 ? "y" : "ies");
     if (t->n_left == 0 || job->o.note == NULL)
         return;
     for (size_t i = 0; i < t->n_left && i < SHOWN; i++)
-        at += (size_t)snprintf(
-            text + at, sizeof text - at, "%s%s (%s)", i == 0 ? "" : ", ",
-            lks__escape(name, sizeof name, t->left[i].path, strlen(t->left[i].path)),
-            t->left[i].why);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s (%s)", i == 0 ? "" : ", ",
+                               lks__shown(t->left[i].path, 160), t->left[i].why);
     if (t->n_left > SHOWN)
         snprintf(text + at, sizeof text - at, " and %zu more", t->n_left - SHOWN);
     job->o.note(text);
@@ -224,7 +222,6 @@ static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
  * text. */
 static lks_status check_folders(const lks__prep_options *o)
 {
-    char shown[256];
     lks_status st = LKS_OK;
     char *lines = strdup(o->input), *rest = lines;
     LKS__MEMORY(lines, "to list the input's files");
@@ -233,7 +230,7 @@ static lks_status check_folders(const lks__prep_options *o)
             st = lks__fail(LKS_ERR_CONFIG,
                            "--out is the input folder, %s: the next `lockstep prep` would read "
                            "token files as text; give another --out",
-                           lks__escape(shown, sizeof shown, line, strlen(line)));
+                           lks__shown(line, 256));
     free(lines);
     return st;
 }

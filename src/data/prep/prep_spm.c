@@ -109,7 +109,6 @@ static lks_status train_model(struct prep *p)
 
 static lks_status get_model(struct prep *p)
 {
-    char where[256];
     const char *path = p->job->o.tokenizer;
     if (!trains(p)) {
         LKS__TRY(lks__sys_read_file(path, MAX_MODEL_BYTES, &p->model, &p->model_bytes));
@@ -117,7 +116,7 @@ static lks_status get_model(struct prep *p)
         path = "the model that was trained";
         LKS__TRY(train_model(p));
     }
-    lks__escape(where, sizeof where, path, strlen(path));
+    const char *where = lks__shown(path, 256);
     LKS__TRY(lks__spm_open_bytes(p->model, p->model_bytes, where, &p->spm));
     uint32_t size = lks__spm_size(p->spm);
     if (!trains(p) && p->job->o.vocab_size != 0 && p->job->o.vocab_size != size)
@@ -168,12 +167,9 @@ lks_status lks__prep_sentencepiece(lks__prep_job *job)
 {
     struct prep p = {.job = job};
     lks_status st = check(&p);
-    if (st == LKS_OK)
-        st = lks__prep_docs_open(job, false, &p.d);
-    if (st == LKS_OK)
-        st = get_model(&p);
-    if (st == LKS_OK)
-        st = write_all(&p);
+    LKS__THEN(st, lks__prep_docs_open(job, false, &p.d));
+    LKS__THEN(st, get_model(&p));
+    LKS__THEN(st, write_all(&p));
     lks__spm_close(p.spm);
     lks__prep_docs_close(&p.d);
     free(p.model);

@@ -64,8 +64,7 @@ lks_status lks__differ_open(const lks__shards *a, const lks__shards *b, lks__dif
     d->blocks = calloc((size_t)(d->common / BLOCK / WORD + 1), sizeof *d->blocks);
     lks_status st = chunks != NULL && d->blocks != NULL ? compare_common(d, chunks, chunks + CHUNK)
                                                         : lks__no_memory("to compare tokens");
-    if (st == LKS_OK)
-        st = compare_rest(d);
+    LKS__THEN(st, compare_rest(d));
     free(chunks);
     if (st != LKS_OK)
         lks__differ_close(d);

@@ -74,7 +74,7 @@ lks_status lks__hashes_check(const char *dir, lks__shards *const data[2], const 
 {
     json_t *hashes;
     const char *changed;
-    char have[17], shown[512];
+    char have[17];
     LKS__TRY(lks__meta_hashes(dir, &hashes));
     const lks_status st = combine(data, hashes, true, have, &changed);
     json_decref(hashes);
@@ -82,7 +82,7 @@ lks_status lks__hashes_check(const char *dir, lks__shards *const data[2], const 
     if (strcmp(have, recorded) == 0)
         return LKS_OK;
     const char *path = changed != NULL ? changed : dir;
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 512);
     if (changed != NULL)
         return lks__fail(LKS_ERR_SUPPORT,
                          "%s has changed since `lockstep prep` wrote it: its tokens don't have the "

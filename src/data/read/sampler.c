@@ -139,6 +139,25 @@ static void draw_random(lks__philox_key key, uint32_t w0, uint32_t w1, uint32_t 
     }
 }
 
+/* False if out of memory. */
+static bool open_generators(lks__batch_sampler *s)
+{
+    const lks__batch_sampler_config *c = &s->config;
+    s->generators = malloc((size_t)c->V * sizeof *s->generators);
+    s->drawn = malloc((size_t)c->V * (size_t)c->B * sizeof *s->drawn);
+    s->marked_generators = malloc((size_t)c->V * sizeof *s->marked_generators);
+    s->marked_drawn = malloc((size_t)c->V * (size_t)c->B * sizeof *s->marked_drawn);
+    if (!s->generators || !s->drawn || !s->marked_generators || !s->marked_drawn)
+        return false;
+    for (int v = 0; v < c->V; v++) {
+        lks__mt *g = &s->generators[v];
+        lks__mt_seed(g, c->seed + (uint64_t)v);
+        lks__mt_skip(g, c->init_draws);
+        draw_nanogpt(g, s->range[0], c->B, s->drawn + (size_t)v * (size_t)c->B);
+    }
+    return true;
+}
+
 lks_status lks__batch_sampler_open(const lks__batch_sampler_config *config,
                                    lks__batch_sampler **sampler_p)
 {
@@ -154,40 +173,21 @@ lks_status lks__batch_sampler_open(const lks__batch_sampler_config *config,
                          c->B);
 
     lks__batch_sampler *s = calloc(1, sizeof *s);
-    if (!s)
-        goto nomem;
+    LKS__MEMORY(s, "for the offsets of %llu samples", (unsigned long long)count);
     s->config = *c;
     s->range[0] = c->n_tokens[0] - (uint64_t)c->T;
     s->range[1] = c->n_tokens[1] - (uint64_t)c->T;
     s->offsets = malloc(count * sizeof *s->offsets);
-    if (!s->offsets)
-        goto nomem;
-    if (c->kind == LKS__SAMPLER_NANOGPT) {
-        s->generators = malloc((size_t)c->V * sizeof *s->generators);
-        s->drawn = malloc((size_t)c->V * (size_t)c->B * sizeof *s->drawn);
-        s->marked_generators = malloc((size_t)c->V * sizeof *s->marked_generators);
-        s->marked_drawn = malloc((size_t)c->V * (size_t)c->B * sizeof *s->marked_drawn);
-        if (!s->generators || !s->drawn || !s->marked_generators || !s->marked_drawn)
-            goto nomem;
-        for (int v = 0; v < c->V; v++) {
-            lks__mt *g = &s->generators[v];
-            lks__mt_seed(g, c->seed + (uint64_t)v);
-            lks__mt_skip(g, c->init_draws);
-            draw_nanogpt(g, s->range[0], c->B, s->drawn + (size_t)v * (size_t)c->B);
-        }
-    }
-    if (c->kind == LKS__SAMPLER_EPOCH) {
-        lks_status st = open_dealer(s);
-        if (st != LKS_OK) {
-            lks__batch_sampler_close(s);
-            return st;
-        }
-    }
-    *sampler_p = s;
-    return LKS_OK;
-nomem:
-    lks__batch_sampler_close(s);
-    return lks__no_memory("for the offsets of %llu samples", (unsigned long long)count);
+    lks_status st = LKS_OK;
+    if (!s->offsets || (c->kind == LKS__SAMPLER_NANOGPT && !open_generators(s)))
+        st = lks__no_memory("for the offsets of %llu samples", (unsigned long long)count);
+    else if (c->kind == LKS__SAMPLER_EPOCH)
+        st = open_dealer(s);
+    if (st == LKS_OK)
+        *sampler_p = s;
+    else
+        lks__batch_sampler_close(s);
+    return st;
 }
 
 void lks__batch_sampler_close(lks__batch_sampler *s)

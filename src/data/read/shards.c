@@ -1,9 +1,7 @@
 #include "data/read/shards.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fnmatch.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +95,25 @@ static bool is_small(const lks__shards *s)
 
 enum form { PATTERN, SHARD, RAW };
 
+static lks_status open_files(lks__shards *s, uint32_t vocab_size)
+{
+    s->files = calloc((size_t)s->n_files, sizeof(lks__tokens *));
+    s->end = calloc((size_t)s->n_files, sizeof *s->end);
+    if (!s->files || !s->end)
+        return lks__no_memory("for a list of %d shards", s->n_files);
+    bool whole = is_small(s);
+    uint64_t end = 0; /* at most 2^31 files of 2^31 tokens: no overflow */
+    for (int i = 0; i < s->n_files; i++) {
+        LKS__TRY(s->is_raw ? lks__tokens_open(s->paths[i], vocab_size, &s->files[i])
+                           : lks__tokens_open_shard(s->paths[i], vocab_size, whole, &s->files[i]));
+        s->end[i] = end += lks__tokens_count(s->files[i]);
+    }
+    if (end == 0)
+        return lks__fail(LKS_ERR_FORMAT, "the %d shard%s %s hold%s no tokens", s->n_files,
+                         s->n_files == 1 ? "" : "s", s->name, s->n_files == 1 ? "s" : "");
+    return LKS_OK;
+}
+
 static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
                           lks__shards **shards_p)
 {
@@ -105,32 +122,11 @@ static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
     s->is_raw = form == RAW;
     lks__escape(s->name, sizeof s->name, path, strlen(path));
     lks_status st = form == PATTERN ? list(s, path) : list_one(s, path);
-    if (st != LKS_OK)
-        goto fail;
-    s->files = calloc((size_t)s->n_files, sizeof(lks__tokens *));
-    s->end = calloc((size_t)s->n_files, sizeof *s->end);
-    if (!s->files || !s->end) {
-        st = lks__no_memory("for a list of %d shards", s->n_files);
-        goto fail;
-    }
-    bool whole = is_small(s);
-    uint64_t end = 0; /* at most 2^31 files of 2^31 tokens: no overflow */
-    for (int i = 0; i < s->n_files; i++) {
-        st = form == RAW ? lks__tokens_open(path, vocab_size, &s->files[i])
-                         : lks__tokens_open_shard(s->paths[i], vocab_size, whole, &s->files[i]);
-        if (st != LKS_OK)
-            goto fail;
-        s->end[i] = end += lks__tokens_count(s->files[i]);
-    }
-    if (end == 0) {
-        st = lks__fail(LKS_ERR_FORMAT, "the %d shard%s %s hold%s no tokens", s->n_files,
-                       s->n_files == 1 ? "" : "s", s->name, s->n_files == 1 ? "s" : "");
-        goto fail;
-    }
-    *shards_p = s;
-    return LKS_OK;
-fail:
-    lks__shards_close(s);
+    LKS__THEN(st, open_files(s, vocab_size));
+    if (st == LKS_OK)
+        *shards_p = s;
+    else
+        lks__shards_close(s);
     return st;
 }
 
@@ -179,30 +175,14 @@ bool lks__split_exists(const char *dir, int split)
     return has_form(dir, split, false) || has_form(dir, split, true);
 }
 
-/* True if the file begins with a shard's header and has the size stated there. */
-static bool is_shard(const char *path)
-{
-    int32_t head[3];
-    struct stat info;
-    const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-    if (fd < 0)
-        return false;
-    const bool whole = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-                       lks__sys_read_at(fd, head, sizeof head, 0) == 0;
-    lks__sys_close(fd);
-    if (!whole)
-        return false;
-    const uint64_t width = head[0] == 20240520 && head[1] == 1   ? sizeof(uint16_t)
-                           : head[0] == 20240801 && head[1] == 7 ? sizeof(uint32_t)
-                                                                 : 0;
-    return width > 0 && head[2] >= 0 && (uint64_t)info.st_size == 1024 + (uint64_t)head[2] * width;
-}
-
 lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shards **shards_p)
 {
     struct stat info;
     const bool is_pattern = stat(path, &info) != 0 && strpbrk(path, "*?[") != NULL;
-    return open_as(is_pattern ? PATTERN : is_shard(path) ? SHARD : RAW, path, vocab_size, shards_p);
+    return open_as(is_pattern                   ? PATTERN
+                   : lks__tokens_is_shard(path) ? SHARD
+                                                : RAW,
+                   path, vocab_size, shards_p);
 }
 
 lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,

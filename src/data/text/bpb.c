@@ -58,14 +58,12 @@ static lks_status table_of(const lks__spm *spm, const char *where, lks__byte_tab
 
 static lks_status table_of_bytes(const char *path, uint32_t vocab_size, lks__byte_table *table)
 {
-    char where[256];
     const lks__meta meta = {.vocab_size = LKS__BYTE_TOKENS, .is_bytes = true};
     if (vocab_size != LKS__BYTE_TOKENS)
         return lks__fail(LKS_ERR_CONFIG,
                          "the single-byte tokens of %s are %d, but the vocabulary has %u: give "
                          "the tokenizer that the data was made with",
-                         lks__escape(where, sizeof where, path, strlen(path)), LKS__BYTE_TOKENS,
-                         vocab_size);
+                         lks__shown(path, 256), LKS__BYTE_TOKENS, vocab_size);
     return lks__byte_table_chars(&meta, vocab_size, table);
 }
 
@@ -74,9 +72,8 @@ static lks_status open_table(const char *path, uint32_t vocab_size, const uint64
                              lks__byte_table *table)
 {
     lks__spm *spm;
-    char where[256];
     LKS__TRY(lks__spm_open(path, &spm));
-    lks__escape(where, sizeof where, path, strlen(path));
+    const char *where = lks__shown(path, 256);
     lks_status st;
     if (lks__spm_size(spm) != vocab_size)
         st = lks__fail(LKS_ERR_CONFIG,

@@ -33,7 +33,6 @@ static bool is_ours(const json_t *json)
 
 static lks_status check(const json_t *json, const char *path, bool *found_p)
 {
-    char shown[256];
     const char *kind = json_string_value(json_object_get(json, "tokenizer_type"));
     *found_p = kind != NULL && strcmp(kind, "pure_byte") == 0;
     if (!*found_p || is_ours(json))
@@ -42,7 +41,7 @@ static lks_status check(const json_t *json, const char *path, bool *found_p)
         LKS_ERR_FORMAT,
         "%s describes tokens of single bytes with other ids than parameter-golf's data "
         "script: bytes must begin at %d of %d",
-        lks__escape(shown, sizeof shown, path, strlen(path)), LKS__BYTE_FIRST, LKS__BYTE_TOKENS);
+        lks__shown(path, 256), LKS__BYTE_FIRST, LKS__BYTE_TOKENS);
 }
 
 lks_status lks__byte_tokens_at(const char *path, bool *found_p)

@@ -65,9 +65,9 @@ static bool is_document(const char *path)
 
 lks_status lks__check_container(const char *path, const char *head, size_t bytes)
 {
-    char name[256], word[WORD];
+    char word[WORD];
     const struct container *c = container_of(head, bytes);
-    lks__escape(name, sizeof name, path, strlen(path));
+    const char *name = lks__shown(path, 256);
     if (c == NULL)
         return LKS_OK;
     if (strcmp(c->name, "zip") == 0 && is_document(path))
@@ -160,8 +160,8 @@ static void advise(const char *path, const char *text, size_t bytes, size_t i, u
 lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_t i,
                          uint64_t offset, uint64_t line)
 {
-    char name[256], what[512], where[40] = "";
-    lks__escape(name, sizeof name, path, strlen(path));
+    char what[512], where[40] = "";
+    const char *name = lks__shown(path, 256);
     LKS__TRY(offset == i ? lks__check_container(path, text, bytes) : LKS_OK);
     if (line > 0)
         snprintf(where, sizeof where, " (line %llu)", (unsigned long long)line);
@@ -175,10 +175,10 @@ lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_
 const char *lks__text_remark(const char *path, const char *head, size_t bytes, int keeps,
                              char out[LKS__REMARK])
 {
-    char name[128], what[384], word[WORD];
+    char what[384], word[WORD];
     uint32_t cp;
     out[0] = '\0';
-    lks__escape(name, sizeof name, path, strlen(path));
+    const char *name = lks__shown(path, 128);
     for (size_t i = 0, len; keeps & LKS__KEEPS_BYTES && i < bytes; i += len) {
         len = lks__utf8_decode(head + i, bytes - i, &cp);
         if (len > 0)

@@ -111,10 +111,9 @@ static lks_status read_root(const char *where, const lks__pickle_value *root, lk
  * only a size, as train.py uses it: the kind ids. */
 static lks_status load_pickle(const char *path, lks__meta *meta)
 {
-    char where[256];
     lks__pickle *pickle;
     LKS__TRY(lks__pickle_open(path, &pickle));
-    lks__escape(where, sizeof where, path, strlen(path));
+    const char *where = lks__shown(path, 256);
     lks_status st = read_root(where, lks__pickle_root(pickle), meta);
     lks__pickle_close(pickle);
     return st;
@@ -165,7 +164,6 @@ static lks_status load_file(const char *dir, const char *name,
  * can't be read says nothing. */
 static lks_status check_other(const char *dir, const lks__meta *meta)
 {
-    char shown[256];
     lks__meta other;
     bool found = false;
     const lks_status st = load_file(dir, "meta.pkl", load_pickle, &found, &other);
@@ -179,7 +177,7 @@ static lks_status check_other(const char *dir, const lks__meta *meta)
     return lks__fail(LKS_ERR_CONFIG,
                      "meta.json (vocab_size = %u) and meta.pkl (%u) in %s contradict each other: "
                      "delete the one that isn't about the tokens there",
-                     meta->vocab_size, size, lks__escape(shown, sizeof shown, dir, strlen(dir)));
+                     meta->vocab_size, size, lks__shown(dir, 256));
 }
 
 lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)

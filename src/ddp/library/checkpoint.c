@@ -76,16 +76,14 @@ static lks_status check_names(const char *call, const lks_tensor *tensors, size_
 
 static lks_status check_tensors(const char *call, const lks_tensor *tensors, size_t n)
 {
-    char shown[128];
     if (tensors == NULL || n == 0 || n > INT32_MAX)
         return lks__fail(LKS_ERR_ARG, "%s: %zu tensors%s: 1 to %d are possible", call, n,
                          tensors == NULL ? " at NULL" : "", INT32_MAX);
     for (size_t i = 0; i < n; i++) {
         const char *name = tensors[i].name, *why = fault_of(&tensors[i]);
         if (why != NULL)
-            return lks__fail(
-                LKS_ERR_ARG, "%s: tensor %zu (%s): %s", call, i,
-                name != NULL ? lks__escape(shown, sizeof shown, name, strlen(name)) : "NULL", why);
+            return lks__fail(LKS_ERR_ARG, "%s: tensor %zu (%s): %s", call, i,
+                             name != NULL ? lks__shown(name, 128) : "NULL", why);
     }
     return check_names(call, tensors, n);
 }
@@ -103,7 +101,6 @@ static lks_status check_lists(const struct call *c)
 /* In a save: a common tensor "rng@2" would pass for rank 2's "rng". */
 static lks_status check_rank_names(const struct call *c)
 {
-    char shown[128];
     for (size_t i = 0; i < c->n; i++) {
         const char *name = c->tensors[i].name, *at = strrchr(name, '@');
         if (at == NULL || at[1] == '\0' || at[1 + strspn(at + 1, "0123456789")] != '\0')
@@ -115,7 +112,7 @@ static lks_status check_rank_names(const struct call *c)
                 return lks__fail(LKS_ERR_ARG,
                                  "%s: %s is the name of a rank's tensor in per_rank: rename the "
                                  "tensor of all ranks",
-                                 c->name, lks__escape(shown, sizeof shown, name, strlen(name)));
+                                 c->name, lks__shown(name, 128));
     }
     return LKS_OK;
 }
@@ -172,8 +169,7 @@ static uint64_t hash_tensor(const void *ctx, uint64_t i)
 static void show(const char *name, const char *dtype, int n_dims, const uint64_t *shape, char *out,
                  size_t bytes)
 {
-    char shown[64];
-    lks__escape(shown, sizeof shown, name, strlen(name));
+    const char *shown = lks__shown(name, 64);
     size_t used = (size_t)snprintf(out, bytes, "%s %s [", shown, dtype);
     for (int d = 0; d < n_dims && used < bytes; d++)
         used += (size_t)snprintf(out + used, bytes - used, "%s%llu", d > 0 ? ", " : "",
@@ -308,10 +304,8 @@ static lks_status write_on_first(lks_comm *comm, const char *dir, const struct c
         sigset_t before;
         lks__begin_files(comm, true, &before);
         st = check_folder(dir);
-        if (st == LKS_OK)
-            st = check_moments(c);
-        if (st == LKS_OK)
-            st = write_files(dir, c, all);
+        LKS__THEN(st, check_moments(c));
+        LKS__THEN(st, write_files(dir, c, all));
         lks__end_files(comm, &before);
     }
     return lks__share_outcome(comm, c->name, st, &o);
@@ -332,8 +326,7 @@ static lks_status save(lks_comm *comm, const char *dir, const struct call *c)
     LKS__TRY(compare(comm, c));
     lks__all_tensors all = {0};
     lks_status st = collect(comm, c, &all);
-    if (st == LKS_OK)
-        st = write_on_first(comm, dir, c, &all);
+    LKS__THEN(st, write_on_first(comm, dir, c, &all));
     lks__all_tensors_close(&all);
     return st;
 }
@@ -367,12 +360,12 @@ static const lks__st_tensor *find(const lks__ckpt *ckpt, const char *name, lks__
 
 static lks_status check_tensor(const lks__ckpt *ckpt, const lks_tensor *t)
 {
-    char want[LKS__LIST_TEXT], has[LKS__LIST_TEXT], shown[512];
+    char want[LKS__LIST_TEXT], has[LKS__LIST_TEXT];
     lks__st_file *file;
     const lks__st_tensor *stored = find(ckpt, t->name, &file);
     const char *dtype = lks__st_dtype_name(t->dtype);
     show(t->name, lks_dtype_name(t->dtype), t->n_dims, t->shape, want, sizeof want);
-    lks__escape(shown, sizeof shown, ckpt->path, strlen(ckpt->path));
+    const char *shown = lks__shown(ckpt->path, 512);
     if (stored == NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s has no tensor %s", shown, want);
     if (strcmp(stored->dtype, dtype) == 0 && stored->n_dims == t->n_dims &&
@@ -402,8 +395,7 @@ static lks_status read_files(const char *dir, const struct call *c, const lks__a
     if (!o->found)
         return LKS_OK;
     lks_status st = lks__check_rank_count(&ckpt, &c->more, W);
-    if (st == LKS_OK)
-        st = read_tensors(&ckpt, all);
+    LKS__THEN(st, read_tensors(&ckpt, all));
     lks__ckpt_close(&ckpt);
     return st;
 }

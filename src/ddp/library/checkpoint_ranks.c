@@ -133,7 +133,7 @@ static lks_status count_ranks(const lks__ckpt *ckpt, const char *name, int *rank
 
 lks_status lks__check_rank_count(const lks__ckpt *ckpt, const lks_checkpoint_more *more, int W)
 {
-    char shown[128], path[512];
+    char shown[128];
     for (size_t i = 0; i < more->n_per_rank; i++) {
         const char *name = more->per_rank[i].name;
         int ranks;
@@ -144,8 +144,7 @@ lks_status lks__check_rank_count(const lks__ckpt *ckpt, const lks_checkpoint_mor
         return lks__fail(LKS_ERR_CONFIG,
                          "%s has %s of %d ranks, and this group has %d: load those that you need "
                          "by their full names, from %s@0 to %s@%d",
-                         lks__escape(path, sizeof path, ckpt->path, strlen(ckpt->path)), shown,
-                         ranks, W, shown, shown, ranks - 1);
+                         lks__shown(ckpt->path, 512), shown, ranks, W, shown, shown, ranks - 1);
     }
     return LKS_OK;
 }

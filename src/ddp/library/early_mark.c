@@ -14,12 +14,11 @@ struct lks__early_mark {
 lks_status lks__check_is_on(bool *on_p)
 {
     const char *text = getenv("LOCKSTEP_CHECK");
-    char shown[64];
     *on_p = text != NULL && strcmp(text, "1") == 0;
     if (text == NULL || text[0] == '\0' || strcmp(text, "0") == 0 || *on_p)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG, "the environment has LOCKSTEP_CHECK=%s: use 0 or 1",
-                     lks__escape(shown, sizeof shown, text, strlen(text)));
+                     lks__shown(text, 64));
 }
 
 lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p)
@@ -55,7 +54,6 @@ void lks__early_mark_note(lks__early_mark *check, size_t i, const lks_param *p)
 lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const lks_param *p,
                                    int v, int m)
 {
-    char name[128];
     if (check == NULL || check->hashes[i] == hash_of(p))
         return LKS_OK;
     return lks__fail(
@@ -63,18 +61,17 @@ lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const
         "lks_ddp_accumulate: the gradient of %s changed after lks_ddp_mark_ready() in "
         "micro-step %d of virtual rank %d (both counted from 0): mark a parameter when "
         "its gradient is complete",
-        lks__escape(name, sizeof name, p->name, strlen(p->name)), m, v);
+        lks__shown(p->name, 128), m, v);
 }
 
 lks_status lks__settled_compare(const lks__early_mark *check, size_t i, const lks_param *p)
 {
-    char name[128];
     if (check == NULL || check->hashes[i] == hash_of(p))
         return LKS_OK;
     return lks__fail(LKS_ERR_ARG,
                      "lks_ddp_step: the gradient of %s changed after the last "
                      "lks_ddp_accumulate(), which had taken it: complete it before that call",
-                     lks__escape(name, sizeof name, p->name, strlen(p->name)));
+                     lks__shown(p->name, 128));
 }
 
 /* A quiet NaN: processors keep its bits when a gradient is added to it. */
@@ -89,7 +86,6 @@ void lks__unstored_fill(const lks__early_mark *check, const lks_param *p)
 
 lks_status lks__unstored_find(const lks__early_mark *check, const lks_param *p, int v)
 {
-    char name[128];
     const uint32_t bits = UNSTORED;
     for (size_t k = 0; check != NULL && k < p->count; k++)
         if (memcmp(p->grad + k, &bits, sizeof bits) == 0)
@@ -97,6 +93,6 @@ lks_status lks__unstored_find(const lks__early_mark *check, const lks_param *p, 
                              "lks_ddp_accumulate: element %zu of the gradient of %s wasn't stored "
                              "in micro-step 0 of virtual rank %d (both counted from 0): with "
                              "`overwrites`, that micro-step stores each gradient, and adds to none",
-                             k, lks__escape(name, sizeof name, p->name, strlen(p->name)), v);
+                             k, lks__shown(p->name, 128), v);
     return LKS_OK;
 }

@@ -222,14 +222,12 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
             "lks_ddp_mark_ready: there is no parameter %zu: the list has %zu, from 0 to %zu", param,
             d->n_params, d->n_params - 1);
     struct lks__ddp_param *p = &d->params[param];
-    char shown[128];
     if (p->ready)
         return lks__fail(LKS_ERR_ARG,
                          "lks_ddp_mark_ready: %s was marked twice in micro-step %d of virtual rank "
                          "%d (both counted from 0): mark a shared parameter when its last use is "
                          "done",
-                         lks__escape(shown, sizeof shown, p->p.name, strlen(p->p.name)), d->m,
-                         d->v);
+                         lks__shown(p->p.name, 128), d->m, d->v);
     p->ready = true;
     lks__early_mark_note(d->early, param, &p->p);
     d->used[param] = d->used[d->n_params] = 1;
@@ -413,8 +411,7 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
     LKS__TRY(check_settled(d));
     lks__comm_note_for(d->comm, d->steps, "lks_ddp_step");
     lks_status st = d->early != NULL ? lks__ddp_check_step(d) : LKS_OK;
-    if (st == LKS_OK)
-        st = finish(d, &sum, &norm);
+    LKS__THEN(st, finish(d, &sum, &norm));
     if (st != LKS_OK)
         return give_up(d, st);
     d->v = d->first;

@@ -77,12 +77,11 @@ static int by_name(const void *a, const void *b)
 
 lks_status lks__check_unique(const char *call, const char **names, size_t n)
 {
-    char shown[128];
     qsort(names, n, sizeof *names, by_name);
     for (size_t i = 1; i < n; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
             return lks__fail(LKS_ERR_ARG, "%s: the name %s is in the list twice", call,
-                             lks__escape(shown, sizeof shown, names[i], strlen(names[i])));
+                             lks__shown(names[i], 128));
     return LKS_OK;
 }
 

@@ -24,9 +24,7 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 {
     const struct lks__ddp_param *param = &((const lks_ddp *)ctx)->params[i];
     const lks_param *p = &param->p;
-    char name[64];
-    snprintf(out, LKS__LIST_TEXT, "%s with %zu elements%s",
-             lks__escape(name, sizeof name, p->name, strlen(p->name)), p->count,
+    snprintf(out, LKS__LIST_TEXT, "%s with %zu elements%s", lks__shown(p->name, 64), p->count,
              param->tensor < 0 ? ", frozen" : "");
 }
 
@@ -191,10 +189,8 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     d->first = d->v = lks__first_leaf(V, W, rank);
     d->end = lks__first_leaf(V, W, rank + 1);
     lks_status st = copy_params(d, params, n_params);
-    if (st == LKS_OK)
-        st = lay_out(d);
-    if (st == LKS_OK)
-        st = open_inner(d, &config, checks);
+    LKS__THEN(st, lay_out(d));
+    LKS__THEN(st, open_inner(d, &config, checks));
     if (st != LKS_OK) {
         lks_ddp_close(d);
         return st;

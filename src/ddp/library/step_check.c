@@ -50,9 +50,8 @@ static uint64_t hash_values(const void *ctx, uint64_t t)
 static void show_values(const void *ctx, uint64_t t, char out[LKS__LIST_TEXT])
 {
     const char *name = trained(ctx, t)->name;
-    char shown[64];
-    snprintf(out, LKS__LIST_TEXT, "%s with hash %016" PRIx64,
-             lks__escape(shown, sizeof shown, name, strlen(name)), hash_values(ctx, t));
+    snprintf(out, LKS__LIST_TEXT, "%s with hash %016" PRIx64, lks__shown(name, 64),
+             hash_values(ctx, t));
 }
 
 lks_status lks__ddp_check_step(const lks_ddp *d)

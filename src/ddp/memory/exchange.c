@@ -275,10 +275,8 @@ lks_status lks__ddp_exchange_open(const lks__ddp_exchange_config *config, const 
     x->device = device;
     x->table = table;
     lks_status st = open_runs(x);
-    if (st == LKS_OK)
-        st = open_device(x);
-    if (st == LKS_OK)
-        st = open_moves(x);
+    LKS__THEN(st, open_device(x));
+    LKS__THEN(st, open_moves(x));
     x->config.owners = NULL; /* the caller's */
     if (st == LKS_OK)
         *x_p = x;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/system/sys.h"
@@ -34,7 +33,7 @@ static lks_status bad_state(const char *path, const char *why)
 static lks_status parse_state(const char *path, char *text, size_t bytes, json_t **state_p)
 {
     uint64_t hash;
-    char digits[17], why[JSON_ERROR_TEXT_LENGTH * 4];
+    char digits[17];
     json_error_t error;
     char *stored = lks__state_hash(text, bytes, &hash);
     if (stored) {
@@ -49,7 +48,7 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
         return lks__no_memory("to read %s", show(shown, path));
     }
     if (!state)
-        return bad_state(path, lks__escape(why, sizeof why, error.text, strlen(error.text)));
+        return bad_state(path, lks__shown(error.text, JSON_ERROR_TEXT_LENGTH * 4));
     const char *format = json_string_value(json_object_get(state, "format"));
     const json_t *iter = json_object_get(state, "iter");
     lks_status st = LKS_OK;
@@ -204,8 +203,7 @@ static lks_status open_newest(const char *out, const char *except, int parts, lk
         if (entries[i].kind == LKS__ENTRY_TMP || (except && strcmp(entries[i].name, except) == 0))
             continue;
         lks_status st = lks__ckpt_join(path, out, entries[i].name);
-        if (st == LKS_OK)
-            st = open_folder(path, parts, ckpt);
+        LKS__THEN(st, open_folder(path, parts, ckpt));
         if (st == LKS_OK || st == LKS_ERR_NOMEM || st == LKS_ERR_STOPPED) {
             free(entries);
             return st;

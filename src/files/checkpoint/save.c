@@ -1,10 +1,8 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* Hash pieces with XXH3, with its state on the stack. */
 #define XXH_STATIC_LINKING_ONLY
@@ -50,7 +48,7 @@ static lks_status find_places(const char *out, uint64_t iter, places *p)
 /* Lock the folder against saves of other programs; *fd_p is -1 if its file system can't. */
 static lks_status lock_folder(const char *out, int *fd_p)
 {
-    char path[LKS__CKPT_PATH], shown[512];
+    char path[LKS__CKPT_PATH];
     LKS__TRY(lks__ckpt_join(path, out, LKS__LOCK_FILE));
     *fd_p = lks__sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (*fd_p < 0)
@@ -64,7 +62,7 @@ static lks_status lock_folder(const char *out, int *fd_p)
                  : lks__fail(LKS_ERR_CONFIG,
                              "another program is saving a checkpoint into %s: give each its own "
                              "folder",
-                             lks__escape(shown, sizeof shown, out, strlen(out)));
+                             lks__shown(out, 512));
 }
 
 /* ---- before and after ---------------------------------------------------------------------- */
@@ -88,8 +86,7 @@ static lks_status clear_leftovers(const char *out)
             continue;
         }
         lks__entry_name(name, LKS__ENTRY_CKPT, entries[i].iter);
-        if (st == LKS_OK)
-            st = lks__ckpt_join(base, out, name);
+        LKS__THEN(st, lks__ckpt_join(base, out, name));
         if (st != LKS_OK)
             break;
         if (i > 0 && strcmp(entries[i - 1].name, name) == 0) {
@@ -224,8 +221,7 @@ static lks_status write_state(const places *p, const lks__ckpt_content *content,
             st = lks__fail(LKS_ERR_ARG, "a checkpoint's state of %zu bytes is too large", bytes);
         else
             st = lks__ckpt_join(path, p->temp, LKS__CKPT_STATE);
-        if (st == LKS_OK)
-            st = lks__ckpt_write(path, text, bytes);
+        LKS__THEN(st, lks__ckpt_write(path, text, bytes));
     }
     free(text);
     json_decref(state);
@@ -242,12 +238,10 @@ static lks_status write_files(const places *p, const lks__ckpt_content *c, const
         st = lks__no_memory("for a checkpoint's state");
     else
         st = write_tensors(p, LKS__CKPT_MODEL, c->model, c->n_model, metadata, hashes);
-    if (st == LKS_OK)
-        st = write_tensors(p, LKS__CKPT_OPTIMIZER, c->optimizer, c->n_optimizer, metadata, hashes);
-    if (st == LKS_OK)
-        st = write_state(p, c, params_hash, hashes);
-    if (st == LKS_OK)
-        st = lks__sys_sync_dir(p->temp);
+    LKS__THEN(
+        st, write_tensors(p, LKS__CKPT_OPTIMIZER, c->optimizer, c->n_optimizer, metadata, hashes));
+    LKS__THEN(st, write_state(p, c, params_hash, hashes));
+    LKS__THEN(st, lks__sys_sync_dir(p->temp));
     json_decref(hashes);
     json_decref(metadata);
     return st;
@@ -268,8 +262,7 @@ static lks_status publish(const places *p)
         goto restore;
     }
     st = lks__sys_sync_dir(p->out);
-    if (st == LKS_OK)
-        st = lks__name_set(p->out, LKS__NAME_LATEST, p->name);
+    LKS__THEN(st, lks__name_set(p->out, LKS__NAME_LATEST, p->name));
     if (st == LKS_OK)
         return st;
 
@@ -290,8 +283,7 @@ static lks_status save(const places *p, const lks__ckpt_content *content, int ke
     else if (st == LKS_OK) {
         lks__ckpt_params_hash(content->model, content->n_model, digits);
         st = write_files(p, content, digits);
-        if (st == LKS_OK)
-            st = publish(p);
+        LKS__THEN(st, publish(p));
         snprintf(cause, sizeof cause, "%s", lks_last_error());
         if (st != LKS_OK) {
             lks__ckpt_remove(p->temp);
@@ -307,8 +299,7 @@ static lks_status save(const places *p, const lks__ckpt_content *content, int ke
 
     if (content->best) {
         st = lks__name_set(p->out, LKS__NAME_BEST, p->name);
-        if (st == LKS_OK)
-            st = lks__sys_sync_dir(p->out);
+        LKS__THEN(st, lks__sys_sync_dir(p->out));
         if (st != LKS_OK)
             return lks__fail_in(st, "checkpoint %s is saved, but `best` can't name it", p->name);
     }
@@ -325,13 +316,11 @@ lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content,
     if (keep < 0 || content->iter > INT64_MAX)
         return lks__fail(LKS_ERR_ARG, "a checkpoint's number is out of range");
     lks_status st = find_places(out_dir, content->iter, &p);
-    if (st == LKS_OK)
-        st = lock_folder(out_dir, &lock);
+    LKS__THEN(st, lock_folder(out_dir, &lock));
     if (st != LKS_OK)
         return lks__fail_in(st, "checkpoint %s is not saved", p.name);
     st = save(&p, content, keep, digits);
-    if (lock >= 0)
-        lks__sys_close(lock);
+    lks__sys_close(lock);
     LKS__TRY(st);
     memcpy(name, p.name, sizeof p.name);
     memcpy(params_hash, digits, sizeof digits);

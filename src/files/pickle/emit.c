@@ -1,23 +1,15 @@
 #include "files/pickle/emit.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "files/pickle/globals.h"
 #include "files/pickle/opcodes.h"
 
 static void put(lks__emit *e, const void *data, size_t bytes)
 {
-    if (!e->failed && bytes > e->room - e->n) {
-        size_t room = (e->room + bytes) * 2 + 256;
-        unsigned char *at = realloc(e->at, room);
-        if (at) {
-            e->at = at;
-            e->room = room;
-        }
-        e->failed = !at;
-    }
+    e->failed = e->failed || !lks__list_room(&e->at, e->n + bytes, &e->room, 1);
     if (e->failed)
         return;
     if (bytes > 0)

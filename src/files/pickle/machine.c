@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "files/pickle/opcodes.h"
@@ -111,14 +112,8 @@ static lks_status take_line(machine *m, const char **line_p, size_t *bytes_p)
 
 static lks_status push_to(machine *m, list *l, lks__pickle_value *v)
 {
-    if (l->n == l->room) {
-        size_t room = l->room * 2 + 64;
-        lks__pickle_value **at = realloc(l->at, room * sizeof *at);
-        if (!at)
-            return refuse(m, NULL);
-        l->at = at;
-        l->room = room;
-    }
+    if (!lks__list_grow(&l->at, l->n, &l->room, sizeof *l->at))
+        return refuse(m, NULL);
     l->at[l->n++] = v;
     return LKS_OK;
 }
@@ -145,14 +140,8 @@ static lks_status pop(machine *m, lks__pickle_value **v_p)
 
 static lks_status mark(machine *m, unsigned size, lks__pickle_kind kind)
 {
-    if (m->n_marks == m->room_marks) {
-        size_t room = m->room_marks * 2 + 16;
-        size_t *marks = realloc(m->marks, room * sizeof *marks);
-        if (!marks)
-            return refuse(m, NULL);
-        m->marks = marks;
-        m->room_marks = room;
-    }
+    if (!lks__list_grow(&m->marks, m->n_marks, &m->room_marks, sizeof *m->marks))
+        return refuse(m, NULL);
     m->marks[m->n_marks++] = m->stack.n;
     return LKS_OK;
 }
@@ -586,11 +575,10 @@ lks_status lks__pickle_parse(const char *where, const void *data, size_t bytes,
 
 lks_status lks__pickle_open(const char *path, lks__pickle **pickle_p)
 {
-    char *data, where[512];
+    char *data;
     size_t bytes;
     LKS__TRY(lks__sys_read_file(path, LKS__PICKLE_MAX_BYTES, &data, &bytes));
-    return parse(lks__escape(where, sizeof where, path, strlen(path)), data, data, bytes, NULL,
-                 NULL, pickle_p);
+    return parse(lks__shown(path, 512), data, data, bytes, NULL, NULL, pickle_p);
 }
 
 void lks__pickle_close(lks__pickle *p)

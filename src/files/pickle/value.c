@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
+
 enum {
     BLOCK = 512,
     MAX_WEIGHT = 1 << 24 /* 128 times the weight of a vocabulary of 65,536 characters */
@@ -39,14 +41,8 @@ lks__pickle_value *lks__pickle_new(lks__pickle_heap *heap, lks__pickle_kind kind
 
 char *lks__pickle_copy_room(lks__pickle_heap *heap, size_t bytes)
 {
-    if (heap->n_copies == heap->room_copies) {
-        size_t room = heap->room_copies * 2 + 8;
-        char **copies = realloc(heap->copies, room * sizeof *copies);
-        if (!copies)
-            return NULL;
-        heap->copies = copies;
-        heap->room_copies = room;
-    }
+    if (!lks__list_grow(&heap->copies, heap->n_copies, &heap->room_copies, sizeof *heap->copies))
+        return NULL;
     char *copy = malloc(bytes + 1);
     if (copy)
         heap->copies[heap->n_copies++] = copy;

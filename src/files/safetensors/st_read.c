@@ -41,9 +41,8 @@ static lks_status bad(const lks__st_file *file, const char *what)
 
 static lks_status bad_entry(const lks__st_file *file, const char *name, const char *what)
 {
-    char shown[200];
     return lks__fail(LKS_ERR_FORMAT, "%s is not a sound safetensors file: tensor \"%s\" %s",
-                     file->shown, lks__escape(shown, sizeof shown, name, strlen(name)), what);
+                     file->shown, lks__shown(name, 200), what);
 }
 
 /* Read a non-negative JSON integer. Booleans, reals and strings are refused. */
@@ -166,13 +165,33 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
         return bad(file, "its header does not start with '{'");
     file->header = lks__json_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!file->header) {
-        char why[JSON_ERROR_TEXT_LENGTH * 4], what[JSON_ERROR_TEXT_LENGTH * 4 + 64];
-        lks__escape(why, sizeof why, error.text, strlen(error.text));
+        char what[JSON_ERROR_TEXT_LENGTH * 4 + 64];
+        const char *why = lks__shown(error.text, JSON_ERROR_TEXT_LENGTH * 4);
         snprintf(what, sizeof what, "its header at byte %d: %s", error.position, why);
         return lks__json_no_memory(&error) ? lks__no_memory("for the header of %s", file->shown)
                                            : bad(file, what);
     }
     return parse_header(file, data_bytes);
+}
+
+/* Read the header into block[8 + length], and parse it. */
+static lks_status read_block(lks__st_file *file, char *block, uint64_t length, uint64_t file_bytes,
+                             const char *expected)
+{
+    char digits[17];
+    if (lks__sys_read_at(file->fd, block, 8 + length, 0) < 0)
+        return read_failed(file);
+    /* Bytes 0..7 were read again: the file may have been replaced meanwhile. */
+    if (memcmp(block, &length, 8) != 0)
+        return bad(file, "it changed while it was read");
+    file->header_hash = XXH3_64bits(block, 8 + length);
+    lks__hash_text(file->header_hash, digits);
+    if (expected && strcmp(digits, expected) != 0)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is altered or damaged: its header has changed since it was written",
+                         file->shown);
+    file->data_start = 8 + length;
+    return parse_text(file, block + 8, length, file_bytes - file->data_start);
 }
 
 /* Read the header of at most `most` bytes. expected: its hash in 16 hex digits, or NULL if not
@@ -196,30 +215,7 @@ static lks_status read_header(lks__st_file *file, uint64_t most, const char *exp
 
     char *block = malloc(8 + length);
     LKS__MEMORY(block, "for the header of %s", file->shown);
-    lks_status st = LKS_OK;
-    if (lks__sys_read_at(file->fd, block, 8 + length, 0) < 0) {
-        st = read_failed(file);
-        goto out;
-    }
-    /* Read bytes 0..7 again: the file may have been replaced meanwhile. */
-    if (memcmp(block, &length, 8) != 0) {
-        st = bad(file, "it changed while it was read");
-        goto out;
-    }
-    file->header_hash = XXH3_64bits(block, 8 + length);
-    if (expected) {
-        char digits[17];
-        lks__hash_text(file->header_hash, digits);
-        if (strcmp(digits, expected) != 0) {
-            st = lks__fail(LKS_ERR_FORMAT,
-                           "%s is altered or damaged: its header has changed since it was written",
-                           file->shown);
-            goto out;
-        }
-    }
-    file->data_start = 8 + length;
-    st = parse_text(file, block + 8, length, file_bytes - file->data_start);
-out:
+    const lks_status st = read_block(file, block, length, file_bytes, expected);
     free(block);
     return st;
 }
@@ -279,8 +275,7 @@ void lks__st_close(lks__st_file *file)
 {
     if (!file)
         return;
-    if (file->fd >= 0)
-        lks__sys_close(file->fd);
+    lks__sys_close(file->fd);
     json_decref(file->header);
     free(file->entries);
     free(file->path);
@@ -328,13 +323,13 @@ static lks_status stored_hash(const lks__st_file *file, const char *name, const 
 static lks_status check_hash(const lks__st_file *file, const char *name, uint64_t hash,
                              const char *stored)
 {
-    char digits[17], shown[200];
+    char digits[17];
     lks__hash_text(hash, digits);
     if (strcmp(digits, stored) == 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT,
                      "%s is altered or damaged: the bytes of tensor \"%s\" do not match their hash",
-                     file->shown, lks__escape(shown, sizeof shown, name, strlen(name)));
+                     file->shown, lks__shown(name, 200));
 }
 
 /* The entry that contains `tensor`, or NULL if it belongs to another file. */
@@ -397,10 +392,8 @@ lks_status lks__st_verify(lks__st_file *file, uint64_t *hashes)
         st = stored_hash(file, name, &stored);
         if (st == LKS_OK && !stored)
             st = bad_entry(file, name, "has no hash");
-        if (st == LKS_OK)
-            st = hash_entry(file, &file->entries[i], piece, &hash);
-        if (st == LKS_OK)
-            st = check_hash(file, name, hash, stored);
+        LKS__THEN(st, hash_entry(file, &file->entries[i], piece, &hash));
+        LKS__THEN(st, check_hash(file, name, hash, stored));
         if (st == LKS_OK && hashes)
             hashes[i] = hash;
     }

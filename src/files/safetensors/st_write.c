@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,10 +17,8 @@ enum { DATA_ALIGN = 64 };
 
 static lks_status bad_tensor(const lks__st_tensor *t, const char *path, const char *why)
 {
-    char name[200], file[512];
     return lks__fail(LKS_ERR_ARG, "tensor \"%s\" cannot be written to %s: %s",
-                     lks__escape(name, sizeof name, t->name, strlen(t->name)),
-                     lks__escape(file, sizeof file, path, strlen(path)), why);
+                     lks__shown(t->name, 200), lks__shown(path, 512), why);
 }
 
 /* Add the header's entry of one tensor, with its data at [begin, begin + bytes), and its hash to
@@ -69,44 +66,29 @@ static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
     return rc < 0 ? lks__no_memory("for the header of a safetensors file") : LKS_OK;
 }
 
-static lks_status build_header(const char *path, const lks__st_tensor *tensors, size_t n,
-                               const json_t *metadata, bool hashes, json_t **header_p)
+static lks_status fill_header(json_t *header, const char *path, const lks__st_tensor *tensors,
+                              size_t n, const json_t *metadata, bool hashes)
 {
-    lks_status st = LKS_OK;
     const char *key;
-    json_t *value, *header = json_object(), *meta = json_object();
+    json_t *value, *meta = json_object();
     uint64_t begin = 0, end;
-    if (!header || json_object_set_new(header, LKS__ST_METADATA, meta) < 0) {
-        st = lks__no_memory("for the header of a safetensors file");
-        goto fail;
-    }
+    if (json_object_set_new(header, LKS__ST_METADATA, meta) < 0)
+        return lks__no_memory("for the header of a safetensors file");
     /* Older Jansson versions' macro wants a non-const object, but only reads it. */
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
     {
-        if (!json_is_string(value)) {
-            st = lks__fail(LKS_ERR_ARG, "safetensors metadata are strings, and \"%s\" is not", key);
-            goto fail;
-        }
-        if (json_object_set(meta, key, value) < 0) {
-            st = lks__no_memory("for the header of a safetensors file");
-            goto fail;
-        }
+        if (!json_is_string(value))
+            return lks__fail(LKS_ERR_ARG, "safetensors metadata are strings, and \"%s\" is not",
+                             key);
+        if (json_object_set(meta, key, value) < 0)
+            return lks__no_memory("for the header of a safetensors file");
     }
-    for (size_t i = 0; i < n; i++) {
-        st = add_tensor(header, hashes ? meta : NULL, path, &tensors[i], begin);
-        if (st != LKS_OK)
-            goto fail;
-        if (!lks__add(begin, tensors[i].bytes, &end) || end > INT64_MAX) {
-            st = bad_tensor(&tensors[i], path, "the file would be too large");
-            goto fail;
-        }
-        begin = end;
+    for (size_t i = 0; i < n; i++, begin = end) {
+        LKS__TRY(add_tensor(header, hashes ? meta : NULL, path, &tensors[i], begin));
+        if (!lks__add(begin, tensors[i].bytes, &end) || end > INT64_MAX)
+            return bad_tensor(&tensors[i], path, "the file would be too large");
     }
-    *header_p = header;
     return LKS_OK;
-fail:
-    json_decref(header);
-    return st;
 }
 
 /* Length, header and padding spaces: one block of a multiple of DATA_ALIGN bytes. */
@@ -137,9 +119,9 @@ static lks_status header_block(const json_t *header, char **block_p, size_t *byt
 lks_status lks__st_head(const char *name, const lks__st_tensor *tensors, size_t n,
                         const json_t *metadata, bool hashes, char **block_p, size_t *bytes_p)
 {
-    json_t *header = NULL;
-    LKS__TRY(build_header(name, tensors, n, metadata, hashes, &header));
-    lks_status st = header_block(header, block_p, bytes_p);
+    json_t *header = json_object();
+    lks_status st = fill_header(header, name, tensors, n, metadata, hashes);
+    LKS__THEN(st, header_block(header, block_p, bytes_p));
     json_decref(header);
     return st;
 }

@@ -93,6 +93,5 @@ void lks__unzip_close(lks__unzip *s)
 {
     if (s->inflating)
         inflateEnd(&s->z);
-    if (s->fd >= 0)
-        lks__sys_close(s->fd);
+    lks__sys_close(s->fd);
 }

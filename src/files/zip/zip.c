@@ -49,18 +49,15 @@ static int read_for_module(void *ctx, void *out, size_t bytes, uint64_t offset)
 
 static lks_status bad(const lks__zip *z, const char *why)
 {
-    char shown[WHY_BYTES];
     if (why[0] == '\0')
         return lks__no_memory("to read %s", z->name);
     return lks__fail(LKS_ERR_FORMAT, "%s is not a sound zip file of torch.save: %s", z->name,
-                     lks__escape(shown, sizeof shown, why, strlen(why)));
+                     lks__shown(why, WHY_BYTES));
 }
 
 static lks_status bad_entry(const lks__zip *z, const lks__zip_entry *entry, const char *why)
 {
-    char shown[256];
-    return lks__fail(LKS_ERR_FORMAT, "%s: entry %s %s", z->name,
-                     lks__escape(shown, sizeof shown, entry->name, strlen(entry->name)), why);
+    return lks__fail(LKS_ERR_FORMAT, "%s: entry %s %s", z->name, lks__shown(entry->name, 256), why);
 }
 
 static lks_status read_failed(const lks__zip *z, int failed)
@@ -172,8 +169,7 @@ static lks_status open_zip(const char *name, const char *path, const void *data,
     z->data = data;
     z->bytes = bytes;
     lks_status st = path ? open_file(path, z) : LKS_OK;
-    if (st == LKS_OK)
-        st = read_directory(z);
+    LKS__THEN(st, read_directory(z));
     if (st == LKS_OK)
         *zip_p = z;
     else
@@ -183,8 +179,7 @@ static lks_status open_zip(const char *name, const char *path, const void *data,
 
 lks_status lks__zip_open(const char *path, lks__zip **zip_p)
 {
-    char name[512];
-    return open_zip(lks__escape(name, sizeof name, path, strlen(path)), path, NULL, 0, zip_p);
+    return open_zip(lks__shown(path, 512), path, NULL, 0, zip_p);
 }
 
 lks_status lks__zip_open_bytes(const char *name, const void *data, size_t bytes, lks__zip **zip_p)
@@ -196,8 +191,7 @@ void lks__zip_close(lks__zip *z)
 {
     if (!z)
         return;
-    if (z->fd >= 0)
-        lks__sys_close(z->fd);
+    lks__sys_close(z->fd);
     for (size_t i = 0; i < z->n; i++)
         free(z->entries[i].name);
     free(z->entries);

@@ -1,7 +1,6 @@
 /* lockstep_zip.so: see zip_module.h. */
 #include "files/zip/zip_module.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

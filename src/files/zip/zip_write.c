@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 #include "files/zip/zip_load.h"
 
@@ -37,15 +38,9 @@ struct lks__zip_writer {
 static int write_memory(lks__zip_writer *w, const void *data, size_t bytes, uint64_t offset)
 {
     size_t end = (size_t)offset + bytes;
-    if (end > w->room) {
-        size_t room = end + end / 2 + 4096;
-        unsigned char *grown = realloc(w->data, room);
-        if (!grown) {
-            w->failed = lks__no_memory("for a zip file of %zu bytes", end);
-            return ENOMEM;
-        }
-        w->data = grown;
-        w->room = room;
+    if (!lks__list_room(&w->data, end, &w->room, 1)) {
+        w->failed = lks__no_memory("for a zip file of %zu bytes", end);
+        return ENOMEM;
     }
     memcpy(w->data + offset, data, bytes);
     w->bytes = end > w->bytes ? end : w->bytes;
@@ -84,13 +79,11 @@ static int read_part(void *ctx, void *out, size_t bytes, uint64_t offset)
 
 static lks_status failed(const lks__zip_writer *w, const char *why)
 {
-    char shown[WHY_BYTES];
     if (w->failed != LKS_OK)
         return w->failed;
     if (why[0] == '\0')
         return lks__no_memory("to write a zip file");
-    return lks__fail(LKS_ERR_IO, "cannot write a zip file: %s",
-                     lks__escape(shown, sizeof shown, why, strlen(why)));
+    return lks__fail(LKS_ERR_IO, "cannot write a zip file: %s", lks__shown(why, WHY_BYTES));
 }
 
 /* ---- the archive ------------------------------------------------------------------------- */
@@ -184,8 +177,7 @@ lks_status lks__zip_writer_close(lks__zip_writer *w, lks_status st)
         w->module->close(w->zip);
     if (st == LKS_OK && w->fd >= 0)
         st = give_name(w);
-    if (w->fd >= 0)
-        lks__sys_close(w->fd);
+    lks__sys_close(w->fd);
     if (w->temp[0] != '\0')
         unlink(w->temp);
     while (w->parts) {

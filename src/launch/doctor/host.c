@@ -1,10 +1,8 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -81,8 +79,7 @@ static bool first_line(const char *path, char text[128])
 static void look_at_kernels(lks__doctor *d)
 {
     lks_status st = lks__cpu_level_get(&d->level);
-    if (st == LKS_OK)
-        st = lks__kernels_open(d->level, &d->kernels);
+    LKS__THEN(st, lks__kernels_open(d->level, &d->kernels));
     if (st != LKS_OK) {
         lks__doctor_say(d, LKS__PROBLEM, "kernels", "unset LOCKSTEP_CPU, or name a level it has",
                         "%s", lks_last_error());
@@ -236,8 +233,7 @@ static void look_at_system(lks__doctor *d)
                     "use Linux 5.3 or newer, or a container that allows pidfd_open: without it, a "
                     "rank's death is noticed only after --timeout",
                     "lockstep %s on %s %s", LKS_VERSION_TEXT, name.sysname, name.release);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
 }
 
 static void look_at_clock(lks__doctor *d)
@@ -334,11 +330,11 @@ static void existing_part(const char *path, char part[4096])
 
 void lks__doctor_folder(lks__doctor *d, const char *path)
 {
-    char part[4096], shown[512], file[4200];
+    char part[4096], file[4200];
     struct statvfs fs;
     double ms = 0;
     existing_part(path, part);
-    lks__escape(shown, sizeof shown, part, strlen(part));
+    const char *shown = lks__shown(part, 512);
     snprintf(file, sizeof file, "%s/.doctor-%d", part, (int)getpid());
     if (!write_and_lock(file, &ms)) {
         lks__doctor_say(d, LKS__PROBLEM, "out_dir",

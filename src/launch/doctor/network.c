@@ -14,10 +14,10 @@ static void look_at_interfaces(lks__doctor *d)
         return;
     }
     for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
-        char text[INET6_ADDRSTRLEN], name[4 * IF_NAMESIZE];
+        char text[INET6_ADDRSTRLEN];
         if (!lks__tcp_interface(i, text))
             continue;
-        lks__escape(name, sizeof name, i->ifa_name, strlen(i->ifa_name));
+        const char *name = lks__shown(i->ifa_name, 4 * IF_NAMESIZE);
         bool running = (i->ifa_flags & IFF_RUNNING) != 0;
         lks__doctor_say(d, running ? LKS__FINE : LKS__NOTE, "interface",
                         "the cable is unplugged, or nothing is connected to its other end",
@@ -34,10 +34,10 @@ static void look_at_interfaces(lks__doctor *d)
  * themselves. */
 static void look_at_name(lks__doctor *d)
 {
-    char name[256] = "", shown[300], text[INET6_ADDRSTRLEN] = "";
+    char name[256] = "", text[INET6_ADDRSTRLEN] = "";
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     gethostname(name, sizeof name - 1);
-    lks__escape(shown, sizeof shown, name, strlen(name));
+    const char *shown = lks__shown(name, 300);
     int rc = getaddrinfo(name, NULL, &hints, &list);
     bool known = rc == 0 && list != NULL && lks__tcp_address(list->ai_addr, text);
     bool loopback = known && (strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0);

@@ -108,8 +108,7 @@ lks_status lks__doctor_serve(lks__doctor *d, const char *address)
     lks_status st = lks__store_open(host, lks__store_port(server), token, CONNECT_S, &store);
     if (st == LKS_OK) {
         st = open_stream(store, host, &sink);
-        if (st == LKS_OK)
-            st = keep_facts(d, store);
+        LKS__THEN(st, keep_facts(d, store));
         lks__store_close(store);
     }
     lks__stream_stop(sink);
@@ -146,10 +145,9 @@ static const char *fact(const json_t *facts, const char *key)
 static void compare_text(lks__doctor *d, const json_t *mine, const json_t *theirs, const char *key,
                          lks__finding otherwise, const char *advice, const char *where)
 {
-    char shown[120];
     const char *a = fact(mine, key), *b = fact(theirs, key);
     bool same = strcmp(a, b) == 0;
-    lks__escape(shown, sizeof shown, b, strlen(b));
+    const char *shown = lks__shown(b, 120);
     if (same)
         lks__doctor_say(d, LKS__FINE, key, NULL, "%s here and on %s", a, where);
     else

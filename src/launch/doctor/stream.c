@@ -82,8 +82,7 @@ lks_status lks__stream_serve(const char *host, const uint8_t secret[LKS__STREAM_
     if (st == LKS_OK && pthread_create(&s->thread, NULL, run_sink, s) != 0)
         st = lks__fail(LKS_ERR_NOMEM, "can't start a thread to take streams");
     if (st != LKS_OK) {
-        if (s->listener >= 0)
-            lks__sys_close(s->listener);
+        lks__sys_close(s->listener);
         free(s);
         return st;
     }
@@ -168,8 +167,7 @@ lks_status lks__stream_send(const char *host, int port, const uint8_t secret[LKS
     lks_status st = lks__tcp_send(fd, secret, LKS__STREAM_SECRET) ? LKS_OK : failed(where);
     for (int i = 0; i < TURNS && st == LKS_OK && !mine && (i == 0 || errno == EAGAIN); i++)
         mine = lks__tcp_recv(fd, &turn, 1);
-    if (st == LKS_OK)
-        st = mine ? send_for(fd, where, seconds, rate_p) : failed(where);
+    LKS__THEN(st, mine ? send_for(fd, where, seconds, rate_p) : failed(where));
     lks__sys_close(fd);
     return st;
 }

@@ -36,8 +36,7 @@ static bool wait_for(int fd, short events, int ms)
 
 static int close_with(int fd, int error)
 {
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     errno = error;
     return -1;
 }

@@ -78,7 +78,7 @@ lks_status lks__hosts_parse(const char *text, int slots, struct lks__host *hosts
 static lks_status read_line(const char *path, char *line, int slots, struct lks__host *hosts,
                             int *n_p)
 {
-    char word[300], more[32] = "", shown[300];
+    char word[300], more[32] = "";
     int end = 0, end_of_more = 0;
     line[strcspn(line, "#")] = '\0';
     if (sscanf(line, "%299s %n", word, &end) < 1)
@@ -90,7 +90,7 @@ static lks_status read_line(const char *path, char *line, int slots, struct lks_
     lks_status st =
         rest[end_of_more] != '\0'
             ? lks__fail(LKS_ERR_CONFIG, "\"%s\": expected HOST, HOST:N or HOST slots=N on a line",
-                        lks__escape(shown, sizeof shown, line, strlen(line)))
+                        lks__shown(line, 300))
         : len < sizeof word ? add_host(word, len, slots, hosts, n_p)
                             : lks__fail(LKS_ERR_CONFIG, "a line is too long");
     return st == LKS_OK ? st : lks__fail_in(st, "%s", path);
@@ -98,11 +98,11 @@ static lks_status read_line(const char *path, char *line, int slots, struct lks_
 
 lks_status lks__hosts_read(const char *path, int slots, struct lks__host *hosts, int *n_p)
 {
-    char *text, *save = NULL, shown[300];
+    char *text, *save = NULL;
     size_t bytes;
     *n_p = 0;
     LKS__TRY(lks__sys_read_file(path, 1 << 20, &text, &bytes));
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 300);
     lks_status st = strlen(text) == bytes
                         ? LKS_OK
                         : lks__fail(LKS_ERR_CONFIG, "%s is not a text: it contains 0 bytes", shown);
@@ -259,8 +259,7 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
 
 static void cut(struct agent *a)
 {
-    if (a->lifeline >= 0)
-        lks__sys_close(a->lifeline);
+    lks__sys_close(a->lifeline);
     a->lifeline = -1;
 }
 

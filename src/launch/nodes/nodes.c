@@ -61,13 +61,12 @@ static void say_refused(struct lks__nodes *n)
 static void explain_loopback(const struct lks__nodes *n, char text[512])
 {
     const char *host = n->job->store_host;
-    char number[LKS__NUMBER_BYTES], advice[LKS__NUMBER_BYTES], shown[200], name[300] = "";
+    char number[LKS__NUMBER_BYTES], advice[LKS__NUMBER_BYTES], name[300] = "";
     text[0] = '\0';
     if (!lks__address_is_loopback(host, number))
         return;
     if (strcmp(host, number) != 0)
-        snprintf(name, sizeof name, "%s is %s here; ",
-                 lks__escape(shown, sizeof shown, host, strlen(host)), number);
+        snprintf(name, sizeof name, "%s is %s here; ", lks__shown(host, 200), number);
     lks__address_advice(advice);
     snprintf(text, 512,
              "; %sother machines can't reach this address: for nodes there, give all nodes "
@@ -140,7 +139,7 @@ static lks_status check_room(struct lks__nodes *n)
 
 static lks_status connect_both(struct lks__nodes *n)
 {
-    char run_id[LKS__NODES_RUN_ID], command[LKS__NODES_COMMAND];
+    char command[LKS__NODES_COMMAND];
     char will[96], range[32], restarts[16], address[64];
     LKS__TRY(connect_to_first(n, &n->say));
     LKS__TRY(connect_to_first(n, &n->hear));
@@ -155,7 +154,7 @@ static lks_status connect_both(struct lks__nodes *n)
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(restarts, sizeof restarts, "%d", n->job->options->max_restarts);
     /* The id may be any bytes, but JSON has only text. */
-    lks__escape(run_id, sizeof run_id, n->job->given_id, strlen(n->job->given_id));
+    const char *run_id = lks__shown(n->job->given_id, LKS__NODES_RUN_ID);
     lks__nodes_command(n, command);
     /* Ranks find each other at the coordinator's address, because it has the first ranks. */
     lks__nodes_post(n,

@@ -27,11 +27,11 @@ double lks__nodes_join_s(const struct lks__nodes *n)
 bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__job_node *node,
                     char why[600])
 {
-    char theirs[LKS__NODES_COMMAND], ours[128], range[32], run_id[LKS__NODES_RUN_ID];
+    char theirs[LKS__NODES_COMMAND], ours[128], range[32];
     char command[LKS__NODES_COMMAND];
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(ours, sizeof ours, "%d", n->job->options->max_restarts);
-    lks__escape(run_id, sizeof run_id, n->job->given_id, strlen(n->job->given_id));
+    const char *run_id = lks__shown(n->job->given_id, LKS__NODES_RUN_ID);
     const struct {
         const char *key, *name, *value;
     } settings[] = {{"version", "lockstep's version", LKS_VERSION_TEXT},

@@ -214,10 +214,7 @@ void lks__job_node_forget(struct lks__job_node *m)
 /* True if all nodes to which a round assigns ranks are still here. */
 static bool is_complete(struct lks__nodes *n, const json_t *members)
 {
-    size_t i;
-    json_t *member;
-    json_array_foreach(members, i, member)
-    {
+    lks__each(member, members) {
         const struct lks__job_node *m = node_of(n, member);
         if (m != NULL && !m->here && int_of(member, "ranks", LKS__SEGMENT_MAX_RANKS, 0) > 0)
             return false;
@@ -249,9 +246,8 @@ static void take_part(struct lks__nodes *n, const json_t *message, bool chosen)
 
 static void on_round(struct lks__nodes *n, const json_t *message)
 {
-    size_t i;
     bool chosen = false;
-    json_t *member, *members = json_object_get(message, "members");
+    json_t *members = json_object_get(message, "members");
     n->starting = false;
     /* A node has left before this message. All nodes see that, so they all skip the round, and the
      * coordinator posts another one once enough are here. */
@@ -269,8 +265,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         m->code = m->user_signal = m->left = 0;
         m->down_at = 0;
     }
-    json_array_foreach(members, i, member)
-    {
+    lks__each(member, members) {
         struct lks__job_node *m = node_of(n, member);
         if (m == NULL)
             continue;

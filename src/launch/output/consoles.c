@@ -196,7 +196,6 @@ void lks__consoles_close(lks__consoles *c, int signals)
         ended = lks__writer_close(c->writers[i]) && ended;
     const int fds[] = {c->at[0].fd, c->at[1].fd, c->event};
     for (int i = 0; i < 3 && ended; i++) /* otherwise a thread may still use them */
-        if (fds[i] >= 0)
-            lks__sys_close(fds[i]);
+        lks__sys_close(fds[i]);
     free(c);
 }

@@ -51,8 +51,7 @@ struct lks__output {
 
 static void close_if(int fd)
 {
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
 }
 
 /* --- streams ------------------------------------------------------------------------------ */

@@ -32,8 +32,7 @@ int lks__free_port(const char *host)
         getnameinfo((struct sockaddr *)&addr, len, NULL, 0, service, sizeof service,
                     NI_NUMERICSERV) == 0)
         port = atoi(service);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     freeaddrinfo(list);
     return port;
 }

@@ -129,8 +129,7 @@ static lks_status list_pieces(lks__optim *o, const lks__optim_share *share)
     lks_status st = LKS_OK;
     if (owner == NULL || o->pieces == NULL)
         st = lks__no_memory("to list the parts of %zu tensors", n);
-    if (st == LKS_OK)
-        st = add_whole(o, share, owner);
+    LKS__THEN(st, add_whole(o, share, owner));
     for (size_t i = 0; i < n && st == LKS_OK; i++)
         if (owner[i] < 0 && !o->table->tensors[i].frozen)
             add_blocks(o, share, i);

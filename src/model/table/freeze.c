@@ -164,10 +164,10 @@ static lks_status mark(lks__table *table, const regex_t *regex, const char *patt
 lks_status lks__table_freeze(lks__table *table, const char *pattern)
 {
     regex_t regex;
-    char shown[160], why[120];
+    char why[120];
     if (pattern[0] == '\0')
         return LKS_OK;
-    lks__escape(shown, sizeof shown, pattern, strlen(pattern));
+    const char *shown = lks__shown(pattern, 160);
     LKS__TRY(check_text(pattern, shown));
     const int error = regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB);
     if (error != 0) {

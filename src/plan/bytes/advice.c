@@ -66,9 +66,8 @@ static void add(struct advice *a, const char *what, double bytes, const char *co
 {
     if (a->used + 1 >= LKS__ADVICE_TEXT)
         return;
-    char size[LKS__UNITS_TEXT];
     int n = snprintf(a->text + a->used, LKS__ADVICE_TEXT - a->used, "%s%s: %s, %s",
-                     a->used > 0 ? "; or " : "", what, lks__units_memory(bytes, size), cost);
+                     a->used > 0 ? "; or " : "", what, lks__units_memory(bytes), cost);
     a->used += n > 0 ? (size_t)n : 0;
 }
 
@@ -193,7 +192,7 @@ lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint
                              const lks__place *place, const lks__process *process)
 {
     lks__needs needs;
-    char advice[LKS__ADVICE_TEXT], where[LKS__DEVICE_WHICH + 80], size[LKS__UNITS_TEXT];
+    char advice[LKS__ADVICE_TEXT], where[LKS__DEVICE_WHICH + 80];
     LKS__TRY(lks__needs_on(room->device, s, vocab_size, place, process, &needs));
     if (least_bytes(room, &needs) <= room->bytes)
         return LKS_OK;
@@ -201,12 +200,12 @@ lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint
     if (room->ranks == 0)
         snprintf(where, sizeof where,
                  "on this host, and %s are available to this machine or container",
-                 lks__units_memory(room->bytes, size));
+                 lks__units_memory(room->bytes));
     else
         snprintf(where, sizeof where, "of %s for %d rank%s, and %s of it are free",
                  room->device->which, room->ranks, room->ranks == 1 ? "" : "s",
-                 lks__units_memory(room->bytes, size));
+                 lks__units_memory(room->bytes));
     return lks__fail(LKS_ERR_NOMEM, "the run takes %s %s%s%s; --skip_fit_check starts it anyway",
-                     lks__units_memory(lks__room_needs(room, &needs), size), where,
+                     lks__units_memory(lks__room_needs(room, &needs)), where,
                      advice[0] != '\0' ? "; these fit: " : ": use a smaller model", advice);
 }

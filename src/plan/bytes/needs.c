@@ -295,8 +295,8 @@ static lks_status find_owned(const lks__memory_mode *mode, const lks__settings *
     lks_status st = LKS_OK;
     if (owners == NULL)
         st = lks__no_memory("to divide %zu tensors", table->n_tensors);
-    if (st == LKS_OK)
-        st = lks__optim_assign(lks__optimizer_of(s), table, lks__place_world(&n->place), owners);
+    LKS__THEN(st,
+              lks__optim_assign(lks__optimizer_of(s), table, lks__place_world(&n->place), owners));
     if (st == LKS_OK)
         find_factors(table, owners, use);
     if (st == LKS_OK && mode->exchange_bytes != NULL)
@@ -376,8 +376,8 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
     LKS__TRY(lks__model_table(&config, &table));
     lks_status st =
         s->eval_only ? lks__table_freeze_all(&table) : lks__table_freeze(&table, s->freeze);
-    if (st == LKS_OK)
-        st = lks__model_activation_bytes(&config, (int)s->batch_size, device->layers, &activations);
+    LKS__THEN(
+        st, lks__model_activation_bytes(&config, (int)s->batch_size, device->layers, &activations));
     if (st == LKS_OK) {
         const bool staging = ddp.staging && ddp.A == 1 && mode->in_caches;
         bool merges;
@@ -402,8 +402,7 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
         find_uneven(&ddp, mode, n, left, arena);
         find_moments(s, &table, n);
         st = find_samples(s, &config, device, n);
-        if (st == LKS_OK)
-            st = find_device(device, s, &config, &table, n);
+        LKS__THEN(st, find_device(device, s, &config, &table, n));
         add_up(n);
     }
     lks__table_free(&table);

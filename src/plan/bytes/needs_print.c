@@ -3,13 +3,6 @@
 #include "base/number/units.h"
 #include "plan/bytes/process.h"
 
-struct texts {
-    char text[3][LKS__UNITS_TEXT];
-};
-
-/* Each argument of a call needs an `i` of its own. */
-#define SIZE(i, bytes) lks__units_memory((bytes), t.text[i])
-
 static void print_device(const lks__device_needs *d)
 {
     const struct {
@@ -21,11 +14,9 @@ static void print_device(const lks__device_needs *d)
                  {"activations", d->activations},
                  {"work space and buffers", d->work + d->buffers + d->exchange + d->samples},
                  {"about", d->opened}};
-    char text[LKS__UNITS_TEXT];
-    printf("a rank's GPU:      %s:", lks__units_memory(d->total, text));
+    printf("a rank's GPU:      %s:", lks__units_memory(d->total));
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        printf("%s %s %s", i > 0 ? "," : "", parts[i].name,
-               lks__units_memory(parts[i].bytes, text));
+        printf("%s %s %s", i > 0 ? "," : "", parts[i].name, lks__units_memory(parts[i].bytes));
     printf(" for CUDA itself\n");
 }
 
@@ -33,36 +24,36 @@ void lks__needs_print(const lks__needs *n)
 {
     const int W = lks__place_world(&n->place);
     const lks__device_needs *d = &n->device;
-    struct texts t;
-    printf("parameters:        %s, and %s of moments; %s\n", SIZE(0, n->params),
-           SIZE(1, n->moments),
+    printf("parameters:        %s, and %s of moments; %s\n", lks__units_memory(n->params),
+           lks__units_memory(n->moments),
            n->replicas == 1 ? "once for all ranks of a host" : "for each rank");
     if (n->gradients > 0.0)
-        printf("gradients:         %s in %d arena%s, for each rank\n", SIZE(0, n->gradients),
-               n->n_arenas, n->n_arenas == 1 ? "" : "s");
+        printf("gradients:         %s in %d arena%s, for each rank\n",
+               lks__units_memory(n->gradients), n->n_arenas, n->n_arenas == 1 ? "" : "s");
     if (n->staging > 0.0)
-        printf("staging buffer:    %s, for %s\n", SIZE(0, n->staging),
+        printf("staging buffer:    %s, for %s\n", lks__units_memory(n->staging),
                n->stagers == n->place.local ? "each rank" : "ranks that need one");
     if (d->total <= 0.0)
-        printf("activations:       %s, for each rank\n", SIZE(0, n->activations));
+        printf("activations:       %s, for each rank\n", lks__units_memory(n->activations));
     printf("process:           %s, for each rank; %s of libraries and %s of shared "
            "buffers, once for all ranks of a host\n",
-           SIZE(0, n->process), SIZE(1, n->libraries), SIZE(2, n->control));
+           lks__units_memory(n->process), lks__units_memory(n->libraries),
+           lks__units_memory(n->control));
     if (n->inter_host > 0.0)
         printf("other hosts:       %s for gradients that arrive, for the first rank of a host\n",
-               SIZE(0, n->inter_host));
+               lks__units_memory(n->inter_host));
     if (n->samples > 0.0)
-        printf("samples:           %s, for the first rank%s\n", SIZE(0, n->samples),
+        printf("samples:           %s, for the first rank%s\n", lks__units_memory(n->samples),
                d->total > 0.0 ? "'s GPU" : "");
     if (n->checkpoint > 0.0)
         printf("checkpoint:        %s more on the first host while it is written\n",
-               SIZE(0, n->checkpoint));
+               lks__units_memory(n->checkpoint));
     if (d->total > 0.0)
         print_device(d);
     printf("bytes/parameter:   %.1f on a host (usual count: 16, with one arena of gradients)\n",
            lks__needs_per_parameter(n));
     if (n->place.n_hosts > 1)
-        printf("each of %d hosts:   %s\n", n->place.n_hosts, SIZE(0, n->host_bytes));
+        printf("each of %d hosts:   %s\n", n->place.n_hosts, lks__units_memory(n->host_bytes));
     printf("total on %d rank%s: %s\n", W, W == 1 ? "" : "s",
-           SIZE(0, n->host_bytes * n->place.n_hosts));
+           lks__units_memory(n->host_bytes * n->place.n_hosts));
 }

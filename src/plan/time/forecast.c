@@ -266,8 +266,8 @@ lks_status lks__forecast_step(const lks__settings *s, uint32_t vocab_size, const
                          "lockstep bench machine`");
     LKS__TRY(lks__model_table(&config, &table));
     lks_status st = lks__table_freeze(&table, s->freeze);
-    if (st == LKS_OK)
-        st = find_work(&config, m, lks__model_flops_per_token(&config, &table), tokens, &work);
+    LKS__THEN(st,
+              find_work(&config, m, lks__model_flops_per_token(&config, &table), tokens, &work));
     if (st == LKS_OK) {
         lks__step_time ends[3];
         for (int end = FASTEST; end <= SLOWEST; end++) {

@@ -110,12 +110,11 @@ static lks_status check_members(const char *shown, json_t *file)
 {
     const char *name;
     json_t *value;
-    char escaped[120], what[80];
+    char what[80];
     json_object_foreach(file, name, value)
     {
         if (!is_known(name))
-            return bad(shown, lks__escape(escaped, sizeof escaped, name, strlen(name)),
-                       "is not a member of a machine file");
+            return bad(shown, lks__shown(name, 120), "is not a member of a machine file");
     }
     const json_t *version = json_object_get(file, MARK);
     if (version == NULL)
@@ -169,20 +168,18 @@ static lks_status take_all(const char *shown, const json_t *file, lks__machine *
 
 lks_status lks__machine_read(const char *path, lks__machine *m)
 {
-    char shown[512], *text;
+    char *text;
     size_t bytes;
     json_t *file;
     memset(m, 0, sizeof *m);
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 512);
     LKS__TRY(lks__sys_read_file(path, 1 << 20, &text, &bytes));
     lks_status st = lks__json_parse(text, bytes, JSON_REJECT_DUPLICATES, shown, &file);
     free(text);
     if (st == LKS_OK && !json_is_object(file))
         st = lks__fail(LKS_ERR_FORMAT, "%s is not a JSON object", shown);
-    if (st == LKS_OK)
-        st = check_members(shown, file);
-    if (st == LKS_OK)
-        st = take_all(shown, file, m);
+    LKS__THEN(st, check_members(shown, file));
+    LKS__THEN(st, take_all(shown, file, m));
     json_decref(file);
     return st;
 }

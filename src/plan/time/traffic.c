@@ -186,8 +186,7 @@ lks_status lks__traffic_find(const lks__settings *s, uint32_t vocab_size, const 
     memset(traffic, 0, sizeof *traffic);
     LKS__TRY(lks__model_table(&config, &table));
     lks_status st = lks__table_freeze(&table, s->freeze);
-    if (st == LKS_OK)
-        st = walk_step(&w, &table);
+    LKS__THEN(st, walk_step(&w, &table));
     free(w.nodes);
     free(w.sent);
     free(w.messages);

@@ -74,11 +74,9 @@ static json_t *last_start(const lks__claims *c)
 
 json_t *lks__claims_settings(const lks__claims *c)
 {
-    json_t *settings = c->config != NULL ? json_copy(c->config) : json_object(), *start;
-    size_t i;
+    json_t *settings = c->config != NULL ? json_copy(c->config) : json_object();
     bool good = settings != NULL;
-    json_array_foreach(c->starts, i, start)
-    {
+    lks__each(start, c->starts) {
         json_t *changed = json_object_get(start, "changed");
         good = good && (!json_is_object(changed) || json_object_update(settings, changed) == 0);
     }
@@ -249,10 +247,8 @@ const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *f
 
 const json_t *lks__claims_setting(const lks__claims *c, const char *key, uint64_t end)
 {
-    const json_t *value = json_object_get(c->config, key), *start, *changed;
-    size_t i;
-    json_array_foreach(c->starts, i, start)
-    {
+    const json_t *value = json_object_get(c->config, key), *changed;
+    lks__each(start, c->starts) {
         changed = json_object_get(json_object_get(start, "changed"), key);
         if (changed != NULL && lks__claims_resumed(start) < end)
             value = changed;

@@ -1,12 +1,12 @@
 #include "report/diff/diff.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
@@ -86,10 +86,8 @@ static lks_status compare_files(const char *a, const char *b, json_t *report)
 {
     lks__st_file *x = NULL, *y = NULL;
     lks_status st = lks__st_open(a, &x);
-    if (st == LKS_OK)
-        st = lks__st_open(b, &y);
-    if (st == LKS_OK)
-        st = add_tensors(json_object_get(report, "weights"), "weights", x, y, false);
+    LKS__THEN(st, lks__st_open(b, &y));
+    LKS__THEN(st, add_tensors(json_object_get(report, "weights"), "weights", x, y, false));
     lks__st_close(x);
     lks__st_close(y);
     return st;
@@ -117,8 +115,7 @@ static lks_status same_hashes(const char *a, const char *b, const lks__entry *e,
     if (!path_of(path[0], a, e, file) || !path_of(path[1], b, e, file))
         return LKS_OK;
     lks_status st = lks__st_open(path[0], &x);
-    if (st == LKS_OK)
-        st = lks__st_open(path[1], &y);
+    LKS__THEN(st, lks__st_open(path[1], &y));
     if (st == LKS_OK)
         *same_p = lks__tensors_same_hashes(x, y);
     lks__st_close(x);
@@ -164,8 +161,7 @@ static lks_status compare_saved(const char *a, const char *b, json_t *report)
     LKS__TRY(lks__ckpt_join(paths[0], a, e.name));
     LKS__TRY(lks__ckpt_join(paths[1], b, e.name));
     lks_status st = open_both(paths[0], paths[1], both);
-    if (st == LKS_OK)
-        st = compare_open(&both[0], &both[1], json_object_get(report, "weights"));
+    LKS__THEN(st, compare_open(&both[0], &both[1], json_object_get(report, "weights")));
     if (st == LKS_OK && json_object_set_new(report, "checkpoint", json_string(e.name)) != 0)
         st = out_of_memory();
     lks__ckpt_close(&both[0]);
@@ -218,7 +214,6 @@ static const char *what_it_lacks(const char *path, bool folder)
 static lks_status kind_of(const char *path, enum kind *kind_p)
 {
     struct stat info;
-    char shown[512];
     if (stat(path, &info) != 0)
         return lks__sys_fail("can't read", path);
     const bool folder = S_ISDIR(info.st_mode);
@@ -231,8 +226,7 @@ static lks_status kind_of(const char *path, enum kind *kind_p)
     else if (!folder && begins_like_weights(path))
         *kind_p = WEIGHTS;
     else
-        return lks__fail(LKS_ERR_CONFIG, "%s is neither %s",
-                         lks__escape(shown, sizeof shown, path, strlen(path)),
+        return lks__fail(LKS_ERR_CONFIG, "%s is neither %s", lks__shown(path, 512),
                          what_it_lacks(path, folder));
     return LKS_OK;
 }
@@ -260,25 +254,18 @@ bool lks__diff_same_steps(const json_t *report)
 
 static bool contains(const json_t *rows, const json_t *row)
 {
-    size_t i;
-    const json_t *other;
-    json_array_foreach(rows, i, other)
-    {
+    lks__each(other, rows)
         if (json_equal(other, row))
             return true;
-    }
     return false;
 }
 
 json_t *lks__diff_outcomes(const json_t *report)
 {
-    json_t *outcomes = json_array(), *row;
-    size_t i;
-    json_array_foreach(json_object_get(report, "state"), i, row)
-    {
+    json_t *outcomes = json_array();
+    lks__each(row, json_object_get(report, "state"))
         if (!contains(json_object_get(report, "can_change_bits"), row))
             json_array_append(outcomes, row);
-    }
     return outcomes;
 }
 
@@ -294,17 +281,14 @@ static bool same_but_outcomes(const json_t *report)
 
 json_t *lks__diff_causes(const json_t *report)
 {
-    const json_t *evaluations = json_object_get(report, "changes_evaluations"), *row;
+    const json_t *evaluations = json_object_get(report, "changes_evaluations");
     const json_t *place = json_object_get(json_object_get(report, "execution"), "place");
     const bool use = (lks__diff_same_steps(report) || same_but_outcomes(report)) &&
                      json_array_size(evaluations) > 0;
     json_t *causes = json_array();
-    size_t i;
-    json_array_foreach(use ? evaluations : json_object_get(report, "can_change_bits"), i, row)
-    {
+    lks__each(row, use ? evaluations : json_object_get(report, "can_change_bits"))
         if (!lks__facts_machine(row) || !json_is_object(place))
             json_array_append(causes, (json_t *)row);
-    }
     return causes;
 }
 

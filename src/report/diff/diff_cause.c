@@ -1,22 +1,19 @@
 /* report/diff/diff_cause.c - prints the place in a step, the cause of a difference and its remedy.
  */
-#include <inttypes.h>
 
+#include "base/text/jsontext.h"
 #include "base/text/shell.h"
 #include "report/diff/diff.h"
 #include "report/diff/facts.h"
 #include "report/diff/show.h"
 #include "report/diff/trails.h"
 
-static const char *word_of(const json_t *report, const char *side, char out[LKS__SHOWN])
-{
-    return lks__shell_word(out, LKS__SHOWN, json_string_value(json_object_get(report, side)));
-}
+#define word_of(report, side)                                                                      \
+    lks__quoted(json_string_value(json_object_get(report, side)), LKS__SHOWN)
 
 /* Print how to find out which of two records this machine computes. */
 static void print_audits(FILE *out, const json_t *report)
 {
-    char a[LKS__SHOWN], b[LKS__SHOWN];
     const json_t *gradient = json_object_get(json_object_get(report, "gradients"), "first");
     const json_t *first = json_is_object(gradient) ? gradient : json_object_get(report, "first");
     if (strcmp(json_string_value(json_object_get(report, "kind")), "run") == 0 &&
@@ -24,20 +21,19 @@ static void print_audits(FILE *out, const json_t *report)
         fprintf(out,
                 "%-*s`lockstep audit %s --step=%" JSON_INTEGER_FORMAT
                 "`, and the same for %s, compute that step again\n",
-                LKS__LABEL, "", word_of(report, "a", a), lks__show_count(first, "iter"),
-                word_of(report, "b", b));
+                LKS__LABEL, "", word_of(report, "a"), lks__show_count(first, "iter"),
+                word_of(report, "b"));
 }
 
 static void print_execution(FILE *out, const json_t *execution)
 {
-    char why[LKS__SHOWN];
     if (json_is_true(json_object_get(execution, "begun")))
         fprintf(out, "%-*snot possible here: %s\n", LKS__LABEL, "",
-                lks__show_reason(execution, "why_not", why));
+                lks__show_reason(execution, "why_not"));
     else if (json_object_get(execution, "why_not") != NULL)
         fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT " isn't executed again: %s\n", LKS__LABEL,
                 "execution", lks__show_count(execution, "step"),
-                lks__show_reason(execution, "why_not", why));
+                lks__show_reason(execution, "why_not"));
     else if (json_is_null(json_object_get(execution, "place")))
         fprintf(out, "%-*sall %" JSON_INTEGER_FORMAT " results of the step are equal\n", LKS__LABEL,
                 "place", lks__show_count(execution, "entries"));
@@ -48,18 +44,15 @@ static void print_execution(FILE *out, const json_t *execution)
 /* Print each record that the execution refutes. */
 static void print_false(FILE *out, const json_t *report)
 {
-    char path[LKS__SHOWN], claim[LKS__SHOWN];
-    const json_t *execution = json_object_get(report, "execution"), *row;
-    size_t i;
-    json_array_foreach(json_object_get(execution, "false"), i, row)
-    {
+    const json_t *execution = json_object_get(report, "execution");
+    lks__each(row, json_object_get(execution, "false")) {
         const char *side = json_string_value(json_object_get(row, "run"));
         fprintf(out, "%-*s%s's record doesn't follow from its settings: %s\n", LKS__LABEL, "cause",
-                side[0] == 'a' ? "A" : "B", lks__show_member(row, "claim", claim));
+                side[0] == 'a' ? "A" : "B", lks__show_member(row, "claim"));
         fprintf(out,
                 "%-*sit was computed wrongly then, or its record was changed; `lockstep audit %s "
                 "--step=%" JSON_INTEGER_FORMAT "` repeats this\n",
-                LKS__LABEL, "", word_of(report, side, path), lks__show_count(execution, "step"));
+                LKS__LABEL, "", word_of(report, side), lks__show_count(execution, "step"));
     }
 }
 
@@ -68,11 +61,9 @@ static void print_remedy(FILE *out, const json_t *remedy)
 {
     char text[LKS__SHOWN];
     const char *run = json_string_value(json_object_get(remedy, "run"));
-    const json_t *word;
-    size_t i;
     if (json_object_get(remedy, "why_not") != NULL)
         fprintf(out, "%-*snot possible here: %s\n", LKS__LABEL, "remedy",
-                lks__show_reason(remedy, "why_not", text));
+                lks__show_reason(remedy, "why_not"));
     if (run == NULL)
         return;
     const bool is_a = run[0] == 'a';
@@ -86,15 +77,14 @@ static void print_remedy(FILE *out, const json_t *remedy)
                 LKS__LABEL, "remedy", "BA"[is_a], lks__show_count(remedy, "resumed"), "AB"[is_a],
                 "BA"[is_a]);
     fprintf(out, "%-*s%s", LKS__LABEL, "", lks__shell_program(text, sizeof text));
-    json_array_foreach(json_object_get(remedy, "command"), i, word)
-        fprintf(out, " %s", lks__shell_word(text, sizeof text, json_string_value(word)));
+    lks__each(word, json_object_get(remedy, "command"))
+        fprintf(out, " %s", lks__quoted(json_string_value(word), LKS__SHOWN));
     fputc('\n', out);
 }
 
 /* "train token 812 is 17 | 12, read first in step 3" */
 static void print_data_cause(FILE *out, const json_t *report)
 {
-    char name[LKS__SHOWN], a[LKS__SHOWN], b[LKS__SHOWN];
     const json_t *splits = json_object_get(json_object_get(report, "data"), "splits");
     const json_t *split = json_array_get(splits, 0);
     const json_t *read = json_array_get(json_object_get(split, "read"), 0);
@@ -108,12 +98,12 @@ static void print_data_cause(FILE *out, const json_t *report)
     fprintf(out, "%-*sthe data differ", LKS__LABEL, "cause");
     if (split != NULL) {
         pair = cut ? lengths : pair;
-        fprintf(out, ": %s ", lks__show_member(split, "split", name));
+        fprintf(out, ": %s ", lks__show_member(split, "split"));
         if (!cut)
             fprintf(out, "token %" JSON_INTEGER_FORMAT " is ",
                     lks__show_count(json_is_object(read) ? read : split, "token"));
-        fprintf(out, "%s%s | %s%s", cut ? "has " : "", lks__show_value(json_array_get(pair, 0), a),
-                lks__show_value(json_array_get(pair, 1), b),
+        fprintf(out, "%s%s | %s%s", cut ? "has " : "", lks__show_value(json_array_get(pair, 0)),
+                lks__show_value(json_array_get(pair, 1)),
                 cut ? " tokens, so samplers can draw other positions" : "");
     }
     if (json_is_object(read) && !cut)
@@ -130,16 +120,13 @@ static bool is_setting(const json_t *row)
 /* "--dropout=0 --seed=1337": A's values. */
 static void print_settings(FILE *out, const json_t *rows)
 {
-    char text[256], word[LKS__SHOWN], shown[LKS__SHOWN];
-    const json_t *row;
-    size_t i;
-    json_array_foreach(rows, i, row)
-    {
+    char text[256], word[LKS__SHOWN];
+    lks__each(row, rows) {
         if (!is_setting(row))
             continue;
         snprintf(word, sizeof word, "--%s=%s", json_string_value(json_object_get(row, "name")),
                  lks__json_text(json_object_get(row, "a"), text));
-        fprintf(out, " %s", lks__shell_word(shown, sizeof shown, word));
+        fprintf(out, " %s", lks__quoted(word, LKS__SHOWN));
     }
     fputc('\n', out);
 }
@@ -147,12 +134,12 @@ static void print_settings(FILE *out, const json_t *rows)
 /* Print the next step after a comparison of two trails, whose runs aren't available. */
 static void print_next(FILE *out, const json_t *report, const json_t *rows)
 {
-    const json_t *entry = json_object_get(json_object_get(report, "place"), "a"), *row;
+    const json_t *entry = json_object_get(json_object_get(report, "place"), "a");
     const char *what = json_string_value(json_object_get(entry, "what"));
     const char *phase = what != NULL ? lks__trail_phase(what) : "";
     bool any = false;
-    size_t i;
-    json_array_foreach(rows, i, row) any |= is_setting(row);
+    lks__each(row, rows)
+        any |= is_setting(row);
     fprintf(out, "%-*s", LKS__LABEL, "remedy");
     if (any) {
         fputs("train B again with A's settings:", out);
@@ -176,16 +163,15 @@ static void print_next(FILE *out, const json_t *report, const json_t *rows)
 /* Print how two machines compare a step that this one can't execute, if machines differ. */
 static void print_trails(FILE *out, const json_t *report, const json_t *rows)
 {
-    char a[LKS__SHOWN];
-    const json_t *row;
-    size_t i, n = 0;
-    json_array_foreach(rows, i, row) n += lks__facts_machine(row);
+    size_t n = 0;
+    lks__each(row, rows)
+        n += lks__facts_machine(row);
     if (n > 0)
         fprintf(out,
                 "%-*s`lockstep audit %s --step=%" JSON_INTEGER_FORMAT
                 " --trail=FILE` on that run's machine, the same for B, and `lockstep diff` of both "
                 "files find the place\n",
-                LKS__LABEL, "next", word_of(report, "a", a),
+                LKS__LABEL, "next", word_of(report, "a"),
                 lks__show_count(json_object_get(report, "execution"), "step"));
 }
 
@@ -194,7 +180,6 @@ static void print_unknown(FILE *out, const json_t *report)
 {
     static const char *const sources[][2] = {
         {"run", "the records"}, {"checkpoint", "state.json"}, {"trail", "the trails' first lines"}};
-    char a[LKS__SHOWN], b[LKS__SHOWN];
     const char *kind = json_string_value(json_object_get(report, "kind")), *source = NULL;
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
         if (strcmp(sources[i][0], kind) == 0)
@@ -215,7 +200,7 @@ static void print_unknown(FILE *out, const json_t *report)
                 source);
     if (lks__diff_same_steps(report))
         fprintf(out, "%-*s`lockstep audit %s`, and the same for %s, evaluate again\n", LKS__LABEL,
-                "", word_of(report, "a", a), word_of(report, "b", b));
+                "", word_of(report, "a"), word_of(report, "b"));
     else
         print_audits(out, report);
 }

@@ -1,13 +1,13 @@
 /* report/diff/diff_print.c - prints the first difference for people. */
-#include <inttypes.h>
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "report/diff/diff.h"
 #include "report/diff/show.h"
 #include "report/diff/trails.h"
 
-/* In words, if the row isn't of a setting. */
-static const char *show_name(const json_t *row, char out[LKS__SHOWN])
+/* The row's name in words; NULL if it is of a setting. */
+static const char *name_in_words(const json_t *row)
 {
     static const char *const words[][2] = {
         {"data_digest", "data, digest"},
@@ -18,14 +18,14 @@ static const char *show_name(const json_t *row, char out[LKS__SHOWN])
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(json_string_value(json_object_get(row, "name")), words[i][0]) == 0)
             return words[i][1];
-    return lks__show_member(row, "name", out);
+    return NULL;
 }
 
 static void print_pair(FILE *out, const json_t *row)
 {
-    char name[LKS__SHOWN], a[LKS__SHOWN], b[LKS__SHOWN];
-    fprintf(out, "%s %s | %s", show_name(row, name), lks__show_member(row, "a", a),
-            lks__show_member(row, "b", b));
+    const char *words = name_in_words(row);
+    fprintf(out, "%s %s | %s", words != NULL ? words : lks__show_member(row, "name"),
+            lks__show_member(row, "a"), lks__show_member(row, "b"));
 }
 
 /* Print in which run, and where, a resume changed a setting. */
@@ -56,7 +56,6 @@ void lks__diff_print_rows(FILE *out, const char *label, const json_t *rows)
 /* "train.bin, byte 1000: 57", or where the data end before that token. */
 static void print_token(FILE *out, const json_t *split, size_t side)
 {
-    char file[LKS__SHOWN];
     const json_t *path = json_array_get(json_object_get(split, "files"), side);
     if (json_is_null(path))
         fprintf(out, "the data end after %" JSON_INTEGER_FORMAT " tokens",
@@ -64,14 +63,13 @@ static void print_token(FILE *out, const json_t *split, size_t side)
     else
         fprintf(out, "%" JSON_INTEGER_FORMAT " (%s, byte %" JSON_INTEGER_FORMAT ")",
                 json_integer_value(json_array_get(json_object_get(split, "ids"), side)),
-                lks__show_value(path, file),
+                lks__show_value(path),
                 json_integer_value(json_array_get(json_object_get(split, "offsets"), side)));
 }
 
 /* The first step of each run that read a token that differs. */
 static void print_reads(FILE *out, const json_t *split)
 {
-    char why[LKS__SHOWN], id[2][LKS__SHOWN];
     const json_t *read = json_object_get(split, "read");
     const json_t *reasons = json_object_get(split, "unread_why");
     const bool both = json_equal(json_array_get(read, 0), json_array_get(read, 1)) &&
@@ -87,10 +85,10 @@ static void print_reads(FILE *out, const json_t *split)
                     ": token %" JSON_INTEGER_FORMAT " is %s | %s\n",
                     lks__show_count(step, "step"), lks__show_count(step, "virtual_rank"),
                     lks__show_count(step, "micro_batch"), lks__show_count(step, "token"),
-                    lks__show_value(json_array_get(ids, 0), id[0]),
-                    lks__show_value(json_array_get(ids, 1), id[1]));
+                    lks__show_value(json_array_get(ids, 0)),
+                    lks__show_value(json_array_get(ids, 1)));
         else if (!json_is_null(reason))
-            fprintf(out, "may have read such a token: %s\n", lks__show_value(reason, why));
+            fprintf(out, "may have read such a token: %s\n", lks__show_value(reason));
         else
             fputs("read no such token\n", out);
     }
@@ -98,18 +96,15 @@ static void print_reads(FILE *out, const json_t *split)
 
 static void print_data(FILE *out, const json_t *data)
 {
-    char text[LKS__SHOWN];
-    const json_t *splits = json_object_get(data, "splits"), *split;
-    size_t i;
+    const json_t *splits = json_object_get(data, "splits");
     if (json_is_string(json_object_get(data, "unknown")))
         fprintf(out, "%-*snot compared: %s\n", LKS__LABEL, "data",
-                lks__show_reason(data, "unknown", text));
-    json_array_foreach(splits, i, split)
-    {
+                lks__show_reason(data, "unknown"));
+    lks__each(split, splits) {
         const json_int_t n = lks__show_count(split, "different");
         const json_t *lengths = json_object_get(split, "tokens");
         fprintf(out, "%-*s%s token %" JSON_INTEGER_FORMAT " is ", LKS__LABEL, "data",
-                lks__show_member(split, "split", text), lks__show_count(split, "token"));
+                lks__show_member(split, "split"), lks__show_count(split, "token"));
         print_token(out, split, 0);
         fputs(" | ", out);
         print_token(out, split, 1);
@@ -128,31 +123,26 @@ static void print_data(FILE *out, const json_t *data)
 
 static void print_figures(FILE *out, const json_t *line)
 {
-    char name[LKS__SHOWN], a[LKS__SHOWN], b[LKS__SHOWN];
-    const json_t *figures = json_object_get(line, "figures"), *figure;
-    size_t i;
+    const json_t *figures = json_object_get(line, "figures");
     for (int same = 0; same < 2; same++)
-        json_array_foreach(figures, i, figure)
-        {
+        lks__each(figure, figures) {
             if (json_is_true(json_object_get(figure, "same")) != (same == 1))
                 continue;
-            lks__show_member(figure, "name", name);
-            lks__show_member(figure, "a", a);
-            fprintf(out, "  %-14s%s%s%s\n", name, a, same ? "" : " | ",
-                    same ? "  equal in all digits" : lks__show_member(figure, "b", b));
+            fprintf(out, "  %-14s%s%s%s\n", lks__show_member(figure, "name"),
+                    lks__show_member(figure, "a"), same ? "" : " | ",
+                    same ? "  equal in all digits" : lks__show_member(figure, "b"));
         }
 }
 
 static void print_element(FILE *out, const json_t *diff)
 {
-    char a[LKS__SHOWN], b[LKS__SHOWN], index[LKS__SHOWN];
     const json_t *values = json_object_get(diff, "values"), *bits = json_object_get(diff, "bits");
-    for (int i = 0; i < 2; i++) {
-        const bool finite = !json_is_null(json_array_get(values, (size_t)i));
-        lks__show_value(json_array_get(finite ? values : bits, (size_t)i), i == 0 ? a : b);
-    }
+    const json_t *shown[2];
+    for (size_t i = 0; i < 2; i++)
+        shown[i] = json_array_get(json_is_null(json_array_get(values, i)) ? bits : values, i);
     fprintf(out, "element %" JSON_INTEGER_FORMAT " (index %s): %s | %s\n",
-            lks__show_count(diff, "element"), lks__show_member(diff, "index", index), a, b);
+            lks__show_count(diff, "element"), lks__show_member(diff, "index"),
+            lks__show_value(shown[0]), lks__show_value(shown[1]));
     fprintf(out, "%-*s%" JSON_INTEGER_FORMAT " of its %" JSON_INTEGER_FORMAT " elements differ",
             LKS__LABEL, "", lks__show_count(diff, "different_elements"),
             lks__show_count(diff, "elements"));
@@ -164,20 +154,16 @@ static void print_element(FILE *out, const json_t *diff)
 
 static void print_weights(FILE *out, const json_t *weights)
 {
-    char part[LKS__SHOWN], tensor[LKS__SHOWN], form[2][LKS__SHOWN];
-    size_t i;
-    const json_t *diff;
-    json_array_foreach(weights, i, diff)
-    {
+    lks__each(diff, weights) {
         const json_t *forms = json_object_get(diff, "forms");
         const char *only = json_string_value(json_object_get(diff, "only_in"));
-        fprintf(out, "%-*sfirst %s, ", LKS__LABEL, lks__show_member(diff, "part", part),
-                lks__show_member(diff, "tensor", tensor));
+        fprintf(out, "%-*sfirst %s, ", LKS__LABEL, lks__show_member(diff, "part"),
+                lks__show_member(diff, "tensor"));
         if (only != NULL)
             fprintf(out, "which only %c has\n", only[0] == 'a' ? 'A' : 'B');
         else if (forms != NULL)
-            fprintf(out, "which is %s | %s\n", lks__show_value(json_array_get(forms, 0), form[0]),
-                    lks__show_value(json_array_get(forms, 1), form[1]));
+            fprintf(out, "which is %s | %s\n", lks__show_value(json_array_get(forms, 0)),
+                    lks__show_value(json_array_get(forms, 1)));
         else
             print_element(out, diff);
     }
@@ -187,7 +173,6 @@ static void print_weights(FILE *out, const json_t *weights)
  * differs. */
 static void print_gradients(FILE *out, const json_t *report)
 {
-    char a[LKS__SHOWN], b[LKS__SHOWN];
     const json_t *gradients = json_object_get(report, "gradients");
     const json_t *first = json_object_get(gradients, "first");
     const json_t *step = json_object_get(json_object_get(report, "first"), "iter");
@@ -199,7 +184,7 @@ static void print_gradients(FILE *out, const json_t *report)
                 ": %s | %s\n",
                 LKS__LABEL, "gradients", lks__show_count(first, "iter"),
                 lks__show_count(first, "different"), V, lks__show_count(first, "virtual_rank"),
-                lks__show_member(first, "a", a), lks__show_member(first, "b", b));
+                lks__show_member(first, "a"), lks__show_member(first, "b"));
     else if (step != NULL && json_equal(step, json_object_get(gradients, "last")))
         fprintf(out,
                 "%-*sequal in step %" JSON_INTEGER_FORMAT " for all %" JSON_INTEGER_FORMAT
@@ -219,7 +204,6 @@ static void print_evaluation(FILE *out, const json_t *report, const char *text)
 
 static void print_first(FILE *out, const json_t *report)
 {
-    char name[LKS__SHOWN];
     const json_t *first = json_object_get(report, "first");
     const char *kind = json_string_value(json_object_get(first, "kind"));
     if (kind != NULL && strcmp(kind, "checkpoint") == 0)
@@ -239,7 +223,7 @@ static void print_first(FILE *out, const json_t *report)
     print_figures(out, first);
     print_gradients(out, report);
     if (json_object_get(report, "checkpoint") != NULL)
-        fprintf(out, "The files of %s differ:\n", lks__show_member(report, "checkpoint", name));
+        fprintf(out, "The files of %s differ:\n", lks__show_member(report, "checkpoint"));
     print_weights(out, json_object_get(report, "weights"));
     print_evaluation(out, report, "Evaluations differ");
 }
@@ -251,7 +235,6 @@ enum { ENTRY = 3 * LKS__SHOWN };
 /* "virtual rank 0, micro-batch 1, forward: output of transformer.wte" */
 static const char *describe(const json_t *entry, char text[ENTRY])
 {
-    char name[LKS__SHOWN], what[LKS__SHOWN];
     const char *key = json_string_value(json_object_get(entry, "what"));
     int n = 0;
     if (key == NULL)
@@ -263,19 +246,18 @@ static const char *describe(const json_t *entry, char text[ENTRY])
         n += snprintf(text + n, ENTRY - (size_t)n, "micro-batch %" JSON_INTEGER_FORMAT ", ",
                       lks__show_count(entry, "micro_batch"));
     n += snprintf(text + n, ENTRY - (size_t)n, "%s: %s", lks__trail_phase(key),
-                  lks__show_member(entry, "what", what));
+                  lks__show_member(entry, "what"));
     if (json_object_get(entry, "name") != NULL)
-        snprintf(text + n, ENTRY - (size_t)n, " of %s", lks__show_member(entry, "name", name));
+        snprintf(text + n, ENTRY - (size_t)n, " of %s", lks__show_member(entry, "name"));
     return text;
 }
 
 /* Print a member of both entries, if they have it. */
 static void print_both(FILE *out, const char *name, const json_t *a, const json_t *b)
 {
-    char x[LKS__SHOWN], y[LKS__SHOWN];
     if (a != NULL || b != NULL)
-        fprintf(out, "%-*s%s %s | %s\n", LKS__LABEL, "", name, lks__show_value(a, x),
-                lks__show_value(b, y));
+        fprintf(out, "%-*s%s %s | %s\n", LKS__LABEL, "", name, lks__show_value(a),
+                lks__show_value(b));
 }
 
 /* `forms`: NULL, or the types and shapes, which differ. */
@@ -322,7 +304,6 @@ void lks__diff_print_place(FILE *out, const json_t *o)
 /* `what` is equal: "run", or if evaluations differ "steps". */
 static void print_same(FILE *out, const json_t *report, const char *what)
 {
-    char hash[LKS__SHOWN];
     const json_int_t steps = lks__show_count(report, "steps"),
                      checkpoints = lks__show_count(report, "checkpoints");
     const json_int_t extra[2] = {lks__show_count(report, "steps_a") - steps,
@@ -343,7 +324,7 @@ static void print_same(FILE *out, const json_t *report, const char *what)
             steps, steps == 1 ? "" : "s");
     if (checkpoints > 0)
         fprintf(out, ", %" JSON_INTEGER_FORMAT " checkpoint%s, weights %s", checkpoints,
-                checkpoints == 1 ? "" : "s", lks__show_member(report, "params_hash", hash));
+                checkpoints == 1 ? "" : "s", lks__show_member(report, "params_hash"));
     fputs(".\n", out);
     for (int i = 0; i < 2; i++)
         if (extra[i] > 0)
@@ -353,10 +334,9 @@ static void print_same(FILE *out, const json_t *report, const char *what)
 
 void lks__diff_print(FILE *out, const json_t *report)
 {
-    char a[LKS__SHOWN], b[LKS__SHOWN];
     const bool same = lks__diff_same(report), steps = same || lks__diff_same_steps(report);
-    fprintf(out, "%-*s%s | %s\n", LKS__LABEL, "A | B", lks__show_member(report, "a", a),
-            lks__show_member(report, "b", b));
+    fprintf(out, "%-*s%s | %s\n", LKS__LABEL, "A | B", lks__show_member(report, "a"),
+            lks__show_member(report, "b"));
     lks__diff_print_rows(out, "changes no bit", json_object_get(report, "changes_no_bit"));
     lks__diff_print_rows(out, "evaluations only", json_object_get(report, "changes_evaluations"));
     lks__diff_print_rows(out, steps ? "no effect so far" : "can change bits",

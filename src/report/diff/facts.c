@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/text/jsontext.h"
+
 /* Append a row if both objects differ in `key`. Returns the row, or NULL. */
 static json_t *add_row(json_t *rows, const char *name, const char *key, const json_t *a,
                        const json_t *b)
@@ -107,11 +109,9 @@ bool lks__facts_given(const json_t *row)
 
 static void add_settings(json_t *report, const lks__history *a, const lks__history *b)
 {
-    json_t *rows = json_array(), *row;
-    size_t i;
+    json_t *rows = json_array();
     lks__facts_members(rows, a->settings, b->settings);
-    json_array_foreach(rows, i, row)
-    {
+    lks__each(row, rows) {
         const char *name = json_string_value(json_object_get(row, "name"));
         if (is_repeated(name, row, a->settings, b->settings) ||
             (lks__facts_follow(a->settings, name) && lks__facts_follow(b->settings, name)))
@@ -139,16 +139,14 @@ struct fact {
 static void add_kernels(json_t *report, const lks__history *a, const lks__history *b)
 {
     static const char *const keys[] = {"kernels", "gemm"};
-    json_t *fingerprint = json_array(), *can = json_object_get(report, "can_change_bits"), *row;
+    json_t *fingerprint = json_array(), *can = json_object_get(report, "can_change_bits");
     bool explained = false;
-    size_t i;
     add_row(fingerprint, "fingerprint", "fingerprint", a->host, b->host);
     const bool other = json_array_size(fingerprint) > 0;
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
         add_row(other ? can : json_object_get(report, "changes_no_bit"), keys[k], keys[k], a->host,
                 b->host);
-    json_array_foreach(can, i, row)
-    {
+    lks__each(row, can) {
         const char *name = json_string_value(json_object_get(row, "name"));
         explained |= strcmp(name, "dtype") == 0 || lks__facts_machine(row);
     }
@@ -161,9 +159,7 @@ static void add_kernels(json_t *report, const lks__history *a, const lks__histor
 static json_t *ranks_by_host(const json_t *host)
 {
     json_t *all = json_array();
-    const json_t *row;
-    size_t i;
-    json_array_foreach(json_object_get(host, "hosts"), i, row)
+    lks__each(row, json_object_get(host, "hosts"))
         json_array_append(all, json_object_get(row, "ranks"));
     return all;
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/text/jsontext.h"
+
 static lks_status out_of_memory(void)
 {
     return lks__no_memory("to read a run's metrics");
@@ -12,19 +14,18 @@ static lks_status out_of_memory(void)
 
 lks_status lks__history_open(const char *run, lks__history *h)
 {
-    char path[sizeof h->lines.path], shown[512];
+    char path[sizeof h->lines.path];
     struct stat info;
     *h = (lks__history){.run = run};
     snprintf(path, sizeof path, "%s/metrics.jsonl", run);
     if (lstat(run, &info) != 0 && errno == ENOENT)
-        return lks__fail(LKS_ERR_CONFIG, "%s doesn't exist",
-                         lks__escape(shown, sizeof shown, run, strlen(run)));
+        return lks__fail(LKS_ERR_CONFIG, "%s doesn't exist", lks__shown(run, 512));
     if (lstat(path, &info) != 0 && errno == ENOTDIR)
         return lks__fail(LKS_ERR_CONFIG, "%s is a file: give the folder of a run",
-                         lks__escape(shown, sizeof shown, run, strlen(run)));
+                         lks__shown(run, 512));
     if (lstat(path, &info) != 0 && errno == ENOENT)
         return lks__fail(LKS_ERR_CONFIG, "%s is not a run's folder: it contains no metrics.jsonl",
-                         lks__escape(shown, sizeof shown, run, strlen(run)));
+                         lks__shown(run, 512));
     LKS__TRY(lks__lines_open(path, &h->lines));
     h->changed = json_object();
     h->claims.starts = json_array();
@@ -49,15 +50,13 @@ void lks__history_close(lks__history *h)
 /* The settings after all starts, and the iteration at which each changed last. */
 static lks_status apply_starts(lks__history *h)
 {
-    size_t i;
-    json_t *start, *value, *settings = lks__claims_settings(&h->claims);
+    json_t *value, *settings = lks__claims_settings(&h->claims);
     const char *key;
     bool good = settings != NULL;
     json_decref(h->settings);
     h->settings = settings;
     json_object_clear(h->changed);
-    json_array_foreach(h->claims.starts, i, start)
-    {
+    lks__each(start, h->claims.starts) {
         json_t *at = json_object_get(start, "resumed_iter");
         json_object_foreach(json_object_get(start, "changed"), key, value) good &=
             !json_is_integer(at) || json_object_set(h->changed, key, at) == 0;

@@ -35,8 +35,7 @@ void lks__lines_close(lks__lines *l)
 {
     if (l->path[0] == '\0')
         return;
-    if (l->fd >= 0)
-        lks__sys_close(l->fd);
+    lks__sys_close(l->fd);
     json_decref(l->object);
     free(l->chunk);
     *l = (lks__lines){.fd = -1};
@@ -44,10 +43,9 @@ void lks__lines_close(lks__lines *l)
 
 lks_status lks__lines_bad(const lks__lines *l, const char *what)
 {
-    char shown[512];
-    return lks__fail(
-        LKS_ERR_FORMAT, "%s: the line at offset %" PRIu64 " %s, so lockstep hasn't written it",
-        lks__escape(shown, sizeof shown, l->path, strlen(l->path)), l->offset + l->at, what);
+    return lks__fail(LKS_ERR_FORMAT,
+                     "%s: the line at offset %" PRIu64 " %s, so lockstep hasn't written it",
+                     lks__shown(l->path, 512), l->offset + l->at, what);
 }
 
 /* Move the rest of the chunk to its beginning, and fill it. */

@@ -220,8 +220,7 @@ lks_status lks__records_diff(lks__history *a, lks__history *b, json_t *report)
 {
     struct walk w = {.a.history = a, .b.history = b};
     lks_status st = compare(&w);
-    if (st == LKS_OK)
-        st = read_rest(&w);
+    LKS__THEN(st, read_rest(&w));
     json_t *found =
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:o?, s:o?, s:o?}", "steps", (json_int_t)w.steps,
                   "from", (json_int_t)w.from, "steps_a", (json_int_t)w.a.steps, "steps_b",
@@ -296,10 +295,8 @@ lks_status lks__hashes_diff(const char *a, const char *b, json_t *report)
     const json_t *iter = json_object_get(json_object_get(report, "first"), "iter");
     const uint64_t end = iter != NULL ? (uint64_t)json_integer_value(iter) : UINT64_MAX;
     lks_status st = lks__leaves_open(a, &h.a);
-    if (st == LKS_OK)
-        st = lks__leaves_open(b, &h.b);
-    if (st == LKS_OK)
-        st = walk_hashes(&h, end);
+    LKS__THEN(st, lks__leaves_open(b, &h.b));
+    LKS__THEN(st, walk_hashes(&h, end));
     lks__leaves_close(&h.a);
     lks__leaves_close(&h.b);
     if (st != LKS_OK) {

@@ -10,25 +10,18 @@
 
 enum { LKS__SHOWN = 4 * 256, LKS__LABEL = 18 };
 
-/* A value from a file, safe on a terminal. */
-static inline const char *lks__show_value(const json_t *value, char out[LKS__SHOWN])
+static inline const char *lks__show_text(char out[LKS__SHOWN], const char *text)
 {
-    char text[256];
-    lks__json_text(value, text);
     return lks__escape(out, LKS__SHOWN, text, strlen(text));
 }
 
-static inline const char *lks__show_member(const json_t *o, const char *key, char out[LKS__SHOWN])
-{
-    return lks__show_value(json_object_get(o, key), out);
-}
-
-/* A sentence, which can be longer than a value. */
-static inline const char *lks__show_reason(const json_t *o, const char *key, char out[LKS__SHOWN])
-{
-    const char *text = json_string_value(json_object_get(o, key));
-    return lks__escape(out, LKS__SHOWN, text, strlen(text));
-}
+/* A value from a file, safe on a terminal, in memory of the enclosing block; a member of `o`; and a
+ * sentence, which can be longer than a value. */
+#define lks__show_value(value)                                                                     \
+    lks__show_text((char[LKS__SHOWN]){0}, lks__json_text(value, (char[256]){0}))
+#define lks__show_member(o, key) lks__show_value(json_object_get(o, key))
+#define lks__show_reason(o, key)                                                                   \
+    lks__show_text((char[LKS__SHOWN]){0}, json_string_value(json_object_get(o, key)))
 
 static inline json_int_t lks__show_count(const json_t *o, const char *key)
 {

@@ -52,8 +52,7 @@ bool lks__trail_is(const char *path)
     const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     const bool is = fd >= 0 && lks__sys_read_at(fd, text, sizeof text, 0) == 0 &&
                     memcmp(text, begin, sizeof text) == 0;
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     return is;
 }
 
@@ -147,10 +146,8 @@ lks_status lks__trails_diff(const char *a, const char *b, json_t *report)
 {
     struct trail x = {.head = NULL}, y = {.head = NULL};
     lks_status st = open_trail(a, &x);
-    if (st == LKS_OK)
-        st = open_trail(b, &y);
-    if (st == LKS_OK)
-        st = compare(&x, &y, report);
+    LKS__THEN(st, open_trail(b, &y));
+    LKS__THEN(st, compare(&x, &y, report));
     close_trail(&x);
     close_trail(&y);
     return st;

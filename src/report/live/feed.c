@@ -1,6 +1,5 @@
 #include "report/live/feed.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

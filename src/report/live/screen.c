@@ -165,11 +165,11 @@ static void put_ranks(struct page *p, const lks__series *s)
         const double wait = json_number_value(json_array_get(waits, i));
         const json_t *computed = json_array_get(compute, i);
         const double step = wait + json_number_value(computed);
-        char share[32] = "", bytes[LKS__UNITS_TEXT];
+        char share[32] = "";
         if (computed != NULL && step > 0.0)
             snprintf(share, sizeof share, " wait %.1f%%", 100.0 * wait / step);
         put(p, "rank %zu:%s %s", i, share,
-            lks__units_bytes(json_number_value(json_array_get(memory, i)), bytes));
+            lks__units_bytes(json_number_value(json_array_get(memory, i))));
     }
     end_line(p);
 }
@@ -190,13 +190,12 @@ static void make_visible(char *text, bool utf8)
 /* Print a run in at most `rows` lines, or in a few more if they are too few for bars. */
 static void put_run(struct page *p, const lks__series *s, int rows, bool utf8)
 {
-    char name[80], bytes[LKS__UNITS_TEXT];
     const lks__point *last = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
     const lks__eval_point *eval = lks__series_last_eval(s), *best = lks__series_best(s);
     const json_t *ranks = json_object_get(s->host, "world_size");
     const json_t *memory = json_object_get(s->end, "memory_bytes");
     const int before = p->rows;
-    lks__escape(name, sizeof name, s->name, strlen(s->name));
+    char *name = lks__shown(s->name, 80);
     make_visible(name, utf8);
     put(p, "%s", name);
     put(p, "%s", lks__series_state(s));
@@ -220,7 +219,7 @@ static void put_run(struct page *p, const lks__series *s, int rows, bool utf8)
         put(p, "%d rank%s", (int)json_integer_value(ranks),
             json_integer_value(ranks) == 1 ? "" : "s");
     if (json_is_integer(memory))
-        put(p, "%s", lks__units_bytes((double)json_integer_value(memory), bytes));
+        put(p, "%s", lks__units_bytes((double)json_integer_value(memory)));
     if (s->starts > 1)
         put(p, "%u resume%s", s->starts - 1, s->starts == 2 ? "" : "s");
     if (s->skips + s->rollbacks > 0)
@@ -321,8 +320,7 @@ lks_status lks__screen_show(lks__runs *runs, bool utf8, bool (*asked)(void))
         first -= key == LKS__TTY_UP && first > 0;
         for (size_t i = 0; i < runs->n && st == LKS_OK; i++)
             st = lks__series_read(&runs->all[i], &changed);
-        if (st == LKS_OK)
-            st = draw(tty, runs, first, utf8, &end);
+        LKS__THEN(st, draw(tty, runs, first, utf8, &end));
     }
     tty->close();
     return st;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "report/plot/curves.h"
 #include "report/view/compare.h"
@@ -219,12 +220,10 @@ static bool ranks_differ(const lks__plot *p)
 static void details_of(const struct drawing *d, const json_t *settings, size_t i, char out[DETAILS])
 {
     const lks__series *run = &d->plot->runs[i];
-    const json_t *row, *ranks = json_object_get(run->host, "world_size");
+    const json_t *ranks = json_object_get(run->host, "world_size");
     char number[32];
-    size_t k;
     out[0] = '\0';
-    json_array_foreach(settings, k, row)
-    {
+    lks__each(row, settings) {
         const char *name = json_string_value(json_object_get(row, "setting"));
         if (strcmp(name, "version") != 0 && strcmp(name, "parameters") != 0)
             append(out, run->name, name,

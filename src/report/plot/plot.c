@@ -6,7 +6,6 @@
 
 #include "base/system/module.h"
 #include "base/system/sys.h"
-#include "base/text/utf8.h"
 #include "report/plot/picture.h"
 #include "report/plot/png_module.h"
 
@@ -107,8 +106,7 @@ static lks_status write_svg(const lks__plot *p, const char *path)
     fputs("</svg>\n", out);
     if (fclose(out) != 0 && st == LKS_OK)
         st = lks__no_memory("for a picture");
-    if (st == LKS_OK)
-        st = lks__sys_write_file(path, text, bytes);
+    LKS__THEN(st, lks__sys_write_file(path, text, bytes));
     free(text);
     return st;
 }
@@ -146,8 +144,7 @@ static lks_status write_png(const lks__plot *p, const char *path)
     unsigned char *file = module->finish(&to, &bytes);
     if (st == LKS_OK && file == NULL)
         st = lks__no_memory("for a picture");
-    if (st == LKS_OK)
-        st = lks__sys_write_file(path, file, bytes);
+    LKS__THEN(st, lks__sys_write_file(path, file, bytes));
     free(file);
     return st;
 }
@@ -156,12 +153,11 @@ static lks_status write_png(const lks__plot *p, const char *path)
 
 lks_status lks__plot_file(const lks__plot *p, const char *path)
 {
-    char shown[512];
     const char *dot = strrchr(path, '.');
     if (dot != NULL && dot > path && strcmp(dot, ".svg") == 0)
         return write_svg(p, path);
     if (dot != NULL && dot > path && strcmp(dot, ".png") == 0)
         return write_png(p, path);
     return lks__fail(LKS_ERR_CONFIG, "--out=%s: the name must end in .svg or .png",
-                     lks__escape(shown, sizeof shown, path, strlen(path)));
+                     lks__shown(path, 512));
 }

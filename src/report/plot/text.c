@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/text/utf8.h"
 #include "report/plot/curves.h"
 
 enum { ROWS = 16, MOST_COLUMNS = 400, LABEL_EVERY = 5, LABEL = 6 };

@@ -213,8 +213,7 @@ lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best)
     struct record r = {.n = 0};
     *best = (lks__best){.found = false};
     lks_status st = read_record(out_dir, &r);
-    if (st == LKS_OK)
-        st = read_states(out_dir, iter, &r);
+    LKS__THEN(st, read_states(out_dir, iter, &r));
     if (st == LKS_OK && r.n > 0)
         qsort(r.all, r.n, sizeof *r.all, lowest_first);
     for (size_t i = 0; i < r.n && st == LKS_OK && !best->found; i++)

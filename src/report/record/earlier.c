@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "files/checkpoint/name.h"
@@ -79,10 +78,8 @@ static lks_status copy(const char *from_path, const char *to_path)
     if (st == LKS_OK &&
         (to = lks__sys_open(to_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666)) < 0)
         st = lks__sys_fail("can't make", to_path);
-    if (st == LKS_OK)
-        st = copy_bytes(from, to, from_path, chunk);
-    if (from >= 0)
-        lks__sys_close(from);
+    LKS__THEN(st, copy_bytes(from, to, from_path, chunk));
+    lks__sys_close(from);
     if (to >= 0 && lks__sys_close(to) != 0 && st == LKS_OK)
         st = lks__sys_fail("can't copy", from_path);
     free(chunk);
@@ -168,8 +165,7 @@ static bool is_recorded(const char *out_dir, uint64_t iter)
         readable = lks__sys_read_at(fd, chunk, (size_t)n, at) == 0;
         found = readable && memmem(chunk, (size_t)n, needle, len) != NULL;
     }
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     free(chunk);
     return found || !readable;
 }
@@ -292,10 +288,8 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
         lks__outdir_discard(temp);
         lks__fail(st, "%s", cause);
     }
-    if (st == LKS_OK)
-        st = move_names(out_dir, iter, &l);
-    if (st == LKS_OK)
-        st = finish(out_dir, temp, &l, moved);
+    LKS__THEN(st, move_names(out_dir, iter, &l));
+    LKS__THEN(st, finish(out_dir, temp, &l, moved));
     free(l.all);
     if (st == LKS_OK)
         return LKS_OK;
@@ -358,10 +352,9 @@ static bool is_torn(const char *out_dir)
 
 lks_status lks__outdir_check(const char *out_dir)
 {
-    char shown[512];
     if (!is_torn(out_dir))
         return LKS_OK;
-    lks__escape(shown, sizeof shown, out_dir, strlen(out_dir));
+    const char *shown = lks__shown(out_dir, 512);
     return lks__fail(LKS_ERR_CONFIG,
                      "a new run in %s ended while it moved the earlier one's files to %s/" NEW
                      ": move them back to continue the earlier one, or start the new one again",

@@ -1,6 +1,5 @@
 #include "report/record/job.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -74,11 +74,10 @@ lks_status lks__leaves_close(lks__leaves *l)
 
 static lks_status bad_record(const lks__leaves *l)
 {
-    char shown[512];
     return lks__fail(LKS_ERR_FORMAT,
                      "%s: no run has written the record at offset %" PRIu64
                      ", so the file is damaged: without it the run's other files can be read",
-                     lks__escape(shown, sizeof shown, l->path, strlen(l->path)), l->last.at);
+                     lks__shown(l->path, 512), l->last.at);
 }
 
 /* Point l->record to the words from byte `at` on. *n_p: how many there are, at most `most`. */

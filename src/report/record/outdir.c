@@ -45,39 +45,37 @@ void lks__outdir_of(const char *path, char *run, size_t bytes)
 
 lks_status lks__outdir_continues(const char *path, const lks__ckpt *ckpt)
 {
-    char run[LKS__CKPT_PATH], shown[512], word[600];
+    char run[LKS__CKPT_PATH];
     lks__outdir_of(path, run, sizeof run);
     if (!ckpt->itself || strcmp(run, path) != 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "%s is a checkpoint outside a run: `--init_from=%s` starts a new run with "
                      "its weights",
-                     lks__escape(shown, sizeof shown, path, strlen(path)),
-                     lks__shell_word(word, sizeof word, path));
+                     lks__shown(path, 512), lks__quoted(path, 600));
 }
 
 /* Name the holder of the lock by the text that it wrote, such as "pid 12 on somewhere". */
 static lks_status in_use(const char *out_dir, int fd)
 {
-    char text[128] = "", shown[256], path[512];
+    char text[128] = "", shown[256];
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
     size_t len = n > 0 ? strcspn(text, "\n") : 0;
     return lks__fail(
         LKS_ERR_CONFIG,
         "%s is the folder of a run that is still in progress (%s): wait for its end, stop "
         "it, or give another folder",
-        lks__escape(path, sizeof path, out_dir, strlen(out_dir)),
+        lks__shown(out_dir, 512),
         len > 0 ? lks__escape(shown, sizeof shown, text, len) : "by an unknown process");
 }
 
 static lks_status lock_file(const char *out_dir, int fd)
 {
-    char path[512];
     if (lks__sys_lock(fd, LKS__LOCK_RUN) == 0)
         return LKS_OK;
     if (errno == EWOULDBLOCK)
         return in_use(out_dir, fd);
-    lks__escape(path, sizeof path, out_dir, strlen(out_dir));
+    const char *path = lks__shown(out_dir, 512);
     if (lks__sys_lacks_locks(errno))
         return lks__fail(
             LKS_ERR_CONFIG,

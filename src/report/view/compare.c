@@ -469,8 +469,7 @@ lks_status lks__compare(const lks__series *runs, size_t n, const lks__compare_ho
     json_object_set_new(report, "runs", all);
     json_object_set_new(report, "settings", lks__compare_settings(runs, n));
     lks_status st = add_curves(report, runs, n, evals);
-    if (st == LKS_OK)
-        st = add_seeds(report, runs, n, evals, how);
+    LKS__THEN(st, add_seeds(report, runs, n, evals, how));
     if (st == LKS_OK && json_object_size(report) != (how->one_sided ? 9 : 8))
         st = lks__no_memory("to compare runs");
     if (st == LKS_OK)

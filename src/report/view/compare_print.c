@@ -1,11 +1,11 @@
 /* report/view/compare_print.c - prints a comparison as text, Markdown or CSV. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/number/units.h"
 #include "base/status.h"
+#include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "report/view/compare.h"
 
@@ -28,9 +28,8 @@ struct printer {
 
 static void number_cell(enum kind kind, double x, char out[CELL])
 {
-    char bytes[LKS__UNITS_TEXT];
     if (kind == BYTES)
-        snprintf(out, CELL, "%s", lks__units_bytes(x, bytes));
+        snprintf(out, CELL, "%s", lks__units_bytes(x));
     else if (kind == SHARE)
         snprintf(out, CELL, "%.1f%%", 100.0 * x);
     else if (kind == COUNT)
@@ -231,20 +230,17 @@ static void print_runs(struct printer *p)
 /* Name the iterations from which runs continued with another batch. */
 static void print_segments(struct printer *p)
 {
-    size_t i, k;
-    const json_t *run, *segment;
     char name[CELL], text[CELL];
     bool any = false;
-    json_array_foreach(p->runs, i, run)
-        json_array_foreach(json_object_get(run, "segments"), k, segment)
-    {
-        fprintf(p->out, "%s%s%s from iteration %" JSON_INTEGER_FORMAT ": %s\n", any ? "" : "\n",
-                p->form == LKS__COMPARE_MARKDOWN ? "- " : "",
-                cell(json_object_get(run, "run"), name),
-                json_integer_value(json_object_get(segment, "iter")),
-                cell(json_object_get(segment, "changed"), text));
-        any = true;
-    }
+    lks__each(run, p->runs)
+        lks__each(segment, json_object_get(run, "segments")) {
+            fprintf(p->out, "%s%s%s from iteration %" JSON_INTEGER_FORMAT ": %s\n", any ? "" : "\n",
+                    p->form == LKS__COMPARE_MARKDOWN ? "- " : "",
+                    cell(json_object_get(run, "run"), name),
+                    json_integer_value(json_object_get(segment, "iter")),
+                    cell(json_object_get(segment, "changed"), text));
+            any = true;
+        }
 }
 
 /* Print a table: each row has "values", one per run, and its name under `key`. */
@@ -255,11 +251,8 @@ static void print_values(struct printer *p, const json_t *rows, const char *tabl
         return;
     title(p, table, text);
     while (next_pass(p)) {
-        size_t k;
-        const json_t *r;
         head(p, key);
-        json_array_foreach(rows, k, r)
-        {
+        lks__each(r, rows) {
             const json_t *name = json_object_get(r, key);
             char shown[CELL];
             for (size_t i = 0; i < p->n; i++)
@@ -276,10 +269,7 @@ static void print_values(struct printer *p, const json_t *rows, const char *tabl
 /* Explain sampled evaluations: losses that are close may differ by chance only. */
 static void print_chance(struct printer *p)
 {
-    size_t i;
-    const json_t *run;
-    json_array_foreach(p->runs, i, run)
-    {
+    lks__each(run, p->runs) {
         if (!json_is_integer(json_object_get(run, "eval_iters")))
             continue;
         fputs("\nEach evaluation samples other batches (--eval_iters), so a loss can rise or fall "
@@ -291,8 +281,7 @@ static void print_chance(struct printer *p)
 
 static void print_seeds(struct printer *p, const json_t *report)
 {
-    size_t i;
-    const json_t *r, *margin = json_object_get(report, "margin");
+    const json_t *margin = json_object_get(report, "margin");
     char a[CELL], b[CELL], side[64] = "";
     if (margin != NULL)
         snprintf(side, sizeof side, ", one-sided, lower by more than %g,",
@@ -302,16 +291,13 @@ static void print_seeds(struct printer *p, const json_t *report)
     title(p, "seeds", "Over seeds");
     if (p->form == LKS__COMPARE_TEXT)
         fputc('\n', p->out);
-    json_array_foreach(json_object_get(report, "seeds"), i, r)
-    {
+    lks__each(r, json_object_get(report, "seeds"))
         fprintf(p->out, "- runs like %s, %d seeds: mean %.4f, spread (standard deviation) %.4f\n",
                 cell(json_object_get(r, "like"), a),
                 (int)json_integer_value(json_object_get(r, "seeds")),
                 json_number_value(json_object_get(r, "mean")),
                 json_number_value(json_object_get(r, "spread")));
-    }
-    json_array_foreach(json_object_get(report, "tests"), i, r)
-    {
+    lks__each(r, json_object_get(report, "tests")) {
         const bool more = json_is_true(json_object_get(r, "more_than_chance"));
         fprintf(p->out,
                 "- %s against %s: difference %+.4f, Welch's t test%s p = %.3g: %s (p %s %g)\n",

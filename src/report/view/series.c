@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,13 +52,10 @@ static lks_status add_point(lks__series *s, const json_t *o, uint64_t iter)
  * not NULL. */
 static lks_status add_sample(lks__series *s, uint64_t iter, const char *text)
 {
-    json_t *all = json_array(), *row;
-    size_t i;
-    json_array_foreach(s->samples, i, row)
-    {
+    json_t *all = json_array();
+    lks__each(row, s->samples)
         if ((uint64_t)json_integer_value(json_array_get(row, 0)) < iter)
             json_array_append(all, row);
-    }
     if (text != NULL)
         json_array_append_new(all, json_pack("[I, s]", (json_int_t)iter, text));
     if (json_array_size(all) > MOST_SAMPLES)
@@ -130,10 +126,8 @@ static lks_status add_segment(lks__series *s, const json_t *changed, uint64_t it
 static void name_wrong(const json_t *line, char text[LKS__MARK_TEXT])
 {
     const bool decided = json_object_get(line, "right") != NULL;
-    const json_t *row;
-    size_t i, at = 0;
-    json_array_foreach(json_object_get(line, "wrong"), i, row)
-    {
+    size_t at = 0;
+    lks__each(row, json_object_get(line, "wrong")) {
         const char *host = json_string_value(json_object_get(row, "host"));
         if (host != NULL && at < LKS__MARK_TEXT)
             at += (size_t)snprintf(text + at, LKS__MARK_TEXT - at, "%s%s",
@@ -381,12 +375,10 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
         return lks__sys_fail("can't open", path);
     char *chunk = malloc(CHUNK);
     lks_status st = chunk == NULL ? out_of_memory() : LKS_OK;
-    if (st == LKS_OK)
-        st = lks__sys_file_bytes(fd, path, &bytes);
+    LKS__THEN(st, lks__sys_file_bytes(fd, path, &bytes));
     if (st == LKS_OK && (bytes < s->offset || !is_unchanged(s, fd)))
         forget(s);
-    if (st == LKS_OK)
-        st = read_lines(s, fd, bytes, chunk, path);
+    LKS__THEN(st, read_lines(s, fd, bytes, chunk, path));
     free(chunk);
     lks__sys_close(fd);
     *changed_p = s->epoch != epoch || s->offset != offset;
@@ -405,7 +397,7 @@ const char *lks__series_dir(const char *arg)
 lks_status lks__series_open(const char *arg, lks__series *s)
 {
     struct stat info;
-    char path[4200], shown[600];
+    char path[4200];
     bool changed;
     *s = (lks__series){.artifact_loss = (double)NAN, .artifact_bpb = (double)NAN};
     const char *dir = lks__series_dir(arg);
@@ -424,7 +416,7 @@ lks_status lks__series_open(const char *arg, lks__series *s)
             LKS_ERR_CONFIG,
             "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl, "
             "which `lockstep train` writes",
-            lks__escape(shown, sizeof shown, s->dir, strlen(s->dir)));
+            lks__shown(s->dir, 600));
     lks_status st = lks__series_read(s, &changed);
     if (st != LKS_OK)
         lks__series_close(s);
@@ -470,13 +462,9 @@ bool lks__series_complete(const lks__series *s)
 /* True if the newest start of the run has no lock to ask. */
 static bool is_unlocked(const lks__series *s)
 {
-    size_t i;
-    const json_t *word;
-    json_array_foreach(json_object_get(s->host, "command"), i, word)
-    {
+    lks__each(word, json_object_get(s->host, "command"))
         if (json_is_string(word) && strcmp(json_string_value(word), "--lock=off") == 0)
             return true;
-    }
     return false;
 }
 

@@ -1,6 +1,5 @@
 #include "settings/config/config_file.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -321,11 +320,9 @@ static lks_status read_statement(reader *r, char *line)
     char *equals = line + n_key;
     while (is_space(*equals))
         equals++;
-    if (n_key == 0 || *equals != '=' || equals[1] == '=') {
-        char shown[80];
+    if (n_key == 0 || *equals != '=' || equals[1] == '=')
         return lks__fail(LKS_ERR_CONFIG, "%s: expected KEY = VALUE, not \"%s\"", r->where,
-                         lks__escape(shown, sizeof shown, line, strlen(line)));
-    }
+                         lks__shown(line, 80));
     char key[LKS__SETTING_KEY];
     if (n_key >= sizeof key)
         return lks__fail(LKS_ERR_CONFIG, "%s: no setting has a name of %zu bytes", r->where, n_key);

@@ -13,7 +13,7 @@
 #include "train/audit/points.h"
 #include "train/audit/replay.h"
 #include "train/audit/seal.h"
-#include "train/audit/trail_file.h"
+#include "train/audit/trail.h"
 
 /* Steps [from, end). */
 struct part {
@@ -334,7 +334,6 @@ static void print_limits(const struct audit *a)
 /* With the trail of --step. */
 static lks_status audit_step(struct audit *a, const struct part *p)
 {
-    char shown[512];
     lks__trail_file file = {.file = NULL};
     if (a->s->trail[0] == '\0')
         return audit_pieces(a, p);
@@ -345,7 +344,7 @@ static lks_status audit_step(struct audit *a, const struct part *p)
     st = st == LKS_OK ? closed : st;
     if (st == LKS_OK && file.complete)
         fprintf(a->out, "trail     %s has the results of step %" PRIu64 "\n",
-                lks__escape(shown, sizeof shown, a->s->trail, strlen(a->s->trail)), p->from);
+                lks__shown(a->s->trail, 512), p->from);
     return st;
 }
 
@@ -459,8 +458,7 @@ lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
         .leaf = s->from[LKS__SETTING_leaf] != LKS__FROM_DEFAULT ? (int)s->leaf : -1,
     };
     lks_status st = check_settings(&a);
-    if (st == LKS_OK)
-        st = audit(&a);
+    LKS__THEN(st, audit(&a));
     lks__history_close(&a.record);
     lks__points_free(&a.points);
     *verdict_p = a.replay.findings > 0                ? LKS__VERDICT_FALSE

@@ -30,14 +30,14 @@ static lks_status check_files(lks__replay *r, const lks__trainer *t)
 /* The config line has the digest of the run's data. Checkpoints are compared with their own. */
 static lks_status check_data(const lks__replay *r, const lks__trainer *t, uint64_t start)
 {
-    char have[17], shown[128];
+    char have[17];
     const char *digest = json_string_value(json_object_get(r->claims->config, "data_digest"));
     snprintf(have, sizeof have, "%016" PRIx64, t->run.data_digest);
     if (start > 0 || digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;
     return lks__fail(
         LKS_ERR_SUPPORT, "the data in %s are not the run's: their digest is %s, not %s%s",
-        t->run.shown_data_dir, have, lks__escape(shown, sizeof shown, digest, strlen(digest)),
+        t->run.shown_data_dir, have, lks__shown(digest, 128),
         r->own_data ? "" : "; give the run's by --dataset"); /* diff has given advice */
 }
 
@@ -80,7 +80,7 @@ static bool lacks_data(const lks__replay *r, lks__settings *s)
 /* The trainer couldn't be opened, and its message is for someone who trains. Changes *s. */
 static lks_status explain(lks__replay *r, uint64_t start, lks_status st, lks__settings *s)
 {
-    char cause[1024], shown[512];
+    char cause[1024];
     if (st == LKS_OK || st == LKS_ERR_NOMEM)
         return st;
     if (st == LKS_ERR_FORMAT && is_damaged(r, start)) {
@@ -92,7 +92,7 @@ static lks_status explain(lks__replay *r, uint64_t start, lks_status st, lks__se
     snprintf(cause, sizeof cause, "%s", lks_last_error());
     if (lacks_data(r, s))
         return lks__fail(st, "%s has no token files of the run: give their folder by --dataset",
-                         lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset)));
+                         lks__shown(s->dataset, 512));
     return lks__fail(st, "%s", cause);
 }
 
@@ -109,8 +109,7 @@ lks_status lks__audit_open(lks__replay *r, uint64_t start, lks__trainer *t)
     int stopped;
     LKS__MEMORY(s, "for an audit");
     lks_status st = lks__audit_settings(r, start, s);
-    if (st == LKS_OK)
-        st = explain(r, start, lks__trainer_open(s, t, &stopped), s);
+    LKS__THEN(st, explain(r, start, lks__trainer_open(s, t, &stopped), s));
     if (st == LKS_OK) {
         st = compare(r, start, t);
         if (st != LKS_OK)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "data/read/differ.h"
 #include "report/diff/facts.h"
@@ -46,14 +47,14 @@ static const char *digest_of(const lks__history *h)
 
 static lks_status check_digest(const struct side *x)
 {
-    char have[17], shown[512], used[LKS__METRICS_PATH], place[LKS__METRICS_PATH], was[512];
+    char have[17], used[LKS__METRICS_PATH], place[LKS__METRICS_PATH];
     const int k = x->k;
     const char *digest = digest_of(&x->both[k]), *other = digest_of(&x->both[!k]);
     bool found;
     snprintf(have, sizeof have, "%016" PRIx64, x->run.data_digest);
     if (digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;
-    lks__escape(shown, sizeof shown, x->run.data_dir, strlen(x->run.data_dir));
+    const char *shown = lks__shown(x->run.data_dir, 512);
     if (other == NULL || strcmp(other, have) != 0)
         return lks__fail(LKS_ERR_SUPPORT,
                          "the data in %s have changed since the run: their digest is %s; move them "
@@ -64,8 +65,7 @@ static lks_status check_digest(const struct side *x)
         LKS_ERR_SUPPORT,
         "%s has the data of %c, not of %c: one --dataset can't serve both, so put %c's "
         "data back in %s",
-        shown, "AB"[!k], "AB"[k], "AB"[k],
-        found ? lks__escape(was, sizeof was, place, strlen(place)) : "their folder");
+        shown, "AB"[!k], "AB"[k], "AB"[k], found ? lks__shown(place, 512) : "their folder");
 }
 
 /* Open a run's data, and check that they are the run's. */
@@ -129,8 +129,7 @@ static lks_status change_settings(struct side *x)
         return out_of_memory();
     *old = run->s;
     lks_status st = lks__audit_change(&run->s, changed);
-    if (st == LKS_OK)
-        st = lks__settings_check(&run->s, 1);
+    LKS__THEN(st, lks__settings_check(&run->s, 1));
     if (st == LKS_OK && !lks__settings_same_batch(&run->s, old)) {
         state->segment.data = run->procedure->data_at(run, state, old, &state->segment.data,
                                                       state->iter + state->data_shift);
@@ -251,8 +250,7 @@ static lks_status add_steps(json_t *row, struct side x[2], const lks__differ *d)
         struct hit hit;
         json_t *read = NULL;
         lks_status st = find_step(&x[i], d, i, &hit);
-        if (st == LKS_OK)
-            st = read_of(d, &hit, &read);
+        LKS__THEN(st, read_of(d, &hit, &read));
         json_array_append_new(reads, read != NULL ? read : json_null());
         json_array_append_new(why, st != LKS_OK ? text_of(lks_last_error()) : json_null());
     }
@@ -296,10 +294,7 @@ static bool is_data(const json_t *row)
  * drawn from the same number of tokens. */
 static bool is_unread(const json_t *splits)
 {
-    const json_t *row;
-    size_t i;
-    json_array_foreach(splits, i, row)
-    {
+    lks__each(row, splits) {
         const json_t *read = json_object_get(row, "read"),
                      *why = json_object_get(row, "unread_why"),
                      *tokens = json_object_get(row, "tokens");
@@ -346,10 +341,9 @@ lks_status lks__reads_check(lks__history both[2], int k, const lks__settings *s)
 
 lks_status lks__reads_diff(lks__history both[2], const lks__settings *s, json_t *report)
 {
-    const json_t *row;
-    size_t i;
     bool differ = false;
-    json_array_foreach(json_object_get(report, "can_change_bits"), i, row) differ |= is_data(row);
+    lks__each(row, json_object_get(report, "can_change_bits"))
+        differ |= is_data(row);
     if (!differ || both[0].run == NULL)
         return LKS_OK;
     struct side *x = calloc(2, sizeof *x);

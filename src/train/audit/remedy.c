@@ -42,11 +42,9 @@ static void add_setting(json_t *command, const char *key, const json_t *value)
 /* True if resumes after iteration `iter` changed more than the run's length. */
 static bool changes_after(const lks__claims *c, json_int_t iter)
 {
-    size_t i;
     const char *key;
-    json_t *start, *value;
-    json_array_foreach(c->starts, i, start)
-    {
+    json_t *value;
+    lks__each(start, c->starts) {
         if (json_integer_value(json_object_get(start, "resumed_iter")) <= iter)
             continue;
         json_object_foreach(json_object_get(start, "changed"), key, value)
@@ -139,20 +137,17 @@ static lks_status add_settings(json_t *command, const lks__settings *given, cons
 {
     json_t *x = lks__settings_to_json(given, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     json_t *y = lks__settings_to_json(s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
-    json_t *rows = json_array(), *row;
-    size_t i;
+    json_t *rows = json_array();
     if (x != NULL && y != NULL && rows != NULL)
         lks__facts_members(rows, x, y);
-    json_array_foreach(rows, i, row)
-    {
+    lks__each(row, rows) {
         const char *name = json_string_value(json_object_get(row, "name"));
         const json_t *value = json_object_get(row, "b");
         if (!json_is_null(value) && strcmp(name, "family") != 0 && !lks__facts_follow(y, name) &&
             !lks__settings_unused(s, name))
             add_setting(command, name, value);
     }
-    json_array_foreach(differ, i, row)
-    {
+    lks__each(row, differ) {
         const char *name = json_string_value(json_object_get(row, "name"));
         const json_t *value = json_object_get(y, name);
         if (value != NULL && json_equal(value, json_object_get(x, name)) &&
@@ -172,14 +167,10 @@ static lks_status add_settings(json_t *command, const lks__settings *given, cons
 /* The settings of a run that was made without other changes than of its length. */
 static lks_status settings_of(const lks__history *h, const lks__settings *asked, lks__settings *s)
 {
-    size_t i;
-    json_t *start;
     const lks__replay r = {.asked = asked, .own_data = true, .run = h->run, .claims = &h->claims};
     LKS__TRY(lks__audit_settings(&r, 0, s));
-    json_array_foreach(h->claims.starts, i, start)
-    {
+    lks__each(start, h->claims.starts)
         LKS__TRY(lks__audit_change(s, json_object_get(start, "changed")));
-    }
     return lks__settings_check(s, 1);
 }
 
@@ -226,8 +217,7 @@ static lks_status from_start(lks__history both[2], int side, const lks__settings
     json_t *command = json_array();
     lks__settings *s = malloc(2 * sizeof *s);
     st = s != NULL && command != NULL ? settings_of(target, asked, s) : out_of_memory();
-    if (st == LKS_OK)
-        st = write_command(&both[side], s, s + 1, differ, command);
+    LKS__THEN(st, write_command(&both[side], s, s + 1, differ, command));
     free(s);
     if (st == LKS_OK)
         *command_p = command;
@@ -242,10 +232,7 @@ static lks_status from_start(lks__history both[2], int side, const lks__settings
 static json_int_t resumed_at(const json_t *rows, const char *since, const char *other)
 {
     json_int_t iter = -1;
-    const json_t *row;
-    size_t i;
-    json_array_foreach(rows, i, row)
-    {
+    lks__each(row, rows) {
         const json_t *at = json_object_get(row, since);
         if (at == NULL || json_object_get(row, other) != NULL ||
             (iter >= 0 && json_integer_value(at) != iter))
@@ -258,26 +245,19 @@ static json_int_t resumed_at(const json_t *rows, const char *since, const char *
 /* True if settings or data can explain the difference. */
 static bool is_explained(const json_t *rows, const json_t *report)
 {
-    const json_t *execution = json_object_get(report, "execution"), *row;
-    size_t i;
-    json_array_foreach(rows, i, row)
-    {
+    const json_t *execution = json_object_get(report, "execution");
+    lks__each(row, rows)
         if (!lks__facts_given(row))
             return false;
-    }
-    return i > 0 && json_array_size(json_object_get(execution, "false")) == 0 &&
+    return json_array_size(rows) > 0 && json_array_size(json_object_get(execution, "false")) == 0 &&
            !json_is_null(json_object_get(execution, "place"));
 }
 
 static bool is_whole(const json_t *command)
 {
-    const json_t *word;
-    size_t i;
-    json_array_foreach(command, i, word)
-    {
+    lks__each(word, command)
         if (!json_is_string(word))
             return false;
-    }
     return true;
 }
 
@@ -323,8 +303,7 @@ lks_status lks__remedy_add(lks__history both[2], const lks__settings *asked, jso
     if (both[0].run == NULL || lks__diff_same(report))
         return LKS_OK;
     lks_status st = lks__history_finish(&both[0]);
-    if (st == LKS_OK)
-        st = lks__history_finish(&both[1]);
+    LKS__THEN(st, lks__history_finish(&both[1]));
     if (st != LKS_OK)
         return st == LKS_ERR_CONFIG ? LKS_OK : st; /* no step */
     json_t *rows = lks__diff_causes(report);

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "settings/settings_table.h"
 #include "train/audit/opening.h"
 #include "train/audit/saved.h"
 #include "train/audit/settings.h"
 #include "train/audit/trail.h"
 #include "train/checkpoint.h"
-#include "train/checks/votes.h"
 #include "train/micro.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
@@ -42,17 +42,14 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
                               char out[LKS__REPLAY_MAKER])
 {
     uint64_t first;
-    size_t i;
-    const json_t *host = lks__claims_start(c, iter, &first), *row;
+    const json_t *host = lks__claims_start(c, iter, &first);
     const json_int_t W = json_integer_value(json_object_get(host, "world_size"));
     json_int_t end = 0;
-    char shown[256];
     out[0] = '\0';
     if (W < 1 || W > V)
         return out;
     const int rank = lks__leaf_rank(V, (int)W, v);
-    json_array_foreach(json_object_get(host, "hosts"), i, row)
-    {
+    lks__each(row, json_object_get(host, "hosts")) {
         const char *name = json_string_value(json_object_get(row, "host"));
         const json_int_t ranks = json_integer_value(json_object_get(row, "ranks"));
         if (name == NULL || ranks < 1 || ranks > W)
@@ -60,8 +57,7 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
         end += ranks;
         if (rank >= end)
             continue;
-        snprintf(out, LKS__REPLAY_MAKER, " by rank %d on %s", rank,
-                 lks__escape(shown, sizeof shown, name, strlen(name)));
+        snprintf(out, LKS__REPLAY_MAKER, " by rank %d on %s", rank, lks__shown(name, 256));
         return out;
     }
     return out;
@@ -343,7 +339,6 @@ static lks_status check_repeatable(const lks__trainer *t)
 static lks_status check_kernels(const lks__replay *r, const lks__trainer *t, uint64_t iter)
 {
     uint64_t first;
-    char shown[128];
     const char *made = json_string_value(
         json_object_get(lks__claims_start(r->claims, iter, &first), "fingerprint"));
     if (made == NULL || strcmp(made, t->ses.fingerprint) == 0)
@@ -351,8 +346,7 @@ static lks_status check_kernels(const lks__replay *r, const lks__trainer *t, uin
     return lks__fail(LKS_ERR_SUPPORT,
                      "step %" PRIu64 " was made with kernels of fingerprint %s, here it is %s, so "
                      "the bits can differ",
-                     iter, lks__escape(shown, sizeof shown, made, strlen(made)),
-                     t->ses.fingerprint);
+                     iter, lks__shown(made, 128), t->ses.fingerprint);
 }
 
 static lks_status replay_one(lks__replay *r, lks__trainer *t, bool trail, bool *again_p)
@@ -427,8 +421,7 @@ lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
     if (st == LKS_OK) {
         st = lks__leaves_open(r->run, &r->leaves);
         r->leaves_first = UINT64_MAX;
-        if (st == LKS_OK)
-            st = replay(r, t, end);
+        LKS__THEN(st, replay(r, t, end));
         lks__leaves_close(&r->leaves);
         lks__trainer_close(t);
     }

@@ -141,10 +141,8 @@ static lks_status compare_folder(lks__replay *r, const lks__trainer *t)
     if (st == LKS_OK)
         lks__audit_state(r, &c);
     struct comparison x = {.r = r, .c = &c};
-    if (st == LKS_OK)
-        st = lks__replay_each(t, compare_tensor, &x);
-    if (st == LKS_OK)
-        st = compare_rest(&x, t);
+    LKS__THEN(st, lks__replay_each(t, compare_tensor, &x));
+    LKS__THEN(st, compare_rest(&x, t));
     lks__ckpt_close(&c);
     return st;
 }

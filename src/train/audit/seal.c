@@ -1,6 +1,5 @@
 #include "train/audit/seal.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,11 +20,11 @@ enum { DIGITS = LKS__SUM - 1, LIMIT = 16 << 20 };
 /* Add the line of a file. One that doesn't exist has none. */
 static lks_status add_file(FILE *list, const char *path, const char *name)
 {
-    char sum[LKS__SUM], shown[512];
+    char sum[LKS__SUM];
     if (access(path, F_OK) != 0)
         return LKS_OK;
     LKS__TRY(lks__sums_of(path, NULL, sum));
-    fprintf(list, "%s  %s\n", sum, lks__escape(shown, sizeof shown, name, strlen(name)));
+    fprintf(list, "%s  %s\n", sum, lks__shown(name, 512));
     return LKS_OK;
 }
 
@@ -228,10 +227,10 @@ static lks_status compare_text(lks__replay *r, const char *shown, const char *te
 
 static lks_status compare_file(lks__replay *r, const char *path, const char *have)
 {
-    char *text = NULL, shown[512];
+    char *text = NULL;
     size_t n;
     LKS__TRY(lks__sys_read_file(path, LIMIT, &text, &n));
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 512);
     const lks_status st = compare_text(r, shown, text, have);
     free(text);
     return st;
@@ -239,14 +238,14 @@ static lks_status compare_file(lks__replay *r, const char *path, const char *hav
 
 lks_status lks__seal_check(lks__replay *r, const char *wanted)
 {
-    char *list, shown[512];
+    char *list;
     const uint64_t findings = r->findings;
     const double began = lks__sys_now();
     if (!is_sum(wanted) && access(wanted, R_OK) != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "seal=%s is neither a SHA-256 (64 hexadecimal digits) nor a file with the "
                          "lines that `lockstep audit RUN --seal` printed",
-                         lks__escape(shown, sizeof shown, wanted, strlen(wanted)));
+                         lks__shown(wanted, 512));
     LKS__TRY(make_list(r, &list));
     lks_status st = LKS_OK;
     if (is_sum(wanted))

@@ -38,11 +38,10 @@ static bool may_change(const char *key)
 
 static lks_status check_change(const char *key)
 {
-    char shown[LKS__SETTING_KEY * 4];
     if (may_change(key))
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT, "a resume can't have changed %s, as %s says",
-                     lks__escape(shown, sizeof shown, key, strlen(key)), where);
+                     lks__shown(key, LKS__SETTING_KEY * 4), where);
 }
 
 lks_status lks__audit_change(lks__settings *s, const json_t *changed)
@@ -65,13 +64,11 @@ lks_status lks__audit_change(lks__settings *s, const json_t *changed)
 static lks_status resume_settings(const lks__claims *c, const json_t *host, uint64_t start,
                                   lks__settings *s)
 {
-    json_t *config = json_object_get(host, "config"), *other, *value;
+    json_t *config = json_object_get(host, "config"), *value;
     const char *key;
     char text[256];
-    size_t i;
     LKS__TRY(lks__audit_change(s, lks__claims_changed(c, start)));
-    json_array_foreach(c->replaced, i, other)
-    {
+    lks__each(other, c->replaced) {
         if (lks__claims_resumed(other) != start)
             continue;
         json_object_foreach(json_object_get(other, "changed"), key, value)
@@ -142,11 +139,8 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
 /* True if one of the starts at this iteration changed the setting to this value. */
 static bool has_changed(const json_t *starts, const char *key, const json_t *value, uint64_t iter)
 {
-    const json_t *start;
-    size_t i;
     bool has = false;
-    json_array_foreach(starts, i, start)
-    {
+    lks__each(start, starts) {
         const json_t *after = json_object_get(json_object_get(start, "changed"), key);
         has |= lks__claims_resumed(start) == iter && after != NULL && lks__json_same(value, after);
     }
@@ -188,13 +182,9 @@ static bool all_evaluations(const lks__claims *c)
 static bool evaluated_again(const lks__claims *c, uint64_t at)
 {
     bool again = false;
-    const json_t *start;
-    size_t i;
-    json_array_foreach(c->replaced, i, start)
-    {
+    lks__each(start, c->replaced)
         again |= lks__claims_resumed(start) <= at &&
                  lks__replay_at_setup(json_object_get(start, "changed")) != NULL;
-    }
     do {
         lks__claims_start(c, at, &at);
         again |= lks__replay_reopens(c, at) != NULL;
@@ -241,14 +231,14 @@ void lks__audit_state(lks__replay *r, const lks__ckpt *c)
     const json_t *digest = json_object_get(c->state, "data_digest");
     const json_t *own = json_object_get(r->claims->config, "data_digest");
     const char *key;
-    char shown[LKS__SETTING_KEY * 4], text[2][256];
+    char text[2][256];
     json_object_foreach(settings, key, value)
     {
         const json_t *before = lks__claims_setting(r->claims, key, c->iter);
         if (can_have(r->claims, key, value, c->iter))
             continue;
         lks__replay_false(r, "checkpoint %" PRIu64 ": %s is %s in state.json, %s in metrics.jsonl",
-                          c->iter, lks__escape(shown, sizeof shown, key, strlen(key)),
+                          c->iter, lks__shown(key, LKS__SETTING_KEY * 4),
                           lks__json_text(value, text[0]), lks__json_text(before, text[1]));
     }
     if (json_is_string(own) && !json_equal(own, digest))

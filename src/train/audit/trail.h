@@ -4,6 +4,8 @@
 #define LKS_TRAIN_AUDIT_TRAIL_H
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
 
 #include "files/safetensors/safetensors.h"
 #include "report/diff/trails.h"
@@ -27,5 +29,21 @@ lks_status lks__trail_leaves(const lks__trail *trail, lks__trainer *t, int first
  * step. */
 lks_status lks__trail_update(const lks__trail *trail, lks__trainer *t, const lks__step_result *r);
 lks_status lks__trail_end(const lks__trail *trail, lks__trainer *t);
+
+/* `lockstep audit --trail=FILE`. */
+typedef struct lks__trail_file {
+    const char *path; /* borrowed */
+    FILE *file;       /* to `text` */
+    char *text;
+    size_t bytes;
+    bool complete; /* `text` has the trail's end */
+    lks__trail trail;
+} lks__trail_file;
+
+/* Collect a trail in memory for a new file, or in place of an older trail. ERR_CONFIG: the file
+ * exists and isn't a trail. ERR_IO names it. Don't move `t` while it is open. */
+lks_status lks__trail_file_open(const char *path, lks__trail_file *t);
+/* Write the file if the trail is complete. A zeroed one does nothing. */
+lks_status lks__trail_file_close(lks__trail_file *t);
 
 #endif

@@ -92,8 +92,7 @@ static lks_status fetch_difference(lks__session *ses, const lks__run_lines *mine
         both[i].data_dir[sizeof both[i].data_dir - 1] = '\0';
         both[i].weights[sizeof both[i].weights - 1] = '\0';
     }
-    if (st == LKS_OK)
-        st = name_difference(both, all, r);
+    LKS__THEN(st, name_difference(both, all, r));
     free(both);
     return st;
 }
@@ -146,8 +145,7 @@ lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsign
                         ? lks__no_memory("for the list of settings")
                         : lks__settings_lines(s, command, lines->text, sizeof lines->text);
     st = lks__session_agree(ses, st);
-    if (st == LKS_OK)
-        st = lks__agree_run(ses, st, lines, lines);
+    LKS__THEN(st, lks__agree_run(ses, st, lines, lines));
     free(lines);
     return st;
 }
@@ -258,8 +256,7 @@ lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__s
     mine.arenas = mine.compares ? hash_replica(run, ses, state, work, moments) : 0;
     lks__session_host(mine.host);
     struct state_hashes *all = lks__session_gather(ses, &mine, sizeof mine, &st);
-    if (st == LKS_OK)
-        st = lks__session_agree(ses, check_states(run, all, W));
+    LKS__THEN(st, lks__session_agree(ses, check_states(run, all, W)));
     free(all);
     return st;
 }

@@ -121,11 +121,8 @@ static void count_step(const lks__run *run, const lks__history *h, uint64_t iter
 
 static void count_errors(const json_t *line, struct lks__recheck *c)
 {
-    const json_t *row;
-    size_t i;
     c->different++;
-    json_array_foreach(json_object_get(line, "wrong"), i, row)
-    {
+    lks__each(row, json_object_get(line, "wrong")) {
         lks__recheck_host *host = find_host(c, row);
         if (host != NULL)
             host->times++;
@@ -323,7 +320,7 @@ lks_status lks__recheck_compare(const lks__run *run, lks__session *ses, const lk
 /* List the hosts that were wrong in the last step, and for at least the `times`-th time. */
 static void list_wrong(const struct lks__recheck *c, int times, char *out, size_t bytes)
 {
-    char name[4 * LKS__HOST_NAME], ranks[40];
+    char ranks[40];
     size_t n = 0;
     out[0] = '\0';
     for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && n < bytes; h++) {
@@ -336,8 +333,7 @@ static void list_wrong(const struct lks__recheck *c, int times, char *out, size_
                               n == 0         ? ""
                               : c->agree > 0 ? " and "
                                              : " or ",
-                              lks__escape(name, sizeof name, h->name, strlen(h->name)), ranks,
-                              h->times, MOST_TIMES);
+                              lks__shown(h->name, 4 * LKS__HOST_NAME), ranks, h->times, MOST_TIMES);
     }
 }
 
@@ -365,15 +361,13 @@ const char *lks__recheck_text(const lks__checks *checks, char out[LKS__RECHECK_T
  * known, or too many. Returns their ranks, or 0. */
 static int other_hosts(const struct lks__recheck *c, char out[1000])
 {
-    char shown[4 * LKS__HOST_NAME];
     size_t n = 0;
     int ranks = 0;
     for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && n < 1000; h++) {
         if (h->times >= MOST_TIMES)
             continue;
         n += (size_t)snprintf(out + n, 1000 - n, "%s%s:%d", n > 0 ? "," : "",
-                              lks__escape(shown, sizeof shown, h->name, strlen(h->name)),
-                              h->end_rank - h->first_rank);
+                              lks__shown(h->name, 4 * LKS__HOST_NAME), h->end_rank - h->first_rank);
         ranks += h->end_rank - h->first_rank;
     }
     if (c->agree > 0 && n > 0 && n < 1000)

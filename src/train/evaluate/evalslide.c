@@ -82,8 +82,7 @@ lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result
     st = lks__session_agree(e->session, st);
     const lks__eval_job job = {e->session, n_batches, 2, batch, &s};
     *result = (lks__split_result){.n_windows = s.n_whole + (s.last > 0)};
-    if (st == LKS_OK)
-        st = lks__eval_means(&job, e, e->n_tokens - 1, values, result);
+    LKS__THEN(st, lks__eval_means(&job, e, e->n_tokens - 1, values, result));
     lks__mirror_close(&s.losses);
     free(values);
     return st;

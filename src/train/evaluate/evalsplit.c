@@ -46,8 +46,7 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
     st = lks__session_agree(e->session, st);
     const lks__eval_job job = {e->session, n_batches, 2, split_batch, &s};
     *result = (lks__split_result){.n_windows = s.n_windows};
-    if (st == LKS_OK)
-        st = lks__eval_means(&job, e, s.n_windows * e->T, values, result);
+    LKS__THEN(st, lks__eval_means(&job, e, s.n_windows * e->T, values, result));
     free(values);
     return st;
 }

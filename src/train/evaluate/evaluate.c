@@ -15,14 +15,12 @@ lks_status lks__eval_batches(const lks__eval_job *job, double *values)
         st = lks__no_memory("for %zu evaluation batches", job->n_batches);
     for (size_t i = rank, n = 0; i < job->n_batches && st == LKS_OK; i += W, n++) {
         st = lks__session_check_stop(ses);
-        if (st == LKS_OK)
-            st = job->run(job->ctx, i, &mine[n * n_values]);
+        LKS__THEN(st, job->run(job->ctx, i, &mine[n * n_values]));
         lks_comm_beat(ses->comm);
         lks__session_progress(ses, i + W < job->n_batches ? i + W : job->n_batches, job->n_batches);
     }
     st = lks__session_agree(ses, st);
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(ses->comm, mine, all, most * sizeof *mine, LKS_UINT8);
+    LKS__THEN(st, lks_comm_all_gather(ses->comm, mine, all, most * sizeof *mine, LKS_UINT8));
     for (size_t i = 0; i < job->n_batches && st == LKS_OK; i++)
         for (size_t k = 0; k < n_values; k++)
             values[i * n_values + k] = lks__units_plain(all[i % W * most + i / W * n_values + k]);

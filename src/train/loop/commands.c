@@ -296,8 +296,7 @@ static int start(lks__commands *c, const struct waiting *w)
     int err = env == NULL ? ENOMEM : null < 0 ? errno : 0;
     if (err == 0) /* run it without a log, too: a failed run may not have a folder */
         err = spawn(w, env, null, log >= 0 ? log : null, &c->pid);
-    if (log >= 0)
-        lks__sys_close(log);
+    lks__sys_close(log);
     if (null >= 0)
         lks__sys_close(null);
     free(env);

@@ -192,8 +192,7 @@ static lks_status compute_aside(struct run_loop *r, lks__eval_result *eval)
     if (st == LKS_OK && bytes > 0)
         lks__batch_sampler_state_save(sampler, state);
     st = lks__session_agree(&r->t->ses, st);
-    if (st == LKS_OK)
-        st = compute(r, eval);
+    LKS__THEN(st, compute(r, eval));
     if (st == LKS_OK && bytes > 0)
         st = lks__batch_sampler_state_load(sampler, state, bytes);
     free(state);
@@ -354,12 +353,10 @@ static lks_status loop(struct run_loop *r)
 static lks_status write_trace(struct run_loop *r)
 {
     const char *path = r->t->run.s.trace;
-    char shown[LKS__SETTING_STR];
     uint64_t dropped;
     LKS__TRY(lks__trace_file_write(&r->t->trace, &r->t->ses, &dropped));
     if (path[0] != '\0' && r->report.on)
-        lks__log_message(&r->report.log, "the trace is in %s",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
+        lks__log_message(&r->report.log, "the trace is in %s", lks__shown(path, LKS__SETTING_STR));
     if (dropped > 0 && r->report.on)
         lks__log_message(&r->report.log,
                          "the trace has the newest events: %" PRIu64 " older ones were dropped",
@@ -430,19 +427,14 @@ lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
     }
     if (st == LKS_OK && t->run.procedure->can_finish != NULL && !t->run.s.eval_only)
         st = lks__session_agree(&t->ses, t->run.procedure->can_finish());
-    if (st == LKS_OK)
-        st = lks__report_open(&r.report, t);
-    if (st == LKS_OK)
-        st = keep_first_draws(&r);
+    LKS__THEN(st, lks__report_open(&r.report, t));
+    LKS__THEN(st, keep_first_draws(&r));
     st = lks__session_agree(&t->ses, st);
-    if (st == LKS_OK)
-        st = say_where(&t->ses, &t->state, loop(&r));
+    LKS__THEN(st, say_where(&t->ses, &t->state, loop(&r)));
     free(r.first_draws);
     *stopped_p = r.stopped;
-    if (st == LKS_OK)
-        st = write_trace(&r);
-    if (st == LKS_OK)
-        st = close_report(&r);
+    LKS__THEN(st, write_trace(&r));
+    LKS__THEN(st, close_report(&r));
     if (st != LKS_OK) {
         lks__session_fail(&t->ses, st);
         lks__report_abandon(&r.report);

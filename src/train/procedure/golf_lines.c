@@ -33,17 +33,16 @@ static const char *python_float(double x, char out[40])
 /* The folder's real name, as in the script: links are followed. */
 static void dataset_line(const lks__run *run, lks__log *log)
 {
-    char shown[512], *real = realpath(run->data_dir, NULL);
+    char *real = realpath(run->data_dir, NULL);
     const char *name = real != NULL ? basename(real) : run->data_dir;
-    lks__log_line(log, "train_loader:dataset:%s train_shards:%d",
-                  lks__escape(shown, sizeof shown, name, strlen(name)),
+    lks__log_line(log, "train_loader:dataset:%s train_shards:%d", lks__shown(name, 512),
                   lks__shards_n_files(run->data[LKS__SPLIT_TRAIN]));
     free(real);
 }
 
 static void tokenizer_line(const lks__run *run, lks__log *log)
 {
-    char path[sizeof run->data_dir + 16], shown[512];
+    char path[sizeof run->data_dir + 16];
     if (!run->golf->has_bpb)
         return;
     if (run->s.tokenizer_path[0] != '\0')
@@ -52,8 +51,7 @@ static void tokenizer_line(const lks__run *run, lks__log *log)
         snprintf(path, sizeof path, "%s/%s", run->data_dir,
                  run->meta.is_bytes ? "meta.json" : LKS__META_MODEL);
     lks__log_line(log, "val_bpb:enabled tokenizer_kind=%s tokenizer_path=%s",
-                  run->meta.is_bytes ? "byte" : "sentencepiece",
-                  lks__escape(shown, sizeof shown, path, strlen(path)));
+                  run->meta.is_bytes ? "byte" : "sentencepiece", lks__shown(path, 512));
 }
 
 static void rates_line(const lks__settings *s, lks__log *log)
@@ -69,7 +67,6 @@ static void rates_line(const lks__settings *s, lks__log *log)
 lks_status lks__golf_log_path(const lks__run *run, char out[LKS__SETTING_STR + 16])
 {
     const char *id = run->s.run_id;
-    char shown[120];
     out[0] = '\0';
     if (id[0] == '\0')
         return LKS_OK;
@@ -77,7 +74,7 @@ lks_status lks__golf_log_path(const lks__run *run, char out[LKS__SETTING_STR + 1
         return lks__fail(LKS_ERR_CONFIG,
                          "run_id=%s names the file logs/RUN_ID.txt: it must have no slash and at "
                          "most 200 bytes",
-                         lks__escape(shown, sizeof shown, id, strlen(id)));
+                         lks__shown(id, 120));
     if (mkdir("logs", 0755) != 0 && errno != EEXIST)
         return lks__sys_fail("can't make the folder", "logs");
     snprintf(out, LKS__SETTING_STR + 16, "logs/%s.txt", id);
@@ -99,9 +96,8 @@ void lks__golf_head_lines(const lks__run *run, const lks__session *ses, lks__log
 {
     const lks__settings *s = &run->s;
     int W = ses->world.world_size;
-    char id[512];
     if (s->run_id[0] != '\0')
-        lks__log_line(log, "logs/%s.txt", lks__escape(id, sizeof id, s->run_id, strlen(s->run_id)));
+        lks__log_line(log, "logs/%s.txt", lks__shown(s->run_id, 512));
     else
         lks__log_line(log, "%s/train.log", run->shown_out_dir);
     tokenizer_line(run, log);

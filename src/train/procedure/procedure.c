@@ -20,9 +20,8 @@ const struct lks__procedure *lks__procedure_of(const lks__settings *s)
 static lks_status check_vocabulary(const lks__settings *s, int64_t data, bool from_weights,
                                    const char *dir)
 {
-    char shown[LKS__SETTING_STR];
     const int64_t model = s->vocab_size;
-    lks__escape(shown, sizeof shown, dir, strlen(dir));
+    const char *shown = lks__shown(dir, LKS__SETTING_STR);
     if (from_weights && data > model)
         return lks__fail(LKS_ERR_CONFIG,
                          "the meta.json or meta.pkl in %s has vocab_size = %" PRId64
@@ -63,7 +62,6 @@ lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool fro
 lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, int split,
                                      uint32_t vocab_size, lks__shards **shards_p)
 {
-    char shown[256];
     const bool is_shards = lks__procedure_of(s)->data->is_shards;
     *shards_p = NULL;
     if (split != LKS__SPLIT_VAL || is_shards || lks__split_exists(dir, split))
@@ -73,7 +71,7 @@ lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, in
     return lks__fail(LKS_ERR_IO,
                      "there is no token file %s/%s to evaluate on: `lockstep prep` makes one "
                      "(--val_fraction=0.1), and --eval_interval=0 trains without evaluations",
-                     lks__escape(shown, sizeof shown, dir, strlen(dir)), LKS__VAL_FILE);
+                     lks__shown(dir, 256), LKS__VAL_FILE);
 }
 
 lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p)
@@ -121,7 +119,6 @@ bool lks__procedure_has_run(const lks__settings *s)
 
 lks_status lks__procedure_find_data(lks__run *run)
 {
-    char shown[LKS__SETTING_STR];
     const lks__settings *s = &run->s;
     const lks_status st = lks__settings_data_dir(s, run->data_dir);
     if (st != LKS_OK && s->from[LKS__SETTING_dataset] == LKS__FROM_ENV && s->family == 0)
@@ -131,8 +128,7 @@ lks_status lks__procedure_find_data(lks__run *run)
         return st;
     if (lks__procedure_has_run(s)) /* a user who gives no data may want to continue it */
         return lks__fail(st, "%s. There is a run in %s: --init_from=resume continues it",
-                         lks_last_error(),
-                         lks__escape(shown, sizeof shown, s->out_dir, strlen(s->out_dir)));
+                         lks_last_error(), lks__shown(s->out_dir, LKS__SETTING_STR));
     if (s->family != 0) /* golf's data can't be a text */
         return st;
     return lks__fail(st,

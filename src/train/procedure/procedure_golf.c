@@ -245,8 +245,7 @@ static lks_status replace_parameters(const lks__run *run, const lks__state *stat
     lks__artifact artifact;
     LKS__TRY(lks__artifact_open(path, &artifact));
     lks_status st = lks__artifact_check(&artifact, &run->table);
-    if (st == LKS_OK)
-        st = lks__artifact_read(&artifact, &run->table, state->memory->params.host);
+    LKS__THEN(st, lks__artifact_read(&artifact, &run->table, state->memory->params.host));
     lks__artifact_close(&artifact);
     return st;
 }
@@ -266,10 +265,8 @@ static lks_status finish(const lks__run *run, lks__session *ses, const lks__stat
     LKS__TRY(lks_comm_barrier(ses->comm));
     if (ses->world.rank == 0) {
         st = lks__session_check_stop(ses);
-        if (st == LKS_OK)
-            st = write_artifact(run, state, path, &r->stats);
-        if (st == LKS_OK)
-            st = replace_parameters(run, state, path);
+        LKS__THEN(st, write_artifact(run, state, path, &r->stats));
+        LKS__THEN(st, replace_parameters(run, state, path));
     }
     LKS__TRY(lks__session_agree(ses, st));
     LKS__TRY(run->shared

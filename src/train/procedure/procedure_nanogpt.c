@@ -160,8 +160,7 @@ static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__st
         st = lks__no_memory("for %zu evaluation batches", 2 * n);
     st = lks__session_agree(ses, st);
     lks__eval_job job = {ses, 2 * n, 1, estimate_batch, &e};
-    if (st == LKS_OK)
-        st = lks__eval_batches(&job, losses);
+    LKS__THEN(st, lks__eval_batches(&job, losses));
     for (size_t i = 0; i < 2 * n && st == LKS_OK; i++)
         mean[i / n] += losses[i];
     free(losses);

@@ -21,7 +21,6 @@ static lks_status read_data(const lks__settings *s, const char *dir, uint32_t vo
                             uint64_t n_tokens[2])
 {
     const uint64_t least = (uint64_t)s->block_size + 1;
-    char shown[LKS__SETTING_STR];
     for (int split = 0; split < 2; split++) {
         lks__shards *data;
         LKS__TRY(lks__procedure_open_split(s, dir, split, vocab, &data));
@@ -31,7 +30,7 @@ static lks_status read_data(const lks__settings *s, const char *dir, uint32_t vo
             return lks__fail(LKS_ERR_CONFIG,
                              "%s: the tokens for %s are %" PRIu64
                              ": too few for one window of block_size + 1 = %" PRIu64,
-                             lks__escape(shown, sizeof shown, dir, strlen(dir)),
+                             lks__shown(dir, LKS__SETTING_STR),
                              split == LKS__SPLIT_TRAIN ? "training" : "validation", n_tokens[split],
                              least);
     }
@@ -107,7 +106,6 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     lks__device device;
     uint64_t limit = 0;
     int64_t batch;
-    char room[LKS__UNITS_TEXT];
     LKS__TRY(lks__session_describe(s->device, &device));
     LKS__TRY(lks__process_measure(s, &here, &process));
     LKS__TRY(lks__settings_memory(s, &limit));
@@ -127,7 +125,7 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     LKS__TRY(lks__fit_set_batch(s, W, batch));
     if (!s->json)
         printf("batch_size=auto:   %" PRId64 ", for at most %s%s\n", batch,
-               lks__units_memory(fit.rooms[fit.n_rooms - 1].bytes, room),
+               lks__units_memory(fit.rooms[fit.n_rooms - 1].bytes),
                fit.n_rooms == 2 ? " of each device" : "");
     return LKS_OK;
 }
@@ -136,7 +134,7 @@ lks_status lks__plan_dry_run(const lks__settings *given, int W)
 {
     lks__settings chosen = *given;
     const lks__settings *s = &chosen;
-    char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
+    char dir[LKS__SETTING_STR + 8];
     uint64_t n_tokens[2];
     lks__meta meta = {0};
     bool found;
@@ -153,7 +151,7 @@ lks_status lks__plan_dry_run(const lks__settings *given, int W)
     const int64_t N = s->gradient_accumulation_steps;
     const int V = lks__chosen_ddp(s).V;
     printf("data:              %s: %" PRIu64 " tokens for training, %" PRIu64 " for validation\n",
-           lks__escape(shown, sizeof shown, dir, strlen(dir)), n_tokens[0], n_tokens[1]);
+           lks__shown(dir, LKS__SETTING_STR), n_tokens[0], n_tokens[1]);
     printf("parameters:        %zu in %zu tensors, vocabulary %" PRIu32 "\n", needs.n_params,
            needs.n_tensors, vocab);
     LKS__TRY(print_frozen(s, vocab));

@@ -81,7 +81,6 @@ lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t 
     *batch_p = find_batch(s, fit, &lacks, &least);
     if (*batch_p > 0)
         return LKS_OK;
-    char needs[LKS__UNITS_TEXT], room[LKS__UNITS_TEXT];
     const char *where = lacks->ranks == 0                 ? "this host"
                         : lacks->device->which[0] != '\0' ? lacks->device->which
                                                           : "a GPU";
@@ -89,8 +88,8 @@ lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t 
                      "batch_size=auto: the smallest micro-batch needs %s on %s, and it "
                      "may use %s: use %sfewer ranks with more threads each%s, or give it more "
                      "memory",
-                     lks__units_memory(least, needs), where,
-                     lks__units_memory(lacks->bytes > 0.0 ? lacks->bytes : 0.0, room),
+                     lks__units_memory(least), where,
+                     lks__units_memory(lacks->bytes > 0.0 ? lacks->bytes : 0.0),
                      s->recompute == LKS__recompute_block ? "" : "--recompute=block, ",
                      s->virtual_ranks > 1 ? ", a smaller --virtual_ranks (another run)" : "");
 }

@@ -188,9 +188,8 @@ static lks_status open_arenas(lks__trainer *t)
     lks_status st = LKS_OK;
     if (owners == NULL)
         st = lks__no_memory("to divide %zu tensors", t->run.table.n_tensors);
-    if (st == LKS_OK)
-        st = lks__optim_assign(lks__optimizer_of(&t->run.s), &t->run.table, t->ses.world.world_size,
-                               owners);
+    LKS__THEN(st, lks__optim_assign(lks__optimizer_of(&t->run.s), &t->run.table,
+                                    t->ses.world.world_size, owners));
     config.owners = owners;
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
@@ -217,14 +216,13 @@ static lks_status check_activations(const lks__run *run, const lks__session *ses
     const double need = (double)bytes * ses->world.local_world_size;
     if (need <= (double)room)
         return LKS_OK;
-    char needs[LKS__UNITS_TEXT], available[LKS__UNITS_TEXT];
     return lks__fail(
         LKS_ERR_NOMEM,
         "the activations of %d rank%s here take %s: only %s are available to "
         "this machine or container; use --recompute=block, a smaller model or batch, fewer ranks, "
         "or a higher memory limit",
         ses->world.local_world_size, ses->world.local_world_size == 1 ? "" : "s",
-        lks__units_memory(need, needs), lks__units_memory((double)room, available));
+        lks__units_memory(need), lks__units_memory((double)room));
 }
 
 static lks_status open_optimizer(lks__trainer *t)
@@ -299,10 +297,8 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
     LKS__TRY(open_arenas(t));
     LKS__TRY(lks__recheck_open(&t->run, &t->ses, t->state.memory, resume, &t->checks));
     lks_status st = check_activations(&t->run, &t->ses, t->state.memory);
-    if (st == LKS_OK)
-        st = open_optimizer(t);
-    if (st == LKS_OK)
-        st = start_state(t, resume);
+    LKS__THEN(st, open_optimizer(t));
+    LKS__THEN(st, start_state(t, resume));
     LKS__TRY(lks__session_agree(&t->ses, st));
     LKS__TRY(lks__train_rehearse(t, resume));
     return lks__trainer_agree(t, resume != NULL || t->run.continued);
@@ -320,8 +316,7 @@ static lks_status open_and_compare(lks__run *run, lks__session *ses, const lks__
     st = lks__session_agree(ses, st);
     if (st == LKS_OK) {
         st = open_data(run, ses, resume);
-        if (st == LKS_OK)
-            st = lks__agree_lines(run, true, result);
+        LKS__THEN(st, lks__agree_lines(run, true, result));
         st = lks__agree_run(ses, st, given, result);
     }
     free(given);
@@ -425,15 +420,13 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     lks_comm_note(t->ses.comm, 0, "set-up");
     lks__session_stoppable(&t->ses, true);
     st = find_start(&t->run.s, &t->ses, &ckpt, &resume);
-    if (st == LKS_OK)
-        st = open_run(t, resume);
+    LKS__THEN(st, open_run(t, resume));
     if (resume != NULL)
         lks__ckpt_close(&ckpt);
     lks__session_stoppable(&t->ses, false);
     if (st == LKS_OK) /* later stops leave a checkpoint */
         st = lks__session_agree(&t->ses, lks__session_check_stop(&t->ses));
-    if (st == LKS_OK)
-        st = lks__trace_file_open(&t->trace, &t->ses);
+    LKS__THEN(st, lks__trace_file_open(&t->trace, &t->ses));
     if (st != LKS_OK) {
         *stopped_p = lks__session_asked_stop(&t->ses);
         lks__session_fail(&t->ses, st);

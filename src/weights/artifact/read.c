@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/number/checked.h"
-#include "base/text/jsontext.h"
 #include "files/zip/unzip.h"
 #include "weights/artifact/artifact.h"
 #include "weights/artifact/layout.h"
@@ -41,8 +40,7 @@ static lks_status read_head(stream *s, uint64_t length)
     char *text = malloc(length + 1);
     LKS__MEMORY(text, "for the header of %s", s->zip.shown);
     lks_status st = lks__unzip_exactly(&s->zip, text, length);
-    if (st == LKS_OK)
-        st = lks__st_parse(s->zip.shown, text, length, &s->head);
+    LKS__THEN(st, lks__st_parse(s->zip.shown, text, length, &s->head));
     free(text);
     return st;
 }

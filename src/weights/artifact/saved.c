@@ -89,8 +89,7 @@ lks_status lks__artifact_saved_open(lks__unzip *zip, uint64_t start, lks__artifa
     LKS__MEMORY(s, "to open an artifact");
     memcpy(s->shown, zip->shown, sizeof s->shown);
     lks_status st = decompress(zip, start, s);
-    if (st == LKS_OK)
-        st = open_dicts(s);
+    LKS__THEN(st, open_dicts(s));
     if (st == LKS_OK)
         *saved_p = s;
     else

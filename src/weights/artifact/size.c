@@ -12,11 +12,9 @@ lks_status lks__artifact_file_bytes(const char *path, uint64_t *bytes_p)
     struct stat info;
     if (stat(path, &info) < 0)
         return lks__sys_fail("cannot read", path);
-    if (!S_ISREG(info.st_mode)) {
-        char shown[512];
+    if (!S_ISREG(info.st_mode))
         return lks__fail(LKS_ERR_IO, "cannot count the bytes of %s: it is not a regular file",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
-    }
+                         lks__shown(path, 512));
     *bytes_p = (uint64_t)info.st_size;
     return LKS_OK;
 }

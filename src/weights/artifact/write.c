@@ -186,8 +186,7 @@ static lks_status make(const char *path, writer *w, const lks__artifact_about *a
     emit_all(w, about, &e);
     const lks__torchsave_what what = {&e, w->bytes, w->n, read_storage, w};
     lks_status st = lks__torchsave_bytes(&what, &data, &bytes);
-    if (st == LKS_OK)
-        st = compress_to(path, data, bytes, stats);
+    LKS__THEN(st, compress_to(path, data, bytes, stats));
     free(data);
     free(e.at);
     return st;

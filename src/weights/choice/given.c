@@ -9,14 +9,12 @@
 lks_status lks__given_alone(const lks__settings *s, int setting)
 {
     const char *other = lks__setting_name(setting);
-    char shown[512];
     if (!lks__settings_uses_weights(s) || s->from[setting] != LKS__FROM_ARG)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "--init_from=%s and --%s were given, but --%s does not belong to those "
                      "weights: leave one of them out",
-                     lks__escape(shown, sizeof shown, s->init_from, strlen(s->init_from)), other,
-                     other);
+                     lks__shown(s->init_from, 512), other, other);
 }
 
 lks_status lks__given_heads(const lks__settings *s, const lks__settings *model)
@@ -68,8 +66,7 @@ lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__
     LKS__TRY(run ? lks__weights_open_run(out_dir, &want, &w)
                  : lks__weights_open(s->init_from, &want, &w));
     lks_status st = lks__given_heads(s, &w->model);
-    if (st == LKS_OK)
-        st = lks__given_golf(s, &w->model);
+    LKS__THEN(st, lks__given_golf(s, &w->model));
     if (st == LKS_OK && lks__weights_checkpoint(w) == NULL)
         st = lks__given_alone(s, LKS__SETTING_checkpoint);
     if (st == LKS_OK)
@@ -82,11 +79,10 @@ lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__
 lks_status lks__given_same_meaning(const lks__meta *data, const char *path, const lks__meta *model,
                                    const char *shown)
 {
-    char escaped[256];
     if (!lks__meta_differ(data, model))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "the tokens of %s are not those of the weights in %s: the same ids stand for "
                      "other text. Prepare the data with the weights' tokenizer",
-                     lks__escape(escaped, sizeof escaped, path, strlen(path)), shown);
+                     lks__shown(path, 256), shown);
 }

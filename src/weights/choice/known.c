@@ -63,7 +63,6 @@ lks_status lks__known_folder(const lks__known *known, char path[LKS__CKPT_PATH])
 
 lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
 {
-    char shown[512];
     LKS__TRY(lks__known_folder(known, path));
     if (lks__sys_is_folder(path))
         return LKS_OK;
@@ -73,14 +72,13 @@ lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
         "config.json, "
         "model.safetensors and tokenizer.json there, or set LOCKSTEP_HOME to the folder that "
         "contains a folder %s",
-        known->name, known->name, lks__escape(shown, sizeof shown, path, strlen(path)),
-        known->name);
+        known->name, known->name, lks__shown(path, 512), known->name);
 }
 
 lks_status lks__known_empty(const lks__known *known, const char *path)
 {
     static const char *const names[] = {"encoder.json", "vocab.json", "vocab.bpe", "merges.txt"};
-    char file[LKS__CKPT_PATH], shown[512];
+    char file[LKS__CKPT_PATH];
     bool vocabulary = false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         LKS__TRY(lks__ckpt_join(file, path, names[i]));
@@ -89,19 +87,17 @@ lks_status lks__known_empty(const lks__known *known, const char *path)
     return lks__fail(
         LKS_ERR_FORMAT,
         "%s has %sno config.json and model.safetensors: `lockstep fetch %s` downloads them",
-        lks__escape(shown, sizeof shown, path, strlen(path)),
-        vocabulary ? "the vocabulary, but " : "", known->name);
+        lks__shown(path, 512), vocabulary ? "the vocabulary, but " : "", known->name);
 }
 
 lks_status lks__known_missing(const char *path)
 {
     const int cause = errno;
     const char *words[N_MODELS + 2] = {"scratch", "resume"};
-    char shown[512];
     for (size_t i = 0; i < N_MODELS; i++)
         words[i + 2] = models[i].name;
     const char *near = cause == ENOENT ? lks__nearest(path, words, N_MODELS + 2) : NULL;
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 512);
     if (near != NULL)
         return lks__fail(LKS_ERR_CONFIG,
                          "init_from: there is no file or folder %s; did you mean %s?", shown, near);

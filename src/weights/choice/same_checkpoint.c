@@ -129,8 +129,7 @@ lks_status lks__same_target(lks__session *ses, const char *out_dir, uint64_t bad
     LKS__TRY(lks_comm_broadcast(ses->comm, name, sizeof name, LKS_UINT8, 0));
     if (ses->world.rank != 0) {
         st = lks__ckpt_join(path, out_dir, name);
-        if (st == LKS_OK)
-            st = lks__ckpt_open(path, LKS__CKPT_ALL, ckpt);
+        LKS__THEN(st, lks__ckpt_open(path, LKS__CKPT_ALL, ckpt));
     }
     strcat(context, ": ");
     return compare_files(ses, st, st == LKS_OK ? ckpt : NULL, out_dir, context);

@@ -7,7 +7,6 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
-#include "data/text/bpe/bpe.h"
 #include "files/checkpoint/folder.h"
 #include "weights/choice/given.h"
 #include "weights/export/form.h"
@@ -63,10 +62,9 @@ lks_status lks__export_params(const lks__export_model *e, float **params_p)
 static lks_status take_tokenizer(lks__export_model *e)
 {
     const char *path = e->s->tokenizer;
-    char shown[256];
     lks__meta own = {0};
     bool found;
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 256);
     LKS__TRY(lks__meta_find(path, &found, &own));
     lks_status st = LKS_OK;
     if (!found)
@@ -113,13 +111,12 @@ static lks_status check_name(const lks__settings *s)
                          : lks__ends_with(s->out, ".pt")        ? "nanogpt or --format=golf"
                          : lks__ends_with(s->out, ".gguf")      ? "hf, which llama.cpp converts"
                                                                 : NULL;
-    char shown[256];
     if (format == NULL || s->from[LKS__SETTING_format] != LKS__FROM_DEFAULT)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "--out=%s needs a format: without one, the file would be parameter-golf's "
                      "int8 artifact; give --format=%s",
-                     lks__escape(shown, sizeof shown, s->out, strlen(s->out)), format);
+                     lks__shown(s->out, 256), format);
 }
 
 /* Make the folder that the output is in. */
@@ -142,10 +139,8 @@ lks_status lks__export(const lks__settings *s, const lks__export_sink *sink)
     if (e.w->note[0] != '\0')
         lks__export_note(&e, "%s", e.w->note);
     lks_status st = open_model(&e);
-    if (st == LKS_OK)
-        st = make_parent(s->out);
-    if (st == LKS_OK)
-        st = forms[form].write(&e);
+    LKS__THEN(st, make_parent(s->out));
+    LKS__THEN(st, forms[form].write(&e));
     lks__table_free(&e.table);
     lks__meta_free(&e.meta);
     lks__weights_close(e.w);

@@ -120,8 +120,7 @@ static lks_status write_weights(const lks__export_model *e)
     snprintf(path, sizeof path, "%s/model.safetensors", e->s->out);
     if (list == NULL || zeros == NULL || scratch == NULL)
         st = lks__no_memory("to write %zu tensors", all.n_tensors);
-    if (st == LKS_OK)
-        st = lks__export_params(e, &params);
+    LKS__THEN(st, lks__export_params(e, &params));
     if (st == LKS_OK) {
         list_tensors(e, params, &all, zeros, scratch, list);
         st = lks__export_tensors(path, list, all.n_tensors);
@@ -150,12 +149,12 @@ static lks_status make_folder(const lks__export_model *e)
 {
     static const char *const others[] = {"state.json", "metrics.jsonl", "meta.json"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        char path[LKS__SETTING_STR + 64], shown[512];
+        char path[LKS__SETTING_STR + 64];
         snprintf(path, sizeof path, "%s/%s", e->s->out, others[i]);
         if (access(path, F_OK) == 0)
             return lks__fail(LKS_ERR_CONFIG,
                              "there is %s: that folder belongs to lockstep; give another --out",
-                             lks__escape(shown, sizeof shown, path, strlen(path)));
+                             lks__shown(path, 512));
     }
     const bool weights = is_in_out(e, e->w->path);
     if (weights || (e->vocabulary[0] != '\0' && is_in_out(e, e->vocabulary)))
@@ -172,10 +171,8 @@ lks_status lks__export_hf(const lks__export_model *e)
     LKS__TRY(make_folder(e));
     LKS__TRY(lks__export_hf_remove(e, "config.json"));
     lks_status st = lks__export_hf_tokenizer(e, &end_of_text);
-    if (st == LKS_OK)
-        st = write_weights(e);
-    if (st == LKS_OK)
-        st = write_config(e, end_of_text);
+    LKS__THEN(st, write_weights(e));
+    LKS__THEN(st, write_config(e, end_of_text));
     if (st != LKS_OK)
         lks__fail(st, "%s; the folder is incomplete now: export again", lks_last_error());
     return st;

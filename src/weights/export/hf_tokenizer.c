@@ -2,7 +2,6 @@
  * unchanged, and characters as a vocabulary of words of one character. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"

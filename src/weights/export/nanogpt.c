@@ -321,7 +321,7 @@ static void note_optimizer(const struct writer *w)
  * characters would be sampled with them. */
 static lks_status check_characters(const lks__export_model *e)
 {
-    char folder[LKS__CKPT_PATH], shown[512];
+    char folder[LKS__CKPT_PATH];
     lks__meta own = {0};
     bool found = false;
     if (e->meta.chars == NULL)
@@ -336,8 +336,7 @@ static lks_status check_characters(const lks__export_model *e)
     return lks__fail(LKS_ERR_CONFIG,
                      "the %s in %s doesn't have the model's characters, and would be used for the "
                      "model: give an --out in another folder",
-                     lks__meta_file(folder),
-                     lks__escape(shown, sizeof shown, folder, strlen(folder)));
+                     lks__meta_file(folder), lks__shown(folder, 512));
 }
 
 /* nanoGPT's sample.py reads the characters of data/DATASET/meta.pkl. Write such a file next to
@@ -345,7 +344,7 @@ static lks_status check_characters(const lks__export_model *e)
 static lks_status write_characters(const lks__export_model *e)
 {
     lks__emit p = {0};
-    char path[LKS__CKPT_PATH], shown[512], text[8];
+    char path[LKS__CKPT_PATH], text[8];
     const char *slash = strrchr(e->s->out, '/');
     if (e->meta.chars == NULL)
         return LKS_OK;
@@ -380,7 +379,7 @@ static lks_status write_characters(const lks__export_model *e)
     free(p.at);
     if (st == LKS_OK)
         lks__export_note(e, "the characters are in %s; nanoGPT's sample.py reads them from data/%s",
-                         lks__escape(shown, sizeof shown, path, strlen(path)), "DATASET/meta.pkl");
+                         lks__shown(path, 512), "DATASET/meta.pkl");
     return st;
 }
 
@@ -405,8 +404,7 @@ lks_status lks__export_nanogpt(const lks__export_model *e)
     lks_status st = LKS_OK;
     if (e->ckpt != NULL)
         st = lks__ckpt_open(e->ckpt->path, LKS__CKPT_ALL, &w.all);
-    if (st == LKS_OK)
-        st = write_file(&w);
+    LKS__THEN(st, write_file(&w));
     free(w.buffer);
     free(w.bytes);
     free(w.tensors);

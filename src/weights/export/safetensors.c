@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "files/checkpoint/folder.h"
 #include "weights/export/form.h"
 
 lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n)
@@ -41,8 +40,7 @@ lks_status lks__export_safetensors(const lks__export_model *e)
                                    .data = params + t->offset,
                                    .bytes = t->count * sizeof *params};
     }
-    if (st == LKS_OK)
-        st = lks__export_tensors(e->s->out, list, n);
+    LKS__THEN(st, lks__export_tensors(e->s->out, list, n));
     const char *gelu = lks__setting_word(&e->run, LKS__SETTING_gelu);
     if (st == LKS_OK && e->run.gelu == LKS__gelu_tanh)
         lks__export_note(e,

@@ -2,10 +2,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/list.h"
 #include "base/number/bf16.h"
 #include "base/number/f16.h"
 
@@ -24,15 +24,9 @@ lks_status lks__weights_set_int(lks__weights *w, const char *setting, uint64_t v
 
 lks__weights_tensor *lks__weights_add(lks__weights *w, const char *prefix, const char *name)
 {
-    if (w->n_tensors == w->room) {
-        const size_t room = w->room == 0 ? 64 : 2 * w->room;
-        lks__weights_tensor *more = realloc(w->tensors, room * sizeof *more);
-        if (more == NULL) {
-            lks__no_memory("for the %zu tensors of %s", room, w->shown);
-            return NULL;
-        }
-        w->tensors = more;
-        w->room = room;
+    if (!lks__list_grow(&w->tensors, w->n_tensors, &w->room, sizeof *w->tensors)) {
+        lks__no_memory("for the tensors of %s", w->shown);
+        return NULL;
     }
     lks__weights_tensor *t = &w->tensors[w->n_tensors++];
     memset(t, 0, sizeof *t);

@@ -38,11 +38,11 @@ static bool looks(const lks__weights_path *p)
 
 static lks_status read_json(const char *folder, const char *name, json_t **json_p)
 {
-    char path[LKS__CKPT_PATH], shown[512], *text;
+    char path[LKS__CKPT_PATH], *text;
     size_t bytes;
     LKS__TRY(lks__ckpt_join(path, folder, name));
     LKS__TRY(lks__sys_read_file(path, MOST_JSON, &text, &bytes));
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 512);
     lks_status st = lks__json_parse(text, bytes, JSON_REJECT_DUPLICATES, shown, json_p);
     free(text);
     if (st == LKS_OK && !json_is_object(*json_p)) {
@@ -156,12 +156,10 @@ static lks_status add_tensor(lks__weights *w, const lks__st_tensor *from, uint64
     t->from = from;
     if (strcmp(from->dtype, "F32") != 0 && strcmp(from->dtype, "F16") != 0 &&
         strcmp(from->dtype, "BF16") != 0) {
-        char shown[120];
         return lks__fail(LKS_ERR_SUPPORT,
                          "%s: tensor %s is of type %s; lockstep reads F32, F16 "
                          "and BF16",
-                         w->shown, lks__escape(shown, sizeof shown, name, strlen(name)),
-                         from->dtype);
+                         w->shown, lks__shown(name, 120), from->dtype);
     }
     return LKS_OK;
 }
@@ -242,12 +240,11 @@ static lks_status check_variant(const lks__weights *w, const json_t *config, uin
     const char *type = json_string_value(json_object_get(config, "model_type"));
     const json_t *eps = json_object_get(config, "layer_norm_epsilon");
     json_int_t inner;
-    char shown[80];
     if (type != NULL && strcmp(type, "gpt2") != 0)
         return lks__fail(LKS_ERR_SUPPORT,
                          "%s: " CONFIG " says model_type = \"%s\"; lockstep reads "
                          "gpt2",
-                         w->shown, lks__escape(shown, sizeof shown, type, strlen(type)));
+                         w->shown, lks__shown(type, 80));
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         const json_t *value = json_object_get(config, flags[i].key);
         if (value != NULL && !(flags[i].value ? json_is_true(value) : json_is_false(value)))
@@ -276,7 +273,6 @@ static lks_status set_gelu(lks__weights *w, const json_t *config, bool conv)
                  {"gelu", "exact"}};
     const json_t *value = json_object_get(config, "activation_function");
     const char *name = json_string_value(value);
-    char shown[80];
     if (value == NULL) /* GPT2Config's default; a file with Linear's shape is nanoGPT's */
         return lks__weights_set(w, "gelu", conv || config != NULL ? "tanh" : "exact");
     for (size_t i = 0; name != NULL && i < sizeof forms / sizeof forms[0]; i++)
@@ -287,7 +283,7 @@ static lks_status set_gelu(lks__weights *w, const json_t *config, bool conv)
     return lks__fail(LKS_ERR_SUPPORT,
                      "%s: " CONFIG " says activation_function = \"%s\"; lockstep "
                      "has gelu_new, gelu_pytorch_tanh, gelu_fast and gelu",
-                     w->shown, lks__escape(shown, sizeof shown, name, strlen(name)));
+                     w->shown, lks__shown(name, 80));
 }
 
 static lks_status set_heads(lks__weights *w, const json_t *config, int64_t wanted, uint64_t C)

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/number/checked.h"
 #include "base/system/sys.h"
 #include "weights/forms/form.h"
 

@@ -278,9 +278,8 @@ static lks_status check_state(lks__weights *w, const char *name, const lks__pick
 {
     const uint64_t *iter = ctx;
     const lks__weights_tensor *have = lks__weights_untied(w, name);
-    char shown[120];
     double step = -1;
-    lks__escape(shown, sizeof shown, name, strlen(name));
+    const char *shown = lks__shown(name, 120);
     if (have == NULL || !same_shape(lks__pickle_find(state, "exp_avg"), have->from) ||
         !same_shape(lks__pickle_find(state, "exp_avg_sq"), have->from))
         return lks__fail(LKS_ERR_FORMAT,

@@ -12,13 +12,12 @@ bool lks__state_of_library(const lks__ckpt *ckpt)
 
 lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s)
 {
-    char shown[512];
     if (lks__state_of_library(ckpt))
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is a checkpoint of a program that uses liblockstep, not of `lockstep "
                          "train`: that program loads it, and other programs can read its "
                          "model.safetensors",
-                         lks__escape(shown, sizeof shown, ckpt->path, strlen(ckpt->path)));
+                         lks__shown(ckpt->path, 512));
     return lks__settings_from_json(json_object_get(ckpt->state, "settings"), LKS__CMD_TRAIN,
                                    LKS__SETTING_CONFIG, ckpt->path, s);
 }

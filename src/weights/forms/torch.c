@@ -1,6 +1,5 @@
 #include "weights/forms/torch.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static bool is_type(const lks__pickle_tensor *t, const char *dtype)
@@ -11,8 +10,7 @@ static bool is_type(const lks__pickle_tensor *t, const char *dtype)
 lks_status lks__weights_torch_add(lks__weights *w, const char *name, const lks__pickle_value *value,
                                   bool tied)
 {
-    char shown[120];
-    lks__escape(shown, sizeof shown, name, strlen(name));
+    const char *shown = lks__shown(name, 120);
     if (lks__pickle_kind_of(value) != LKS__PICKLE_TENSOR)
         return lks__fail(LKS_ERR_FORMAT, "%s: %s is %s, but a tensor is expected", w->shown, shown,
                          lks__pickle_kind_name(lks__pickle_kind_of(value)));

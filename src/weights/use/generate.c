@@ -57,8 +57,7 @@ lks_status lks__generator_open(const lks__model_config *config, const lks__table
         lks__decoder_size_for(config, size->samples, size->tokens, &g->chunk);
     g->room = decoder.positions;
     lks_status st = lks__decoder_open(config, table, &decoder, device, &g->decoder);
-    if (st == LKS_OK)
-        st = open_memory(g);
+    LKS__THEN(st, open_memory(g));
     if (st == LKS_OK)
         *generator_p = g;
     else

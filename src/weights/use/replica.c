@@ -60,12 +60,11 @@ static lks_status load(lks__weights *w, const lks__settings *s, lks__session *se
 static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__session *session,
                                 lks__replica *r)
 {
-    char shown[512];
     if (a->settings == NULL)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s was written by train_gpt.py, not by lockstep: it has no settings; use "
                          "its weights with --init_from",
-                         lks__escape(shown, sizeof shown, r->path, strlen(r->path)));
+                         lks__shown(r->path, 512));
     lks__settings_defaults(&r->run);
     LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, r->path,
                                      &r->run));
@@ -79,8 +78,7 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__s
     LKS__TRY(lks__model_table(&r->config, &table));
     lks_status st = lks__artifact_check(a, &table);
     lks__table_free(&table);
-    if (st == LKS_OK)
-        st = open_model(s, session, r);
+    LKS__THEN(st, open_model(s, session, r));
     return st == LKS_OK ? lks__artifact_read(a, &r->table, r->params.host) : st;
 }
 
@@ -89,9 +87,8 @@ static lks_status same_weights(lks__session *session, const lks__replica *r)
 {
     if (session->world.world_size == 1)
         return LKS_OK;
-    char shown[512], what[600];
-    snprintf(what, sizeof what, "the hash of the weights in %s",
-             lks__escape(shown, sizeof shown, r->path, strlen(r->path)));
+    char what[600];
+    snprintf(what, sizeof what, "the hash of the weights in %s", lks__shown(r->path, 512));
     return lks__session_same(session, what, XXH3_64bits(r->params.host, r->params.bytes));
 }
 
@@ -120,8 +117,7 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
     snprintf(r->took, sizeof r->took, "artifact");
     LKS__TRY(lks__given_alone(s, LKS__SETTING_artifact));
     lks_status st = lks__session_agree(session, lks__artifact_open(path, &artifact));
-    if (st == LKS_OK)
-        st = lks__session_agree(session, load_artifact(&artifact, s, session, r));
+    LKS__THEN(st, lks__session_agree(session, load_artifact(&artifact, s, session, r)));
     lks__artifact_close(&artifact);
     return make_ready(session, st, true, r);
 }
@@ -144,8 +140,7 @@ lks_status lks__replica_open(const char *out_dir, const lks__settings *s, lks__s
     lks__weights *w = NULL;
     memset(r, 0, sizeof *r);
     lks_status st = open_weights(out_dir, s, session, &w);
-    if (st == LKS_OK)
-        st = lks__session_agree(session, load(w, s, session, r));
+    LKS__THEN(st, lks__session_agree(session, load(w, s, session, r)));
     lks__weights_close(w);
     return make_ready(session, st, lks__settings_uses_weights(s), r);
 }

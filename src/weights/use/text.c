@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "data/text/byte_tokens.h"
 #include "data/text/sentencepiece/spm_text.h"
@@ -13,7 +12,7 @@
 /* Open the vocabulary of GPT-2's tokens at `path`, or the one that the run keeps. */
 static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__text *t)
 {
-    char kept[4200], shown[256];
+    char kept[4200];
     uint64_t hash;
     if (path[0] == '\0' && r->vocabulary[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "the weights come without their vocabulary: give it as "
@@ -29,17 +28,15 @@ static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__
                      "the vocabulary %s is not the checkpoint's own: its "
                      "hash is %016" PRIx64 ", not %016" PRIx64
                      "; give the checkpoint's vocabulary as --tokenizer_path=DIR",
-                     lks__escape(shown, sizeof shown, path, strlen(path)), hash,
-                     r->meta.model_hash);
+                     lks__shown(path, 256), hash, r->meta.model_hash);
 }
 
 /* Open the SentencePiece model at `path`, which must be the one that the checkpoint was trained
  * with. */
 static lks_status open_pieces(const char *path, lks__text *t)
 {
-    char shown[256];
     LKS__TRY(lks__spm_open(path, &t->spm));
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 256);
     if (lks__spm_size(t->spm) != t->meta->vocab_size)
         return lks__fail(LKS_ERR_CONFIG,
                          "the SentencePiece model %s has %u tokens, but the checkpoint's "
@@ -57,22 +54,19 @@ static lks_status open_pieces(const char *path, lks__text *t)
 /* Open a vocabulary for weights that don't say which one they were trained with. */
 static lks_status open_any(const char *path, lks__text *t)
 {
-    char shown[256];
     LKS__TRY(lks__bpe_open(path, &t->bpe));
     if (lks__bpe_size(t->bpe) <= t->meta->vocab_size)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "the vocabulary %s has %u tokens, but the model only %u: give the vocabulary "
                      "that it was trained with as --tokenizer=DIR",
-                     lks__escape(shown, sizeof shown, path, strlen(path)), lks__bpe_size(t->bpe),
-                     t->meta->vocab_size);
+                     lks__shown(path, 256), lks__bpe_size(t->bpe), t->meta->vocab_size);
 }
 
 /* Open a folder of data, or the data script's description of single bytes, for weights that don't
  * describe their tokens. *found_p: true for characters or bytes. */
 static lks_status open_own(const char *path, lks__text *t, bool *found_p)
 {
-    char shown[256];
     const uint32_t have = t->meta->vocab_size;
     lks__meta *own = calloc(1, sizeof *own);
     LKS__MEMORY(own, "for a vocabulary");
@@ -89,7 +83,7 @@ static lks_status open_own(const char *path, lks__text *t, bool *found_p)
         return lks__fail(LKS_ERR_CONFIG,
                          "the vocabulary in %s has %u %s, but the model only %u tokens: give the "
                          "vocabulary that it was trained with as --tokenizer=DIR",
-                         lks__escape(shown, sizeof shown, path, strlen(path)), own->vocab_size,
+                         lks__shown(path, 256), own->vocab_size,
                          own->is_bytes ? "tokens" : "characters", have);
     t->meta = own;
     return LKS_OK;
@@ -100,7 +94,6 @@ static lks_status open_own(const char *path, lks__text *t, bool *found_p)
 static lks_status open_described(const char *path, const lks__replica *r, lks__text *t)
 {
     bool found = path[0] == '\0';
-    char shown[256];
     if (!found)
         LKS__TRY(open_own(path, t, &found));
     if (found && t->meta->vocab_size == r->meta.vocab_size && !lks__meta_differ(t->meta, &r->meta))
@@ -109,7 +102,7 @@ static lks_status open_described(const char *path, const lks__replica *r, lks__t
                      "the model's tokens are %s, which need no tokenizer, and %s isn't a "
                      "description of them: leave the tokenizer out",
                      r->meta.is_bytes ? "single bytes" : "its own characters",
-                     lks__escape(shown, sizeof shown, path, strlen(path)));
+                     lks__shown(path, 256));
 }
 
 lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)

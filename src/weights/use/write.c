@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
+
 static const char rule[] = "\n---------------\n";
 
 /* A sample's text on its way out: tokens become characters, a stop text ends them, and they go to
@@ -20,13 +22,8 @@ struct sample {
 
 static lks_status keep(struct sample *s, const char *text, size_t bytes)
 {
-    if (s->n_kept + bytes > s->room) {
-        const size_t room = 2 * (s->n_kept + bytes);
-        char *kept = realloc(s->kept, room);
-        LKS__MEMORY(kept, "for a sample of %zu bytes", room);
-        s->kept = kept;
-        s->room = room;
-    }
+    if (!lks__list_room(&s->kept, s->n_kept + bytes, &s->room, 1))
+        return lks__no_memory("for a sample of %zu bytes", s->n_kept + bytes);
     memcpy(s->kept + s->n_kept, text, bytes);
     s->n_kept += bytes;
     return LKS_OK;

@@ -33,12 +33,12 @@ static const lks__engine *loaded[N_ENGINES][2];
 static bool load(const char *file, const char *package, const lks__engine **engine_p, char *why,
                  size_t why_bytes)
 {
-    char cause[400], shown[400], advice[LKS__MODULE_ADVICE];
+    char cause[400], advice[LKS__MODULE_ADVICE];
     if (*engine_p != NULL)
         return true;
     *engine_p = lks__module_load(file, LKS__ENGINE_VERSION, cause, sizeof cause);
     if (*engine_p == NULL) {
-        snprintf(why, why_bytes, "%s; %s", lks__escape(shown, sizeof shown, cause, strlen(cause)),
+        snprintf(why, why_bytes, "%s; %s", lks__shown(cause, 400),
                  lks__module_advice(file, package, advice));
         return false;
     }

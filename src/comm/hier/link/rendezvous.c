@@ -89,14 +89,13 @@ static void find_token(char *token, size_t bytes)
 static lks_status find_port(int *port_p)
 {
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
-    char shown[64];
     if (lks__env_int("MASTER_PORT", 65534, port_p) && *port_p > 0) {
         *port_p += agent != NULL && strcmp(agent, "True") == 0;
         return LKS_OK;
     }
     const char *text = getenv("MASTER_PORT");
     return lks__fail(LKS_ERR_CONFIG, "MASTER_PORT is \"%s\": expected a number from 1 to 65534",
-                     lks__escape(shown, sizeof shown, text, strlen(text)));
+                     lks__shown(text, 64));
 }
 
 /* On rank 0: serve the store at the master's address. */

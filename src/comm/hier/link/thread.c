@@ -99,8 +99,7 @@ static void serve(struct lks__hier *h)
     h->serves = true;
     while (!stopping(h)) {
         struct lks__hier_task *task = next_task(h);
-        if (st == LKS_OK)
-            st = lks__hier_look(h, false);
+        LKS__THEN(st, lks__hier_look(h, false));
         if (st == LKS_OK && task != NULL) {
             st = run(h, task);
             h->number++;

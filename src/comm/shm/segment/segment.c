@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/number/checked.h"
@@ -276,8 +275,7 @@ lks_status lks__segment_create(int world_size, lks__segment **segment_p)
     if (st == LKS_OK && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
         st = lks__fail(LKS_ERR_SUPPORT, "can't seal the shared segment against shrinking: %s",
                        strerror(errno));
-    if (st == LKS_OK)
-        st = adopt(fd, world_size, segment_p);
+    LKS__THEN(st, adopt(fd, world_size, segment_p));
     if (st != LKS_OK) {
         lks__sys_close(fd);
         return st;

@@ -244,8 +244,7 @@ static lks_status serve(const lks_world *w, unsigned group, double timeout_s,
                                            : "");
     else
         st = offer(fd, w, timeout_s, segment_p);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     return st;
 }
 
@@ -293,8 +292,7 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
     if (connected && send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
         readable(fd, end - lks__sys_now()))
         shared = receive(fd, token);
-    if (fd >= 0)
-        lks__sys_close(fd);
+    lks__sys_close(fd);
     if (shared == TAKEN)
         *st_p = lks__fail(LKS_ERR_ARG,
                           "another process has joined as local rank %d of this host: each rank "

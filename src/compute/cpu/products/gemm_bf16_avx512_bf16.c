@@ -24,15 +24,6 @@ enum {
     MAX_B_PANELS = NC / LANES / (NV - 1),
 };
 
-/* Both operands of a tile are copied: see gemm_bf16.c. */
-const lks__tiles lks__gemm_bf16_tiles_avx512_bf16 = {.rows = 128,
-                                                     .tall_rows = 256,
-                                                     .tall_from = 1024,
-                                                     .cols = 256,
-                                                     .panel = 128,
-                                                     .queries = 64,
-                                                     .far_queries = 64};
-
 typedef struct packed_work {
     uint32_t a[MC / MR * A_PANEL], b[NC * PAIRS + MAX_B_PANELS * GAP];
 } packed_work;

@@ -92,7 +92,7 @@ static void *find(char why[256])
     return dnnl.lib;
 }
 
-bool lks__gemm_dnnl_is_there(void)
+bool lks__kernels_have_library(void)
 {
     char why[256];
     pthread_mutex_lock(&dnnl.mutex);
@@ -139,13 +139,13 @@ lks_status lks__gemm_dnnl_open(lks__cpu_level level)
                        lks__cpu_level_name(dnnl.level));
     pthread_mutex_unlock(&dnnl.mutex);
     if (st == LKS_OK)
-        lks__gemm_dnnl_thread_init();
+        lks__kernels_thread_init();
     return st;
 }
 
 /* OpenMP keeps the number of threads separately for each of our threads, and children would inherit
  * OMP_NUM_THREADS. So every thread that calls the library sets it once. */
-void lks__gemm_dnnl_thread_init(void)
+void lks__kernels_thread_init(void)
 {
     if (dnnl.omp_set_num_threads != NULL)
         dnnl.omp_set_num_threads(1);
@@ -156,7 +156,7 @@ const char *lks__gemm_dnnl_version(void)
     return dnnl.version;
 }
 
-lks_status lks__gemm_dnnl_check(void)
+lks_status lks__kernels_check(void)
 {
     int failure = atomic_load(&dnnl.failure);
     if (failure == DNNL_SUCCESS)

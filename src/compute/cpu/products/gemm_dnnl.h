@@ -1,24 +1,15 @@
 /* compute/cpu/products/gemm_dnnl.h - oneDNN's sgemm, loaded when AVX2 or a level above it
- * is opened. */
+ * is opened. gemm_dnnl.c also has what kernels.h declares about a GEMM library. */
 #ifndef LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
 #define LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
 
 #include "compute/cpu/kernels.h"
-
-/* True if the library is installed. Loads it. */
-bool lks__gemm_dnnl_is_there(void);
 
 /* Load the library and cap its instructions at `level`. A second call with the same level does
  * nothing, one with another level is ERR_ARG, because the library's cap can't be changed. */
 lks_status lks__gemm_dnnl_open(lks__cpu_level level);
 
 bool lks__gemm_dnnl_is_open(void);
-
-/* Keep the library from using OpenMP threads when this thread calls it. */
-void lks__gemm_dnnl_thread_init(void);
-
-/* ERR_NOMEM or ERR_SUPPORT if any call on any thread has failed since the library was loaded. */
-lks_status lks__gemm_dnnl_check(void);
 
 const char *lks__gemm_dnnl_version(void); /* "oneDNN 2.6.3" */
 

@@ -43,7 +43,7 @@ void lks__kinds_open(lks__gemm_fn *library, lks__gemm_fn *own)
     pthread_mutex_unlock(&kinds.mutex);
 }
 
-lks__gemm_kinds lks__kinds_count(void)
+lks__gemm_kinds lks__kernels_gemm_kinds(void)
 {
     pthread_mutex_lock(&kinds.mutex);
     const lks__gemm_kinds counts = kinds.counts;

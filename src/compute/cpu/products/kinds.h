@@ -4,7 +4,8 @@
  * code by. That is a *kind* of product: transposes, sizes, leading dimensions, alpha and beta.
  * Before the first product of each kind, the library and our own product compute drawn operands at
  * several alignments. If a bit differs, products of this kind are ours. So runs have the same bits
- * with any library and without one, and ranks needn't agree on it. */
+ * with any library and without one, and ranks needn't agree on it. lks__kernels_gemm_kinds() counts
+ * them. */
 #ifndef LKS_COMPUTE_CPU_PRODUCTS_KINDS_H
 #define LKS_COMPUTE_CPU_PRODUCTS_KINDS_H
 
@@ -16,7 +17,5 @@ void lks__kinds_open(lks__gemm_fn *library, lks__gemm_fn *own);
 
 /* The product of reference/ref_gemm.c. Any thread may call it. */
 lks__gemm_fn lks__kinds_gemm;
-
-lks__gemm_kinds lks__kinds_count(void);
 
 #endif

@@ -32,7 +32,6 @@ void lks__kernels_of_level(lks__cpu_level level, lks__kernels *k)
     }
     if (level >= LKS__CPU_AVX512_BF16) {
         k->gemm_bf16 = lks__gemm_bf16_avx512_bf16;
-        k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_avx512_bf16;
         k->peak_bf16 = lks__peak_bf16_avx512_bf16;
     }
 #ifdef LKS__BUILT_AMX

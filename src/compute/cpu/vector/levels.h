@@ -14,7 +14,7 @@ LKS__ROW_KERNEL_MAP(X)
 lks__gemm_fn lks__gemm_neon, lks__gemm_avx2, lks__gemm_avx512;
 lks__gemm_bf16_fn lks__gemm_bf16_neon, lks__gemm_bf16_avx2, lks__gemm_bf16_avx512,
     lks__gemm_bf16_avx512_bf16, lks__gemm_bf16_amx;
-extern const lks__tiles lks__gemm_bf16_tiles_avx512_bf16, lks__gemm_bf16_tiles_amx;
+extern const lks__tiles lks__gemm_bf16_tiles_amx;
 lks__peak_fn lks__peak_neon, lks__peak_avx2, lks__peak_avx512, lks__peak_bf16_avx512_bf16,
     lks__peak_bf16_amx;
 

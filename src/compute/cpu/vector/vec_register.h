@@ -12,6 +12,22 @@
 
 #include "compute/cpu/vector/version.h"
 
+#define ONE_OPERAND(name, op)                                                                      \
+    static inline vf v_##name(vf x)                                                                \
+    {                                                                                              \
+        return V(op)(x);                                                                           \
+    }
+#define TWO_OPERANDS(name, op)                                                                     \
+    static inline vf v_##name(vf x, vf y)                                                          \
+    {                                                                                              \
+        return V(op)(x, y);                                                                        \
+    }
+#define THREE_OPERANDS(name, op)                                                                   \
+    static inline vf v_##name(vf x, vf y, vf z)                                                    \
+    {                                                                                              \
+        return V(op)(x, y, z);                                                                     \
+    }
+
 #if defined(__AVX512F__)
 
 #define V(op) _mm512_##op
@@ -182,55 +198,16 @@ static inline double vd_hsum(vd v)
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
 }
 
-static inline vf v_sub(vf a, vf b)
-{
-    return V(sub_ps)(a, b);
-}
-
-static inline vf v_div(vf a, vf b)
-{
-    return V(div_ps)(a, b);
-}
-
-static inline vf v_sqrt(vf a)
-{
-    return V(sqrt_ps)(a);
-}
-
-static inline vf v_fms(vf a, vf b, vf c) /* a b - c */
-{
-    return V(fmsub_ps)(a, b, c);
-}
-
-static inline vf v_fnma(vf a, vf b, vf c) /* c - a b */
-{
-    return V(fnmadd_ps)(a, b, c);
-}
-
-static inline vf v_min(vf a, vf b)
-{
-    return V(min_ps)(a, b);
-}
-
-static inline vf v_max(vf a, vf b)
-{
-    return V(max_ps)(a, b);
-}
-
-static inline vf v_and(vf a, vf b)
-{
-    return V(and_ps)(a, b);
-}
-
-static inline vf v_andnot(vf a, vf b) /* b without the bits of a */
-{
-    return V(andnot_ps)(a, b);
-}
-
-static inline vf v_or(vf a, vf b)
-{
-    return V(or_ps)(a, b);
-}
+ONE_OPERAND(sqrt, sqrt_ps)
+TWO_OPERANDS(sub, sub_ps)
+TWO_OPERANDS(div, div_ps)
+TWO_OPERANDS(min, min_ps)
+TWO_OPERANDS(max, max_ps)
+TWO_OPERANDS(and, and_ps)
+TWO_OPERANDS(andnot, andnot_ps) /* y without the bits of x */
+TWO_OPERANDS(or, or_ps)
+THREE_OPERANDS(fms, fmsub_ps)   /* x y - z */
+THREE_OPERANDS(fnma, fnmadd_ps) /* z - x y */
 
 /* Round to the nearest bfloat16 value: the steps of compute/cpu/reference/ref_round_bf16.c. */
 static inline vf v_round_bf16(vf x)
@@ -336,20 +313,13 @@ static inline vf v_zero(void)
     return V(setzero_ps)();
 }
 
-static inline vf v_add(vf a, vf b)
-{
-    return V(add_ps)(a, b);
-}
+TWO_OPERANDS(add, add_ps)
+TWO_OPERANDS(mul, mul_ps)
+THREE_OPERANDS(fma, fmadd_ps) /* x y + z */
 
-static inline vf v_mul(vf a, vf b)
-{
-    return V(mul_ps)(a, b);
-}
-
-static inline vf v_fma(vf a, vf b, vf c) /* a b + c */
-{
-    return V(fmadd_ps)(a, b, c);
-}
+#undef ONE_OPERAND
+#undef TWO_OPERANDS
+#undef THREE_OPERANDS
 
 static inline vf v_keep(vmask m, vf v) /* 0 outside the mask */
 {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
@@ -43,16 +44,9 @@ struct lks__docs {
 
 static lks_status grow(lks__docs *d, struct bytes *b, size_t n)
 {
-    if (n <= b->room)
-        return LKS_OK;
-    size_t room = b->room ? b->room : CHUNK_BYTES;
-    while (room < n)
-        room *= 2;
-    char *grown = realloc(b->data, room);
-    LKS__MEMORY(grown, "for a document of %s", d->name);
-    b->data = grown;
-    b->room = room;
-    return LKS_OK;
+    return lks__list_room(&b->data, n, &b->room, 1)
+               ? LKS_OK
+               : lks__no_memory("for a document of %s", d->name);
 }
 
 /* --- files ----------------------------------------------------------------------------------- */
@@ -90,8 +84,7 @@ void lks__docs_close(lks__docs *d)
 {
     if (!d)
         return;
-    if (d->fd >= 0)
-        lks__sys_close(d->fd);
+    lks__sys_close(d->fd);
     json_decref(d->json);
     free(d->chunk.data);
     free(d->doc.data);
@@ -301,18 +294,13 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
     if (!d->json && lks__json_no_memory(&error))
         return lks__no_memory("for the document at %s of %s", place(d, where), d->name);
     if (!d->json) {
-        char why[JSON_ERROR_TEXT_LENGTH * 4];
         return lks__fail(LKS_ERR_FORMAT, "%s, %s is not a JSON object: %s", d->name,
-                         place(d, where),
-                         lks__escape(why, sizeof why, error.text, strlen(error.text)));
+                         place(d, where), lks__shown(error.text, JSON_ERROR_TEXT_LENGTH * 4));
     }
     const json_t *text = json_object_get(d->json, d->field);
-    if (!json_is_string(text)) {
-        char shown[256];
+    if (!json_is_string(text))
         return lks__fail(LKS_ERR_FORMAT, "%s, %s: a JSON object with a string \"%s\" is expected",
-                         d->name, place(d, where),
-                         lks__escape(shown, sizeof shown, d->field, strlen(d->field)));
-    }
+                         d->name, place(d, where), lks__shown(d->field, 256));
     *text_p = json_string_value(text);
     *bytes_p = json_string_length(text);
     return LKS_OK;

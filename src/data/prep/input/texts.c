@@ -110,10 +110,8 @@ static lks_status add_stdin(lks__texts *t, bool lines)
 
 static lks_status add_path(lks__texts *t, const char *path, const struct stat *info)
 {
-    char name[256];
     if (!S_ISREG(info->st_mode))
-        return lks__fail(LKS_ERR_IO, "%s is not a regular file%s",
-                         lks__escape(name, sizeof name, path, strlen(path)),
+        return lks__fail(LKS_ERR_IO, "%s is not a regular file%s", lks__shown(path, 256),
                          S_ISFIFO(info->st_mode) ? ", but a pipe: --input=- reads standard input"
                                                  : "");
     char *copy = strdup(path);
@@ -288,15 +286,13 @@ void lks__texts_close(lks__texts *t)
     for (size_t i = 0; i < t->n_left; i++)
         free(t->left[i].path);
     free(t->left);
-    if (t->spool >= 0)
-        lks__sys_close(t->spool);
+    lks__sys_close(t->spool);
     *t = (lks__texts){.spool = -1};
 }
 
 lks_status lks__texts_file(const lks__texts *t, size_t i, int *fd_p)
 {
     struct stat info;
-    char name[256];
     const char *path = t->files[i].path;
     if (t->spool >= 0 && i == t->spooled) {
         *fd_p = fcntl(t->spool, F_DUPFD_CLOEXEC, 0);
@@ -311,18 +307,15 @@ lks_status lks__texts_file(const lks__texts *t, size_t i, int *fd_p)
         return LKS_OK;
     }
     lks__sys_close(fd);
-    return lks__fail(LKS_ERR_IO, "%s is no longer a regular file",
-                     lks__escape(name, sizeof name, path, strlen(path)));
+    return lks__fail(LKS_ERR_IO, "%s is no longer a regular file", lks__shown(path, 256));
 }
 
 lks_status lks__texts_read(const lks__texts *t, size_t i, int fd, uint64_t at, size_t n, char *to)
 {
-    char name[256];
     const char *path = t->files[i].path;
     if (lks__sys_read_at(fd, to, n, at) >= 0)
         return LKS_OK;
     if (errno != 0)
         return lks__sys_fail("cannot read", path);
-    return lks__fail(LKS_ERR_IO, "%s became shorter while it was read",
-                     lks__escape(name, sizeof name, path, strlen(path)));
+    return lks__fail(LKS_ERR_IO, "%s became shorter while it was read", lks__shown(path, 256));
 }

@@ -41,8 +41,7 @@ lks_status lks__split_writer_open(lks__staged *staged, uint64_t shard_tokens, ui
 
 void lks__split_writer_close(lks__split_writer *w)
 {
-    if (w->fd >= 0)
-        lks__sys_close(w->fd);
+    lks__sys_close(w->fd);
     free(w->buffer);
     XXH3_freeState(w->hash);
     json_decref(w->hashes);

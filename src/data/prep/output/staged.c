@@ -106,8 +106,7 @@ lks_status lks__staged_commit(lks__staged *s)
     size_t n = 0;
     while (n < s->n && (st = publish(s->files[n].from, s->files[n].to)) == LKS_OK)
         n++;
-    if (st == LKS_OK)
-        st = lks__sys_sync_dir(s->dir);
+    LKS__THEN(st, lks__sys_sync_dir(s->dir));
     for (size_t i = 0; st != LKS_OK && i < n; i++)
         st = restore(st, s->files[i].from, s->files[i].to);
     return st;

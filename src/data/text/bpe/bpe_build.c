@@ -238,8 +238,7 @@ lks_status lks__bpe_build_finish(lks__bpe_build *l, lks__bpe **bpe_p)
     bpe->end_of_text = lks__bpe_build_id(l, LKS__BPE_END_OF_TEXT, sizeof LKS__BPE_END_OF_TEXT - 1);
     if (bpe->end_of_text >= 0)
         l->special[bpe->end_of_text] = true;
-    if (st == LKS_OK)
-        st = copy_tokens(l, bpe);
+    LKS__THEN(st, copy_tokens(l, bpe));
     if (st == LKS_OK) {
         bpe->merges = l->merges;
         bpe->n_merges = l->n_merges;

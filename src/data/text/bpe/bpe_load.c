@@ -111,18 +111,15 @@ static lks_status open_pair(const char *dir, const char *merges_name, const char
     if (st != LKS_OK)
         return st;
     st = read_file(&merges, dir, merges_name);
-    if (st == LKS_OK)
-        st = lks__json_parse(vocab.text, vocab.bytes, JSON_REJECT_DUPLICATES, vocab.name, &json);
-    if (st == LKS_OK)
-        st = lks__bpe_build_begin(&l, vocab.name);
-    if (st == LKS_OK)
-        st = add_vocabulary(&l, json);
+    LKS__THEN(st,
+              lks__json_parse(vocab.text, vocab.bytes, JSON_REJECT_DUPLICATES, vocab.name, &json));
+    LKS__THEN(st, lks__bpe_build_begin(&l, vocab.name));
+    LKS__THEN(st, add_vocabulary(&l, json));
     if (st == LKS_OK) {
         l.where = merges.name;
         st = add_merge_lines(&l, merges.text, merges.bytes);
     }
-    if (st == LKS_OK)
-        st = lks__bpe_build_finish(&l, bpe_p);
+    LKS__THEN(st, lks__bpe_build_finish(&l, bpe_p));
     lks__bpe_build_end(&l);
     json_decref(json);
     free(merges.text);
@@ -293,14 +290,10 @@ static lks_status open_tiktoken(const char *path, lks__bpe **bpe_p)
         if (n > 0)
             st = add_rank_line(&l, f.text + i, n, line);
     }
-    if (st == LKS_OK)
-        st = check_split(&l);
-    if (st == LKS_OK)
-        st = add_rank_merges(&l);
-    if (st == LKS_OK)
-        st = add_end_of_text(&l);
-    if (st == LKS_OK)
-        st = lks__bpe_build_finish(&l, bpe_p);
+    LKS__THEN(st, check_split(&l));
+    LKS__THEN(st, add_rank_merges(&l));
+    LKS__THEN(st, add_end_of_text(&l));
+    LKS__THEN(st, lks__bpe_build_finish(&l, bpe_p));
     lks__bpe_build_end(&l);
     free(f.text);
     return st;
@@ -395,19 +388,13 @@ lks_status lks__bpe_parse(const char *text, size_t bytes, const char *where, lks
     lks__bpe_build l = {0};
     json_t *json = NULL;
     lks_status st = lks__json_parse(text, bytes, JSON_REJECT_DUPLICATES, where, &json);
-    if (st == LKS_OK)
-        st = check_kind(json, where);
-    if (st == LKS_OK)
-        st = lks__bpe_build_begin(&l, where);
+    LKS__THEN(st, check_kind(json, where));
+    LKS__THEN(st, lks__bpe_build_begin(&l, where));
     const json_t *model = json_object_get(json, "model");
-    if (st == LKS_OK)
-        st = add_vocabulary(&l, json_object_get(model, "vocab"));
-    if (st == LKS_OK)
-        st = add_specials(&l, json_object_get(json, "added_tokens"));
-    if (st == LKS_OK)
-        st = add_merge_list(&l, json_object_get(model, "merges"));
-    if (st == LKS_OK)
-        st = lks__bpe_build_finish(&l, bpe_p);
+    LKS__THEN(st, add_vocabulary(&l, json_object_get(model, "vocab")));
+    LKS__THEN(st, add_specials(&l, json_object_get(json, "added_tokens")));
+    LKS__THEN(st, add_merge_list(&l, json_object_get(model, "merges")));
+    LKS__THEN(st, lks__bpe_build_finish(&l, bpe_p));
     lks__bpe_build_end(&l);
     json_decref(json);
     return st;
@@ -417,8 +404,7 @@ static lks_status open_json(const char *path, lks__bpe **bpe_p)
 {
     struct file f;
     lks_status st = read_file(&f, path, NULL);
-    if (st == LKS_OK)
-        st = lks__bpe_parse(f.text, f.bytes, f.name, bpe_p);
+    LKS__THEN(st, lks__bpe_parse(f.text, f.bytes, f.name, bpe_p));
     free(f.text);
     return st;
 }
@@ -439,8 +425,7 @@ static bool has_words(const char *dir)
     struct file f;
     json_t *json = NULL;
     lks_status st = read_file(&f, dir, LKS__BPE_FILE);
-    if (st == LKS_OK)
-        st = lks__json_parse(f.text, f.bytes, JSON_REJECT_DUPLICATES, f.name, &json);
+    LKS__THEN(st, lks__json_parse(f.text, f.bytes, JSON_REJECT_DUPLICATES, f.name, &json));
     const char *type = json_string_value(json_object_get(json_object_get(json, "model"), "type"));
     const bool words = st == LKS_OK && type != NULL && strcmp(type, "WordLevel") == 0;
     json_decref(json);
@@ -460,8 +445,7 @@ bool lks__bpe_is_at(const char *path)
 lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p)
 {
     struct stat info;
-    char shown[256];
-    lks__escape(shown, sizeof shown, path, strlen(path));
+    const char *shown = lks__shown(path, 256);
     if (stat(path, &info) < 0)
         return lks__fail(LKS_ERR_IO,
                          "cannot read the vocabulary %s: %s; `lockstep fetch gpt2-vocab` "

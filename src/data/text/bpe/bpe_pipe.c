@@ -107,15 +107,7 @@ static lks_status end_chunk(lks__bpe_pipe *p)
 
 static lks_status grow(struct chunk *c, size_t room)
 {
-    if (room <= c->room)
-        return LKS_OK;
-    room = room > 2 * c->room ? room : 2 * c->room;
-    char *grown = realloc(c->text, room);
-    if (grown == NULL)
-        return no_memory(room);
-    c->text = grown;
-    c->room = room;
-    return LKS_OK;
+    return lks__list_room(&c->text, room, &c->room, 1) ? LKS_OK : no_memory(room);
 }
 
 /* The chunk to fill, with room for `bytes` more: the current one, unless it would get too long. */
@@ -131,13 +123,8 @@ static lks_status chunk_for(lks__bpe_pipe *p, uint64_t bytes, struct chunk **c_p
 /* Save the text after a cut, because the chunk may be written before the next one is filled. */
 static lks_status keep(lks__bpe_pipe *p, const char *text, size_t bytes)
 {
-    if (bytes > p->kept_room) {
-        char *grown = realloc(p->kept, bytes);
-        if (grown == NULL)
-            return no_memory(bytes);
-        p->kept = grown;
-        p->kept_room = bytes;
-    }
+    if (!lks__list_room(&p->kept, bytes, &p->kept_room, 1))
+        return no_memory(bytes);
     if (bytes > 0)
         memcpy(p->kept, text, bytes);
     return LKS_OK;

@@ -1,6 +1,5 @@
 /* data/text/bpe/bpe_split.c - splits text into pieces, like this expression from left to right:
  *     '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
-#include <string.h>
 
 #include "base/text/utf8.h"
 #include "data/text/bpe/bpe.h"

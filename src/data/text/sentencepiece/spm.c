@@ -1,7 +1,5 @@
 #include "data/text/sentencepiece/spm.h"
 
-#include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +53,7 @@ static lks_status no_memory(void)
 lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *where, lks__spm **spm_p)
 {
     const lks__spm_module *module;
-    char why[WHY_BYTES], shown[WHY_BYTES], *plain;
+    char why[WHY_BYTES], *plain;
     size_t plain_bytes;
     LKS__TRY(module_open(&module));
     LKS__TRY(lks__spm_check(model, bytes, where, &plain, &plain_bytes));
@@ -74,7 +72,7 @@ lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *wher
         if (why[0] == '\0')
             return no_memory();
         return lks__fail(LKS_ERR_FORMAT, "%s is not a SentencePiece model, or it is damaged: %s",
-                         where, lks__escape(shown, sizeof shown, why, strlen(why)));
+                         where, lks__shown(why, WHY_BYTES));
     }
     int size = module->size(spm->sp);
     if (size < 1) {
@@ -88,13 +86,13 @@ lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *wher
 
 lks_status lks__spm_open(const char *path, lks__spm **spm_p)
 {
-    char *model, where[256];
+    char *model;
     size_t bytes;
     const lks__spm_module *module;
     LKS__TRY(module_open(
         &module)); /* before the file is read: a missing module is the error to report */
     LKS__TRY(lks__sys_read_file(path, MAX_MODEL_BYTES, &model, &bytes));
-    lks__escape(where, sizeof where, path, strlen(path));
+    const char *where = lks__shown(path, 256);
     lks_status st = lks__spm_open_bytes(model, bytes, where, spm_p);
     free(model);
     return st;
@@ -137,7 +135,7 @@ unsigned lks__spm_kind(const lks__spm *spm, uint32_t id)
 lks_status lks__spm_encode(const lks__spm *spm, const char *text, size_t bytes, int32_t **ids_p,
                            size_t *n_p)
 {
-    char why[WHY_BYTES], shown[WHY_BYTES];
+    char why[WHY_BYTES];
     int32_t *ids;
     size_t n;
     if (bytes > MAX_TEXT_BYTES)
@@ -147,7 +145,7 @@ lks_status lks__spm_encode(const lks__spm *spm, const char *text, size_t bytes, 
         return why[0] == '\0'
                    ? no_memory()
                    : lks__fail(LKS_ERR_FORMAT, "SentencePiece can't encode a text of %zu bytes: %s",
-                               bytes, lks__escape(shown, sizeof shown, why, strlen(why)));
+                               bytes, lks__shown(why, WHY_BYTES));
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint32_t)ids[i] >= spm->size) {
             int32_t id = ids[i];
@@ -167,7 +165,6 @@ lks_status lks__spm_encode(const lks__spm *spm, const char *text, size_t bytes, 
  * characters. */
 static lks_status cannot_train(uint32_t vocab_size, const char *why)
 {
-    char shown[WHY_BYTES];
     const char *too_small = strstr(why, "required_chars");
     const char *least = too_small != NULL ? strstr(too_small, " vs ") : NULL;
     const unsigned long n = least != NULL ? strtoul(least + 4, NULL, 10) : 0;
@@ -179,7 +176,7 @@ static lks_status cannot_train(uint32_t vocab_size, const char *why)
             vocab_size, n, n);
     return lks__fail(LKS_ERR_FORMAT,
                      "SentencePiece can't train a vocabulary of %u tokens on this text: %s",
-                     vocab_size, lks__escape(shown, sizeof shown, why, strlen(why)));
+                     vocab_size, lks__shown(why, WHY_BYTES));
 }
 
 lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, char **model_p,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "data/text/sentencepiece/spm_map.h"
 
 enum {
@@ -139,13 +140,8 @@ static lks_status count(struct check *c, size_t at)
 
 static lks_status keep_user_piece(struct check *c, const struct range *text)
 {
-    if (c->n_user == c->max_user) {
-        size_t max = 2 * c->max_user + 64;
-        struct user_piece *more = realloc(c->user, max * sizeof *more);
-        LKS__MEMORY(more, "to open %s", c->where);
-        c->user = more;
-        c->max_user = max;
-    }
+    if (!lks__list_grow(&c->user, c->n_user, &c->max_user, sizeof *c->user))
+        return lks__no_memory("to open %s", c->where);
     const char *s = (const char *)c->model + text->at;
     c->user[c->n_user++] = (struct user_piece){s, strnlen(s, text->end - text->at), text->at};
     return LKS_OK;

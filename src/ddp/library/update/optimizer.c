@@ -101,7 +101,6 @@ static void show_input(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 {
     const struct inputs *in = ctx;
     const lks_rates *r = in->rates;
-    char name[64];
     if (i == 0) {
         snprintf(out, LKS__LIST_TEXT, "rates %g %g %g %g %g %g %g %g %d, in lks_rates' order,",
                  r->learning_rate, r->weight_decay, r->beta1, r->beta2, r->epsilon, r->matrix_rate,
@@ -110,8 +109,7 @@ static void show_input(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
     }
     const lks_optimizer_param *p = &in->o->params[(i - 1) / 2];
     snprintf(out, LKS__LIST_TEXT, "%s of %s with hash %016" PRIx64,
-             i % 2 == 1 ? "values" : "gradient",
-             lks__escape(name, sizeof name, p->name, strlen(p->name)), hash_input(ctx, i));
+             i % 2 == 1 ? "values" : "gradient", lks__shown(p->name, 64), hash_input(ctx, i));
 }
 
 static lks_status compare_inputs(const lks_optimizer *o, const lks_rates *r)

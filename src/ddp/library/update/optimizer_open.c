@@ -61,10 +61,9 @@ static lks_status check_apart(const lks_optimizer_param *params, size_t n)
         ranges[2 * i] = (struct lks__range){p->value, p->value + p->rows * p->cols, i};
         ranges[2 * i + 1] = (struct lks__range){p->grad, p->grad + p->rows * p->cols, i};
     }
-    if (st == LKS_OK)
-        st = lks__check_apart("lks_optimizer_open", "parameter", LKS__TIED_ADVICE, ranges, 2 * n);
-    if (st == LKS_OK)
-        st = lks__check_unique("lks_optimizer_open", names, n);
+    LKS__THEN(st,
+              lks__check_apart("lks_optimizer_open", "parameter", LKS__TIED_ADVICE, ranges, 2 * n));
+    LKS__THEN(st, lks__check_unique("lks_optimizer_open", names, n));
     free(ranges);
     free(names);
     return st;
@@ -107,10 +106,9 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
     static const char *const words[] = {[LKS_PARAM_VECTOR] = "vector",
                                         [LKS_PARAM_MATRIX] = "matrix",
                                         [LKS_PARAM_EMBED] = "embedding"};
-    char name[64];
-    snprintf(out, LKS__LIST_TEXT, "%s, %s of %zu x %zu, for %s%s",
-             lks__escape(name, sizeof name, p->name, strlen(p->name)), words[p->kind], p->rows,
-             p->cols, o->optim.optimizer->name, o->checks ? ", with LOCKSTEP_CHECK=1" : "");
+    snprintf(out, LKS__LIST_TEXT, "%s, %s of %zu x %zu, for %s%s", lks__shown(p->name, 64),
+             words[p->kind], p->rows, p->cols, o->optim.optimizer->name,
+             o->checks ? ", with LOCKSTEP_CHECK=1" : "");
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */

@@ -1,6 +1,5 @@
 #include "files/pickle/torch/torchfile.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,14 +231,10 @@ static lks_status open_with(lks__zip *zip, lks__torchfile **file_p)
     }
     f->zip = zip;
     lks_status st = find_top(f);
-    if (st == LKS_OK)
-        st = check_others(f);
-    if (st == LKS_OK)
-        st = check_byte_order(f);
-    if (st == LKS_OK)
-        st = check_version(f);
-    if (st == LKS_OK)
-        st = read_pickle(f);
+    LKS__THEN(st, check_others(f));
+    LKS__THEN(st, check_byte_order(f));
+    LKS__THEN(st, check_version(f));
+    LKS__THEN(st, read_pickle(f));
     if (st == LKS_OK)
         *file_p = f;
     else
@@ -277,10 +272,9 @@ static size_t read_start(const char *path, unsigned char out[16])
 lks_status lks__torchfile_open(const char *path, lks__torchfile **file_p)
 {
     unsigned char start[16];
-    char name[512];
     lks__zip *zip;
     size_t n = read_start(path, start);
-    LKS__TRY(refuse_legacy(lks__escape(name, sizeof name, path, strlen(path)), start, n));
+    LKS__TRY(refuse_legacy(lks__shown(path, 512), start, n));
     LKS__TRY(lks__zip_open(path, &zip));
     return open_with(zip, file_p);
 }

@@ -1,6 +1,5 @@
 #include "files/pickle/torch/torchsave.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,10 +77,8 @@ static lks_status write_with(lks__zip_writer *zip, const lks__torchsave_what *wh
     lks_status st = a.parts ? LKS_OK : lks__no_memory("to write a zip file");
     if (st == LKS_OK && what->pickle->failed)
         st = lks__no_memory("to write a pickle");
-    if (st == LKS_OK)
-        st = add_all(&a);
-    if (st == LKS_OK)
-        st = lks__zip_writer_finish(zip);
+    LKS__THEN(st, add_all(&a));
+    LKS__THEN(st, lks__zip_writer_finish(zip));
     free(a.parts);
     return st;
 }

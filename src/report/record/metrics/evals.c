@@ -1,7 +1,6 @@
 #include "report/record/metrics/evals.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,8 +330,7 @@ lks_status lks__events_create(const char *out_dir, uint64_t step, lks__events **
     LKS__MEMORY(e, "for TensorBoard's events");
     e->fd = -1;
     lks_status st = open_next(e, out_dir);
-    if (st == LKS_OK)
-        st = write_head(e, step);
+    LKS__THEN(st, write_head(e, step));
     if (st != LKS_OK) {
         lks__events_close(e);
         return st;

@@ -65,11 +65,10 @@ struct tail {
 
 static lks_status bad_line(const struct tail *t, uint64_t end, const char *what)
 {
-    char shown[512];
     return lks__fail(LKS_ERR_FORMAT,
                      "%s: the line that ends at offset %" PRIu64
                      " %s, so no run has written it; remove it, or move the file away",
-                     lks__escape(shown, sizeof shown, t->m->path, strlen(t->m->path)), end, what);
+                     lks__shown(t->m->path, 512), end, what);
 }
 
 /* Read the bytes before `end`, as many as fit. */
@@ -294,8 +293,7 @@ static lks_status last_host(const char *out_dir, json_t **host_p)
         *t = (struct tail){.m = m};
         if (m->fd >= 0 && fstat(m->fd, &info) == 0 && S_ISREG(info.st_mode))
             st = find_host(t, (uint64_t)info.st_size, host_p);
-        if (m->fd >= 0)
-            lks__sys_close(m->fd);
+        lks__sys_close(m->fd);
     }
     free(t);
     free(m);
@@ -403,7 +401,6 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 
 lks_status lks__metrics_sync(lks__metrics *m)
 {
-    char shown[512];
     struct stat own, named;
     if (lks__sys_fdatasync(m->fd) != 0 || fstat(m->fd, &own) != 0)
         return lks__sys_fail("can't write", m->path);
@@ -416,7 +413,7 @@ lks_status lks__metrics_sync(lks__metrics *m)
         LKS_ERR_IO,
         "%s isn't this run's file any more: the file or its folder was moved, removed or replaced "
         "while the run used it; move it back, then continue from the newest checkpoint",
-        lks__escape(shown, sizeof shown, m->path, strlen(m->path)));
+        lks__shown(m->path, 512));
     lks__sys_set_lasting(lks_last_error()); /* a restart would begin in another run's folder */
     return st;
 }

@@ -61,8 +61,7 @@ bool lks__notify_open(lks__notify *n)
 
 void lks__notify_close(lks__notify *n)
 {
-    if (n->fd >= 0)
-        lks__sys_close(n->fd);
+    lks__sys_close(n->fd);
     n->fd = -1;
 }
 

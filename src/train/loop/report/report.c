@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
-#include "report/record/job.h"
 #include "report/record/metrics/evals.h"
-#include "report/record/outdir.h"
 #include "session/signals.h"
 #include "train/checkpoint.h"
 #include "train/checks/nonfinite.h"
@@ -440,8 +438,7 @@ void lks__report_abandon(lks__report *r)
     lks__events_close(r->events);
     lks__leaves_close(&r->leaves);
     lks__log_close(&r->log);
-    if (r->out_lock >= 0)
-        lks__sys_close(r->out_lock);
+    lks__sys_close(r->out_lock);
     r->commands = NULL;
     r->samples = NULL;
     r->metrics = NULL;

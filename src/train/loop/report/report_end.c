@@ -47,13 +47,13 @@ void lks__report_above(lks__report *r, uint64_t iter, double val_loss)
 static void say_above(lks__report *r, const lks__run *run, const lks__state *state,
                       const lks__eval_result *final)
 {
-    char out[600], tool[600];
+    char tool[600];
     if (final != NULL)
         lks__report_above(r, state->iter, final->val_loss);
     if (final == NULL || r->n_above < 2)
         return;
     lks__shell_program(tool, sizeof tool);
-    lks__shell_word(out, sizeof out, run->s.out_dir);
+    const char *out = lks__quoted(run->s.out_dir, 600);
     lks__log_line(
         &r->log,
         "the last two validation losses are over 5 %% above the lowest, %.4f at iteration "
@@ -70,9 +70,9 @@ static void say_above(lks__report *r, const lks__run *run, const lks__state *sta
 
 static void say_next(lks__report *r, const lks__run *run, const lks__session *ses, int stop_signal)
 {
-    char out[600], tool[600];
+    char tool[600];
     lks__shell_program(tool, sizeof tool);
-    lks__shell_word(out, sizeof out, run->s.out_dir);
+    const char *out = lks__quoted(run->s.out_dir, 600);
     /* `resume` starts ranks only on this host. */
     const bool several = ses->world.local_world_size < ses->world.world_size;
     if (stop_signal != 0 && several)

@@ -41,8 +41,7 @@ static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
     int W = t->ses.world.world_size;
     *peak = (lks__peak){.measure = measure_own, .ctx = t};
     lks_status st = lks_comm_barrier(t->ses.comm);
-    if (st == LKS_OK)
-        st = measure_own(t, &peak->own);
+    LKS__THEN(st, measure_own(t, &peak->own));
     double *all = lks__session_gather(&t->ses, &peak->own, sizeof peak->own, &st);
     for (int r = 0; r < W && st == LKS_OK; r++)
         peak->flops += all[r];
@@ -336,8 +335,7 @@ static lks_status keep_vocabulary(lks__report *r, const lks__run *run)
         LKS__TRY(lks__bpe_open(run->vocabulary, &bpe));
         st = lks__bpe_text(bpe, &text, &bytes, &hash);
     }
-    if (st == LKS_OK)
-        st = lks__sys_write_file(to, text, bytes);
+    LKS__THEN(st, lks__sys_write_file(to, text, bytes));
     free(text);
     lks__bpe_close(bpe);
     return st;
@@ -345,7 +343,7 @@ static lks_status keep_vocabulary(lks__report *r, const lks__run *run)
 
 static lks_status open_files(lks__report *r, const lks__trainer *t)
 {
-    char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
+    char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->state.iter, t->state.eval_done,
                                   !lks__train_saves_again(&t->run, &t->state), t->run.resumed_hash};
@@ -375,7 +373,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         lks__log_line(&r->log, "%s was moved to %s",
                       t->run.resumed ? "the part of the run after this checkpoint"
                                      : "an earlier run",
-                      lks__escape(shown, sizeof shown, moved, strlen(moved)));
+                      lks__shown(moved, 4200));
     if (empty && t->state.iter > 0 && t->run.resumed)
         lks__log_message(&r->log,
                          "metrics.jsonl in %s was missing or empty: the record of this run begins "

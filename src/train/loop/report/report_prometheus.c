@@ -54,8 +54,7 @@ static lks_status write_file(const lks__report *r, const lks__run *run, const lk
     lks_status st = LKS_OK;
     if (fclose(out) != 0)
         st = lks__no_memory("for %s", run->s.prometheus);
-    if (st == LKS_OK)
-        st = lks__sys_write_file(run->s.prometheus, text, bytes);
+    LKS__THEN(st, lks__sys_write_file(run->s.prometheus, text, bytes));
     free(text);
     return st;
 }

@@ -1,6 +1,5 @@
 /* train/loop/report/report_ranks.c - OUT/ranks.jsonl: each rank's compute time, waiting time and
  * memory. They aren't in metrics.jsonl, whose lines are the same on any number of ranks. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 

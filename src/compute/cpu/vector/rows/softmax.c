@@ -1,6 +1,5 @@
 /* compute/cpu/vector/rows/softmax.c - online softmax by blocks; formulas in
  * reference/ref_softmax.c. */
-#include <math.h>
 
 #include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec_math.h"
