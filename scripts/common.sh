@@ -157,21 +157,23 @@ package_named() {
     done
 }
 
-# want WHAT PACKAGE SENTENCE: install an optional package. If that fails, or PACKAGE is '', print SENTENCE.
+# want WHAT NAMES VERSION SENTENCE: install an optional package (package_named). If there is none, or that fails, print
+# SENTENCE.
 want() {
     ! have "$1" || return 0
-    if [ -n "$2" ]; then
-        echo "Installing the Debian package $2"
+    wanted=$(package_named "$2" "$3")
+    if [ -n "$wanted" ]; then
+        echo "Installing the Debian package $wanted"
         ask_for_password
-        ! watched "$1" install_packages "$2" || ! have "$1" || return 0
+        ! watched "$1" install_packages "$wanted" || ! have "$1" || return 0
     fi
-    echo "$3"
+    echo "$4"
 }
 
 # oneDNN's package is libdnnl2 in Debian 12 and libdnnl3.6 in Debian 13. Call this after need(), which may
 # have fetched the package lists.
 want_onednn() {
-    want onednn "$(package_named 'libdnnl[0-9.]+' '[^(]')" \
+    want onednn 'libdnnl[0-9.]+' '[^(]' \
         "oneDNN (Debian 12: libdnnl2, Debian 13: libdnnl3.6) isn't installed. lockstep works without it, but takes longer."
 }
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#if !defined(__x86_64__) || defined(LKS_FIBERS_THREAD)
+#if !defined(__x86_64__)
 #define LKS_FIBERS_UCONTEXT
 #include <ucontext.h>
 #endif
@@ -493,6 +493,20 @@ const lks_fibers::shown *lks_fibers::show(const shown &mine, const char *where)
     shows[turn][t] = mine;
     wait_for_warp(where);
     return &shows[turn][t / WARP * WARP];
+}
+
+/* A product of two such numbers is exact. In which order the GPU adds isn't known. */
+void lks_fibers::add_products(float c[4], const shown &mine)
+{
+    const unsigned lane = at.thread.x % WARP;
+    const shown *all = show(mine, "mma");
+    for (unsigned k = 0; k < 16; k++) {
+        const shown &x = all[lane / 4 * 4 + k % 8 / 2];
+        for (unsigned i = 0; i < 4; i++) {
+            const shown &y = all[(lane % 4 * 2 + i % 2) * 4 + k % 8 / 2];
+            c[i] += x.a[i / 2 + k / 8 * 2][k % 2] * y.b[k / 8][k % 2];
+        }
+    }
 }
 
 void lks_fibers::die_of(const char *what)

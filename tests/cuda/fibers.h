@@ -202,24 +202,23 @@ static inline void numbers_of(float to[2], uint32_t pair)
     to[1] = lks__bf16_to_float((uint16_t)(pair >> 16));
 }
 
-/* mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32. A product of two such numbers is exact. In
- * which order the GPU adds isn't known. */
+/* c of mma, of this lane: what it shows is with that of the others. Not for sanitizers, which would
+ * watch each lane read what all lanes show. */
+void add_products(float c[4], const shown &mine);
+
+/* mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32. */
 static inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-    const unsigned lane = at.thread.x % 32;
     shown mine;
+    float sums[4];
     mine.row = NULL;
     for (unsigned m = 0; m < 4; m++)
         numbers_of(mine.a[m], a[m]);
     for (unsigned m = 0; m < 2; m++)
         numbers_of(mine.b[m], b[m]);
-    const shown *all = show(mine, "mma");
-    for (unsigned i = 0; i < 4; i++)
-        for (unsigned k = 0; k < 16; k++) {
-            const shown &x = all[lane / 4 * 4 + k % 8 / 2];
-            const shown &y = all[(lane % 4 * 2 + i % 2) * 4 + k % 8 / 2];
-            c[i] += x.a[i / 2 + k / 8 * 2][k % 2] * y.b[k / 8][k % 2];
-        }
+    memcpy(sums, c, sizeof sums);
+    add_products(sums, mine);
+    memcpy(c, sums, sizeof sums);
 }
 
 /* wgmma.mma_async.sync.aligned of one warp's 16 rows, done at once: y's rows of 64 numbers are

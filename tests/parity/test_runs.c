@@ -257,7 +257,7 @@ static void check_beginning(const char *name, const char *data_dir, int ranks, i
  * (laws_ranks). nanogpt.json is a run of this shape to its end. */
 static void test_ddp(void **state)
 {
-    check_beginning("generated/nanogpt_ddp2.json", generated_tokens(), 2, 16);
+    check_beginning("generated/nanogpt_ddp2.json", generated_tokens(), 2, 6);
 }
 
 /* With dropout, on two virtual ranks of three micro-steps: the masks come from a Philox in NumPy,
