@@ -281,9 +281,11 @@ static void test_files(void **state)
     assert_near(number_after(r.out, "000000.bin loss "), naive(golf, ids, 100, GOLF_T, 3), 2e-6);
     assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s/no*.bin", gpt2)).err, "no*.bin");
     assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s/text", gpt2)).err, "text");
-    lks_test_write(lks_test_text("%s/my.txt", gpt2), "some text", 9);
-    assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s/my.txt", gpt2)).err,
-                    "my.txt is a text, and not a file or folder of tokens");
+    char csv[200];
+    memset(csv, 'a', sizeof csv);
+    lks_test_write(lks_test_text("%s/my.csv", gpt2), csv, sizeof csv);
+    assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s/my.csv", gpt2)).err,
+                    "my.csv is a text, and not a file of tokens: prepare it");
 }
 
 /* golf's positions go on beyond the length of training; gpt2's don't. Both have shorter ones. */
