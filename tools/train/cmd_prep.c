@@ -179,12 +179,13 @@ static lks_status prep(const char *name, lks__settings *s, lks__prep_result *res
     return lks__prep(kind, &options, result);
 }
 
-lks_status prep_text(const char *for_command, const char *kind, const char *input, const char *out,
-                     lks__prep_result *result)
+lks_status prep_text(const char *for_command, const char *kind, const char *input,
+                     const char *tokenizer, const char *out, lks__prep_result *result)
 {
     const lks__prep_options options = {.input = input,
                                        .out_dir = out,
-                                       .val_fraction = -1.0,
+                                       .tokenizer = tokenizer,
+                                       .val_fraction = tokenizer[0] != '\0' ? 0.1 : -1.0,
                                        .n_threads = lks__cpu_count(),
                                        .progress = show_progress,
                                        .note = print_note,
