@@ -219,6 +219,7 @@ static void test_wrong(void **state)
     assert_contains(r.err, "--out=FILE");
     r = export_to(out, "--format=gguf");
     assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "did you mean hf, which llama.cpp converts?");
     r = export_to(out, lks_test_text("--code=%s", in_folder("none.py")));
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "none.py");
