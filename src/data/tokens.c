@@ -8,11 +8,14 @@
 #include <xxhash.h>
 
 #include "base/system/sys.h"
+#include "base/text/utf8.h"
 
 enum {
     BLOCK_IDS = 1 << 16,
     DIGEST_PAGE = 4096,
     DIGEST_PAGES = 4096,
+    TEXT_BYTES = 4096,
+    TEXT_LEAST = 64,                  /* so many bytes of tokens are never text by chance */
     HEADER_BYTES = LKS__SHARD_HEADER, /* 32 bits each: magic, version, number of tokens, unused */
 };
 
@@ -197,21 +200,53 @@ static lks_status open_file(const char *path, uint32_t vocab_size, const char *w
     return st;
 }
 
+/* True for UTF-8 without control characters; it may end within a character. */
+static bool is_text(const char *head, size_t bytes)
+{
+    uint32_t cp;
+    size_t i = 0;
+    for (size_t len = 1; i < bytes && len > 0; i += len) {
+        const unsigned char c = (unsigned char)head[i];
+        len = c >= ' ' || (c >= '\t' && c <= '\r') ? lks__utf8_decode(head + i, bytes - i, &cp) : 0;
+    }
+    return bytes - i < 4;
+}
+
+/* Refuse a text: pairs of its bytes are valid ids of a large vocabulary. */
+static lks_status check_text(const lks__tokens *t)
+{
+    char head[TEXT_BYTES];
+    const size_t n = t->bytes < sizeof head ? (size_t)t->bytes : sizeof head;
+    LKS__TRY(read_bytes(t, 0, n, head));
+    if (n < TEXT_LEAST || !is_text(head, n))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_FORMAT,
+                     "%s is a text, and not a file of tokens: prepare it with `lockstep prep`, and "
+                     "give that folder as --dataset",
+                     t->name);
+}
+
+/* Check a file without a header. */
+static lks_status check_raw(lks__tokens *t)
+{
+    if (t->bytes == 0)
+        return lks__fail(LKS_ERR_FORMAT, "%s is empty: it contains no tokens", t->name);
+    LKS__TRY(check_text(t));
+    if (t->bytes % t->id_bytes != 0)
+        return lks__fail(
+            LKS_ERR_FORMAT,
+            "%s has %llu bytes, an odd number: uint16 token ids have two bytes each, so "
+            "the file is cut off or not a token file",
+            t->name, (unsigned long long)t->bytes);
+    return t->bytes <= LKS__TOKENS_WHOLE ? check_whole(t) : LKS_OK;
+}
+
 lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens **tokens_p)
 {
     lks__tokens *t;
-    lks_status st = LKS_OK;
     LKS__TRY(open_file(path, vocab_size, "a file of uint16 token ids", "char", &t));
     t->id_bytes = 2;
-    if (t->bytes == 0)
-        st = lks__fail(LKS_ERR_FORMAT, "%s is empty: it contains no tokens", t->name);
-    else if (t->bytes % t->id_bytes != 0)
-        st = lks__fail(LKS_ERR_FORMAT,
-                       "%s has %llu bytes, an odd number: uint16 token ids have two bytes each, so "
-                       "the file is cut off or not a token file",
-                       t->name, (unsigned long long)t->bytes);
-    else if (t->bytes <= LKS__TOKENS_WHOLE)
-        st = check_whole(t);
+    const lks_status st = check_raw(t);
     if (st != LKS_OK) {
         lks__tokens_close(t);
         return st;

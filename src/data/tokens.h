@@ -18,9 +18,9 @@ typedef struct lks__tokens lks__tokens; /* opaque; close with lks__tokens_close(
 #define LKS__TOKENS_WHOLE (UINT64_C(256) << 20)
 
 /* Open nanoGPT's raw little-endian uint16 file. Checks: it exists, is a regular file, is not empty,
- * has an even size, and every id is below `vocab_size` (>= 1). Ids of a file of up to 256 MiB are
- * checked here, those of a larger one as they are read. Errors (ERR_IO, ERR_FORMAT) name the file,
- * the offset in bytes, and the found and expected values. */
+ * isn't a text, has an even size, and every id is below `vocab_size` (>= 1). Ids of a file of up to
+ * 256 MiB are checked here, those of a larger one as they are read. Errors (ERR_IO, ERR_FORMAT)
+ * name the file, the offset in bytes, and the found and expected values. */
 lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens **tokens_p);
 
 /* Open a shard: 256 little-endian int32 (magic, version, number of tokens, the rest unused), then

@@ -121,3 +121,15 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
     add(c, given, LKS__SETTING_eval_interval, last > 5 ? last / 5 : 1);
     return LKS_OK;
 }
+
+void lks__choose_tuning(const lks__choose_text *text, int64_t block_size,
+                        const lks__settings *given, lks__choice *c)
+{
+    const uint64_t least = text->n_val < text->n_train ? text->n_val : text->n_train;
+    int64_t block = block_size;
+    *c = (lks__choice){.recipe = "finetune_shakespeare"};
+    while ((uint64_t)block >= least && block > LEAST_BLOCK)
+        block /= 2;
+    if (block != block_size)
+        add(c, given, LKS__SETTING_block_size, block);
+}

@@ -34,4 +34,9 @@ typedef struct lks__choice {
 lks_status lks__choose(const lks__choose_text *text, int cores, const lks__settings *given,
                        lks__choice *choice);
 
+/* The same for weights with this context, which are trained further. A text shorter than the
+ * context makes it smaller. */
+void lks__choose_tuning(const lks__choose_text *text, int64_t block_size,
+                        const lks__settings *given, lks__choice *choice);
+
 #endif

@@ -158,7 +158,7 @@ enum {
       "JSON lines: name of the member that contains the text")                                     \
     X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST | SAME, FILES,                      \
       "sentencepiece: model to use; empty: train one. gpt2: folder that contains vocab.bpe and "   \
-      "encoder.json, or tokenizer.json")                                                           \
+      "encoder.json, or tokenizer.json; or gpt2, if that was fetched")                             \
     X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT | AUDIT | DIFF,        \
       HOST | SHORT, FILES,                                                                         \
       "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \

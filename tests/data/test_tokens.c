@@ -106,6 +106,39 @@ static void test_digest(void **state)
     assert_true(digest[0] != digest[2]);
 }
 
+/* A text's pairs of bytes are valid ids of a large vocabulary. */
+static void test_text(void **state)
+{
+    enum { CUT = 4096 };
+    const char *path = lks_test_text("%s/train.bin", lks_test_folder());
+    char text[CUT + 3];
+    lks__tokens *t = NULL;
+    memset(text, 'a', sizeof text);
+    memcpy(text, "two,\tlines\r\n", 12);
+    for (size_t n = 64; n < 66; n++) {
+        lks_test_write(path, text, n);
+        assert_fails(LKS_ERR_FORMAT, lks__tokens_open(path, 65536, &t), path, "is a text",
+                     "`lockstep prep`");
+    }
+    for (size_t at = CUT - 3; at < CUT; at++) { /* the first 4 KiB end within a character */
+        memcpy(text + at, "\xe2\x82\xac", 3);
+        lks_test_write(path, text, sizeof text);
+        assert_fails(LKS_ERR_FORMAT, lks__tokens_open(path, 65536, &t), path, "is a text");
+        memset(text + at, 'a', 3);
+    }
+    assert_null(t);
+    static const char *const others[] = {"\1", "\x1f", "\0", "\xff", "\xc4"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        text[60] = others[i][0];
+        lks_test_write(path, text, 64);
+        assert_ok(lks__tokens_open(path, 65536, &t));
+        lks__tokens_close(t);
+    }
+    lks_test_write(path, "aaaa", 4); /* a few ids can be text by chance */
+    assert_ok(lks__tokens_open(path, 65536, &t));
+    lks__tokens_close(t);
+}
+
 static void test_not_a_token_file(void **state)
 {
     const char *folder = lks_test_folder();
@@ -205,10 +238,15 @@ static void test_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generated),          cmocka_unit_test(test_read),
-        cmocka_unit_test(test_read_long),          cmocka_unit_test(test_digest),
-        cmocka_unit_test(test_not_a_token_file),   cmocka_unit_test(test_beyond_vocabulary),
-        cmocka_unit_test(test_changed_while_open), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_generated),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_read_long),
+        cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_not_a_token_file),
+        cmocka_unit_test(test_beyond_vocabulary),
+        cmocka_unit_test(test_changed_while_open),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_text),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,9 +1,9 @@
 #!/bin/sh
 # The short path: `lockstep train TEXT`, `sample RUN`, `resume RUN`, in an empty folder, next to the longer
-# commands that it prints; and what it refuses.  train_text.sh LOCKSTEP
+# commands that it prints; and what it refuses.  train_text.sh LOCKSTEP GENERATE_GPT2
 set -eu
 . "${0%/*}/../support.sh"
-lockstep=$1
+lockstep=$1 generate=$2
 work_folder
 mkdir "$work/bin" "$work/a" "$work/b" "$work/c"
 ln -s "$lockstep" "$work/bin/lockstep"
@@ -141,6 +141,23 @@ printf 'max_iters = 3\nn_head = 4\ngradient_accumulation_steps = 1\n' >own.conf
 lockstep train my.txt own.conf $small --out_dir=own >"$work/log" 2>&1 || fail 'a text and a config file'
 grep -q '^  lockstep train --dataset=own/data own.conf .* --out_dir=own --nproc_per_node=1$' "$work/log" || fail 'the longer command of a config file'
 
+echo '== weights, with their tokens'
+mkdir -p "$work/d/models/gpt2" "$work/e" && cd "$work/d"
+"$generate" models/gpt2
+cp "$work/my text.txt" my.txt
+lockstep train my.txt --init_from=models/gpt2 --max_iters=2 --eval_iters=1 >"$work/log" 2>"$work/err" || fail "weights: $(cat "$work/err")"
+grep -q "^lockstep train: my.txt has [0-9]* of GPT-2's tokens. 2 layers of width 32, 3 steps of 2048 tokens" "$work/err" || fail 'what the text has'
+grep -q '"learning_rate":3.0*1e-05' out/my/metrics.jsonl || fail "the fine-tuning's learning rate"
+lockstep sample out/my --start=Line --num_samples=1 --max_new_tokens=3 >"$work/log" 2>&1 || fail 'sample of the fine-tuned weights'
+sed -n 's/^  \(lockstep .*\)/\1/p' "$work/err" >"$work/longer"
+cp -R my.txt models "$work/e/" && cd "$work/e"
+# shellcheck disable=SC1091 # made above
+(set -e && . "$work/longer") >"$work/log" 2>&1 || fail "the longer commands: $(cat "$work/log")"
+cmp "$work/d/out/my/latest/model.safetensors" out/my/latest/model.safetensors || fail 'other bytes'
+head -c 300 my.txt >short.txt # shorter than the weights' context
+lockstep train short.txt --init_from=models/gpt2 --max_iters=0 --eval_iters=1 >"$work/log" 2>&1 || fail "a short text: $(cat "$work/log")"
+grep -q '^  lockstep train finetune_shakespeare .* --block_size=[0-9]' "$work/log" || fail 'a smaller context'
+
 echo '== refused, with nothing left behind'
 cd "$work/c"
 mkdir -p none tokens run out/text/data
@@ -172,7 +189,9 @@ cp text.txt 'a new text.txt'
 refused 2 'a name with spaces needs quotes: '"'a new text.txt'" a new text.txt --max_iters=1
 refused 2 'text.txt and --dataset both name the data' text.txt --dataset=tokens
 refused 2 'a resumed run has its data: `lockstep resume out/text` continues it' text.txt --init_from=resume
-refused 2 'weights need data with their own tokens' text.txt --init_from=gpt2
+refused 2 'come without GPT-2'\''s vocabulary: prepare text.txt with the tokens' text.txt --init_from="$work/b/out/my"
+refused 2 'init_from and out_dir are the same folder' text.txt --init_from="$work/e/out/my" --out_dir="$work/e/out/my"
+refused 2 'lockstep prep gpt2 --input=text.txt --out=o/data --tokenizer=' text.txt --init_from="$work/e/models/gpt2" --out_dir=o --dry_run
 refused 2 '--family=golf needs its own tokens' text.txt --family=golf
 refused 2 '--dry_run needs prepared data' text.txt --dry_run
 printf '\022\000\057\000\061\000' >ids.txt # tokens

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/utf8.h"
@@ -291,6 +292,55 @@ static void test_moved(void **state)
     assert_contains(r.err, "without their vocabulary: give it as --tokenizer_path=DIR");
 }
 
+/* As nanoGPT's prepare.py leaves them: ids of GPT-2, and nothing that says so. */
+static void test_assumed(void **state)
+{
+    static const char *const names[] = {"train.bin", "val.bin"};
+    const char *folder = lks_test_folder(), *out = lks_test_text("--out_dir=%s/out", folder);
+    const char *hf = lks_test_text("%s/hf", folder);
+    const char *here = lks_test_text("cd '%s' && exec '%s' sample '%s' --num_samples=1 "
+                                     "--max_new_tokens=4",
+                                     folder, lks_test_program(), out);
+    const char *const sample[] = {"sh", "-c", here, NULL};
+    uint16_t ids[200];
+    for (size_t i = 0; i < 200; i++)
+        ids[i] = (uint16_t)(i * 7 % IDS);
+    for (size_t i = 0; i < 2; i++)
+        lks_test_write(lks_test_text("%s/%s", folder, names[i]), ids, sizeof ids);
+    run_ok(lks_test_tool("train", lks_test_text("--dataset=%s", folder), out, "--n_layer=1",
+                         "--n_head=1", "--n_embd=4", "--block_size=8", "--batch_size=1",
+                         "--gradient_accumulation_steps=1", "--max_iters=1", "--eval_interval=0"));
+    setenv("LOCKSTEP_HOME", folder, 1);
+    lks_test_result r = lks_test_run(sample, NULL, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "lockstep sample: the model comes without a tokenizer. If its 50304 "
+                           "tokens are GPT-2's, `lockstep fetch gpt2-vocab` downloads");
+    r = lks_test_tool("sample", out, "--tokenizer=gpt2");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "not on this machine: `lockstep fetch gpt2-vocab`");
+    assert_int_equal(mkdir(lks_test_text("%s/data", folder), 0755), 0);
+    assert_int_equal(symlink(vocabulary, lks_test_text("%s/data/gpt2-vocab", folder)), 0);
+    assert_contains(run_ok(lks_test_run(sample, NULL, 60)).err,
+                    "its 50304 tokens are read as GPT-2's, with the vocabulary in data/gpt2-vocab");
+    assert_int_equal(symlink(vocabulary, lks_test_text("%s/gpt2", folder)), 0);
+    assert_contains(run_ok(lks_test_run(sample, NULL, 60)).err,
+                    lks_test_text("the vocabulary in %s/gpt2\n", folder));
+    assert_null(strstr(run_ok(lks_test_tool("sample", out, "--tokenizer=gpt2", "--num_samples=1",
+                                            "--max_new_tokens=4"))
+                           .err,
+                       "read as"));
+    r = run_ok(lks_test_tool("export", "--format=hf", out, lks_test_text("--out=%s", hf)));
+    assert_contains(r.err, "its 50304 tokens are taken for GPT-2's, with the vocabulary in ");
+    assert_true(lks_test_exists(lks_test_text("%s/tokenizer.json", hf)));
+    r = run_ok(lks_test_tool("export", "--format=safetensors", out,
+                             lks_test_text("--out=%s/file", folder)));
+    assert_null(strstr(r.err, "tokenizer"));
+    lks_test_write(lks_test_text("%s/text", folder), "one two three four", 18);
+    run_ok(lks_test_tool("prep", "gpt2", lks_test_text("--input=%s/text", folder),
+                         lks_test_text("--out=%s/tokens", folder), "--tokenizer=gpt2"));
+    unsetenv("LOCKSTEP_HOME");
+}
+
 static double number_before(const char *line, const char *words)
 {
     const char *at = strstr(line, words);
@@ -343,7 +393,7 @@ int main(void)
         cmocka_unit_test(test_special),        cmocka_unit_test(test_padded),
         cmocka_unit_test(test_cut_characters), cmocka_unit_test(test_no_token),
         cmocka_unit_test(test_beside),         cmocka_unit_test(test_bits_per_byte),
-        cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_moved),          cmocka_unit_test(test_assumed),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, write_vocabulary, NULL));
 }

@@ -79,7 +79,7 @@ static void test_characters(void **state)
     char meta[200] = "{\"kind\":\"char\",\"vocab_size\":65,\"chars\":\"";
     lks_test_result r = lks_test_run(argv, NULL, 60);
     assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "these weights come without a tokenizer");
+    assert_contains(r.err, "the model comes without a tokenizer");
     for (int c = '0'; c < '0' + 65; c++)
         sprintf(meta + strlen(meta), c == '\\' ? "\\%c" : "%c", c);
     strcat(meta, "\"}");
@@ -95,7 +95,7 @@ static void test_characters(void **state)
     lks_test_write(lks_test_text("%s/data/generated/meta.json", here), other, sizeof other - 1);
     r = lks_test_run(argv, NULL, 60);
     assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "these weights come without a tokenizer");
+    assert_contains(r.err, "the model comes without a tokenizer");
 }
 
 /* Losses as those of nanoGPT's run that stayed at home, on the same batches. */

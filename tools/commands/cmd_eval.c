@@ -129,11 +129,6 @@ static lks_status find_data(struct evaluation *e)
     e->is_file = there ? !S_ISDIR(info.st_mode) : strpbrk(path, "*?[") != NULL;
     if (!e->is_file)
         return lks__settings_data_dir(e->s, e->dataset);
-    if (lks__ends_with(path, ".txt"))
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%s is a text, and not a file or folder of tokens: prepare it with "
-                         "`lockstep prep`, and give that folder as --dataset",
-                         lks__shown(path, 512));
     snprintf(e->dataset, sizeof e->dataset, "%s", path);
     return LKS_OK;
 }

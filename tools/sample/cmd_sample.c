@@ -15,6 +15,7 @@
 #include "session/signals.h"
 #include "train/checks/agree.h"
 #include "train/setup/remember.h"
+#include "weights/choice/known.h"
 
 static const char usage[] =
     "Usage: lockstep sample RUN [--start=TEXT|FILE:PATH] [--key=value ...]\n"
@@ -25,8 +26,7 @@ static const char usage[] =
     "the\n"
     "folder RUN, or the weights at --init_from. --out_dir=RUN is the older form of RUN.\n"
     "\n"
-    "The run's folder contains GPT-2's vocabulary if the run used it. For a SentencePiece model,\n"
-    "give --tokenizer_path=MODEL.\n"
+    "The run's folder contains its tokenizer.\n"
     "\n"
     "  lockstep sample out/my --start=\"Once upon\" --num_samples=2\n";
 
@@ -166,6 +166,33 @@ static const char *tokenizer_of(const struct generation *g)
     return "";
 }
 
+/* As in nanoGPT's sample.py, tokens of which nothing is known are GPT-2's if their number fits. */
+static lks_status assume_tokenizer(struct generation *g)
+{
+    char path[LKS__CKPT_PATH], shown[512];
+    const lks__meta *meta = &g->replica.meta;
+    if (meta->is_sentencepiece)
+        return lks__fail(LKS_ERR_CONFIG, "this checkpoint uses a SentencePiece model's tokens: "
+                                         "give the model as --tokenizer_path=MODEL");
+    if (!lks__known_ids(meta))
+        return lks__fail(
+            LKS_ERR_SUPPORT,
+            "the model comes without a tokenizer: give the vocabulary as --tokenizer=DIR");
+    if (!lks__known_vocabulary(path))
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the model comes without a tokenizer. If its %" PRIu32
+                         " tokens are GPT-2's, `lockstep fetch gpt2-vocab` downloads the "
+                         "vocabulary; otherwise give the vocabulary as --tokenizer=DIR",
+                         meta->vocab_size);
+    lks__text_close(&g->text);
+    LKS__TRY(lks__text_open(path, &g->replica, &g->text));
+    fprintf(stderr,
+            "lockstep sample: the model comes without a tokenizer; its %" PRIu32
+            " tokens are read as GPT-2's, with the vocabulary in %s\n",
+            meta->vocab_size, lks__escape(shown, sizeof shown, path, strlen(path)));
+    return LKS_OK;
+}
+
 static lks_status open_generation(struct generation *g)
 {
     const lks__settings *s = g->s;
@@ -185,7 +212,10 @@ static lks_status open_generation(struct generation *g)
         LKS__TRY(lks__remember_tokenizer(&g->session, g->replica.run_dir,
                                          lks__setting_word(&g->replica.run, LKS__SETTING_family),
                                          g->s, gone));
+    LKS__TRY(lks__known_tokenizer(g->s->tokenizer, sizeof g->s->tokenizer));
     LKS__TRY(lks__text_open(tokenizer_of(g), &g->replica, &g->text));
+    if (!lks__text_known(&g->text))
+        LKS__TRY(assume_tokenizer(g));
     LKS__TRY(lks__text_ids(&g->text, (size_t)g->replica.config.vocab_size, &g->has));
     return read_prompt(g);
 }

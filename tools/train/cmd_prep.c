@@ -15,6 +15,7 @@
 #include "prep.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
+#include "weights/choice/known.h"
 
 #define NOTHING_LEFT "nothing was written, and --out is unchanged"
 
@@ -150,9 +151,10 @@ static lks_status check_out(const char *out)
     return lks__outdir_free(parent, true);
 }
 
-static lks_status prep(const char *name, const lks__settings *s, lks__prep_result *result)
+static lks_status prep(const char *name, lks__settings *s, lks__prep_result *result)
 {
     const lks__prep_kind *kind = lks__prep_kind_of(name);
+    LKS__TRY(lks__known_tokenizer(s->tokenizer, sizeof s->tokenizer));
     const lks__prep_options options = {
         .input = s->input,
         .out_dir = s->out,
@@ -176,12 +178,13 @@ static lks_status prep(const char *name, const lks__settings *s, lks__prep_resul
     return lks__prep(kind, &options, result);
 }
 
-lks_status prep_text(const char *for_command, const char *kind, const char *input, const char *out,
-                     lks__prep_result *result)
+lks_status prep_text(const char *for_command, const char *kind, const char *input,
+                     const char *tokenizer, const char *out, lks__prep_result *result)
 {
     const lks__prep_options options = {.input = input,
                                        .out_dir = out,
-                                       .val_fraction = -1.0,
+                                       .tokenizer = tokenizer,
+                                       .val_fraction = tokenizer[0] != '\0' ? 0.1 : -1.0,
                                        .n_threads = lks__cpu_count(),
                                        .progress = show_progress,
                                        .note = print_note,

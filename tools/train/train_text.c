@@ -20,6 +20,7 @@
 #include "base/text/shell.h"
 #include "data/read/sampler.h"
 #include "data/read/shards.h"
+#include "data/text/bpe/bpe.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
 #include "plan/choose.h"
@@ -30,6 +31,9 @@
 #include "settings/config/recipe.h"
 #include "settings/family.h"
 #include "train/setup/dryrun.h"
+#include "weights/choice/given.h"
+#include "weights/choice/known.h"
+#include "weights/weights.h"
 
 enum { PATH_BYTES = LKS__SETTING_STR };
 
@@ -41,6 +45,8 @@ struct text {
     bool has_config;    /* a config file or recipe was given: choose only the number of ranks */
     const char *recipe; /* its name, for messages */
     const char *kind;
+    lks__weights *weights;          /* of --init_from; or NULL */
+    char tokenizer[LKS__CKPT_PATH]; /* their vocabulary; "": the tokens are characters or bytes */
     lks__prep_result tokens;
     lks__choice choice;
     longer train;
@@ -49,15 +55,28 @@ struct text {
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
-/* Print the longer commands for a message. */
-static const char *longer_commands(const struct text *t, char out[2 * PATH_BYTES])
+/* The arguments of `lockstep prep`. */
+static const char *prep_words(const struct text *t, const char *kind, char out[4 * PATH_BYTES])
 {
-    const char *data = lks__quoted(t->data, PATH_BYTES + 8);
-    snprintf(out, 2 * PATH_BYTES,
-             "`lockstep prep char --input=%s --out=%s`, then `lockstep train %s "
-             "--dataset=%s --out_dir=%s`",
-             lks__quoted(t->path, PATH_BYTES), data, lks__quoted(t->recipe, PATH_BYTES), data,
-             lks__quoted(t->out, PATH_BYTES));
+    const bool has = t->tokenizer[0] != '\0';
+    snprintf(out, 4 * PATH_BYTES, "%s --input=%s --out=%s%s%s%s", kind,
+             lks__quoted(t->path, PATH_BYTES), lks__quoted(t->data, PATH_BYTES + 8),
+             has ? " --tokenizer=" : "", has ? lks__quoted(t->tokenizer, PATH_BYTES) : "",
+             has ? " --val_fraction=0.1" : "");
+    return out;
+}
+
+/* Print the longer commands for a message. */
+static const char *longer_commands(const struct text *t, char out[8 * PATH_BYTES])
+{
+    char prep[4 * PATH_BYTES];
+    const bool tunes = t->weights != NULL;
+    snprintf(out, 8 * PATH_BYTES,
+             "`lockstep prep %s`, then `lockstep train %s --dataset=%s --out_dir=%s%s%s`",
+             prep_words(t, tunes ? "gpt2" : "char", prep), lks__quoted(t->recipe, PATH_BYTES),
+             lks__quoted(t->data, PATH_BYTES + 8), lks__quoted(t->out, PATH_BYTES),
+             tunes ? " --init_from=" : "",
+             tunes ? lks__quoted(t->given->init_from, PATH_BYTES) : "");
     return out;
 }
 
@@ -109,10 +128,37 @@ static lks_status too_many_words(const lks__args *args)
                      lks__shown(second, 512));
 }
 
-static lks_status check_settings(const struct text *t)
+/* Open the weights of --init_from, and find GPT-2's vocabulary for them. */
+static lks_status open_weights(struct text *t)
 {
     const lks__settings *s = t->given;
-    char hand[2 * PATH_BYTES], out[PATH_BYTES];
+    const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? s->n_head : 0};
+    lks__meta meta;
+    LKS__TRY(lks__weights_open(s->init_from, &want, &t->weights));
+    const lks__weights *w = t->weights;
+    LKS__TRY(lks__given_elsewhere(w, t->out));
+    snprintf(t->tokenizer, sizeof t->tokenizer, "%s", w->vocabulary);
+    if (w->model.family == 0 && w->vocabulary[0] != '\0' && lks__bpe_is_at(w->vocabulary))
+        return LKS_OK;
+    LKS__TRY(lks__weights_meta(w, &meta));
+    const bool known = w->model.family == 0 && lks__known_ids(&meta);
+    lks__meta_free(&meta);
+    if (known && lks__known_vocabulary(t->tokenizer))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the weights in %s come without GPT-2's vocabulary: %sprepare %s with the "
+                     "tokens that they were trained on (`lockstep prep`), and give --dataset",
+                     w->shown, known ? "`lockstep fetch gpt2-vocab` downloads it. Or " : "",
+                     t->shown);
+}
+
+static lks_status check_settings(struct text *t)
+{
+    const lks__settings *s = t->given;
+    char hand[8 * PATH_BYTES], out[PATH_BYTES];
+    if (lks__settings_init(s) == LKS__INIT_WEIGHTS)
+        LKS__TRY(open_weights(t));
     if (tool_is_rank())
         return lks__fail(LKS_ERR_CONFIG,
                          "a launcher has started this process as one of several ranks, which can't "
@@ -126,11 +172,6 @@ static lks_status check_settings(const struct text *t)
         return lks__fail(LKS_ERR_CONFIG,
                          "a resumed run has its data: `lockstep resume %s` continues it",
                          lks__shell_word(out, sizeof out, t->out));
-    if (lks__settings_init(s) == LKS__INIT_WEIGHTS)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "weights need data with their own tokens: prepare %s first, for GPT-2's "
-                         "with `lockstep prep gpt2`, and give --dataset",
-                         t->shown);
     if (s->family != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "--family=%s needs its own tokens: prepare %s first with `lockstep prep "
@@ -206,7 +247,7 @@ static lks_status prepare(struct text *t)
 {
     lks__outdir_discard(t->temp); /* left by a preparation that was killed */
     LKS__TRY(lks__sys_make_own_dir(t->temp));
-    lks_status st = prep_text("train", t->kind, t->path, t->temp, &t->tokens);
+    lks_status st = prep_text("train", t->kind, t->path, t->tokenizer, t->temp, &t->tokens);
     if (st == LKS_ERR_FORMAT && strcmp(t->kind, "raw") == 0)
         lks__fail_in(st,
                      "%s isn't UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 %s > utf8.txt` "
@@ -265,6 +306,8 @@ static lks_status read_longer(struct text *t, lks__settings *s)
     LKS__TRY(longer_check(&t->train));
     lks__settings_defaults(s);
     LKS__TRY(lks__settings_parse(s, LKS__CMD_TRAIN, t->train.n - 1, t->train.words + 1, 0, &args));
+    if (t->weights != NULL)
+        LKS__TRY(lks__settings_begin(s, &t->weights->model, t->weights->shown));
     return lks__settings_check(s, 1);
 }
 
@@ -301,7 +344,10 @@ static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s
     longer_begin(l, train);
     if (!t->has_config) {
         const lks__choose_text size = {t->tokens.n_train, t->tokens.n_val};
-        LKS__TRY(lks__choose(&size, lks__choose_cores(), t->given, &t->choice));
+        if (t->weights != NULL)
+            lks__choose_tuning(&size, t->weights->model.block_size, t->given, &t->choice);
+        else
+            LKS__TRY(lks__choose(&size, lks__choose_cores(), t->given, &t->choice));
         longer_add_text(l, "%s", t->choice.recipe);
     }
     longer_add_text(l, "--dataset=%s", t->data);
@@ -329,7 +375,7 @@ static lks_status move_into_place(struct text *t)
 
 static void explain(const struct text *t, const lks__settings *s)
 {
-    char program[PATH_BYTES];
+    char words[4 * PATH_BYTES], program[PATH_BYTES];
     const uint64_t n = t->tokens.n_train + t->tokens.n_val;
     const int64_t tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
     const int64_t steps = s->max_iters + 1; /* as in nanoGPT */
@@ -339,21 +385,22 @@ static void explain(const struct text *t, const lks__settings *s)
         fprintf(stderr, "lockstep train: an earlier run was moved to %s\n",
                 lks__shown(t->moved, 4200));
     fprintf(stderr, "lockstep train: %s has %" PRIu64 " %s", t->shown, n,
-            is_char ? "characters" : "bytes (it is not UTF-8)");
+            is_char              ? "characters"
+            : t->weights != NULL ? "of GPT-2's tokens"
+                                 : "bytes (it is not UTF-8)");
     if (is_char)
         fprintf(stderr, ", %" PRIu32 " different", t->tokens.vocab_size);
     fputs(". ", stderr);
-    if (!t->has_config)
+    if (!t->has_config && t->weights == NULL)
         fprintf(stderr, "For this text and %d core%s: ", cores, cores == 1 ? "" : "s");
     fprintf(stderr,
             "%" PRId64 " layer%s of width %" PRId64 ", %" PRId64 " step%s of %" PRId64
             " tokens (%.3g times the text).\n"
             "lockstep train: the same as\n"
-            "  %s prep %s --input=%s",
+            "  %s prep %s\n  ",
             s->n_layer, s->n_layer == 1 ? "" : "s", s->n_embd, steps, steps == 1 ? "" : "s", tokens,
             (double)steps * (double)tokens / (double)t->tokens.n_train,
-            lks__shell_program(program, sizeof program), t->kind, lks__quoted(t->path, PATH_BYTES));
-    fprintf(stderr, " --out=%s\n  ", lks__quoted(t->data, PATH_BYTES));
+            lks__shell_program(program, sizeof program), prep_words(t, t->kind, words));
     longer_print(stderr, &t->train);
 }
 
@@ -399,7 +446,7 @@ void train_text_undo(const char *out, bool lock, const char *moved)
                 lks__shown(out, 512));
 }
 
-static lks_status check(const struct text *t, const lks__args *args)
+static lks_status check(struct text *t, const lks__args *args)
 {
     if (args->n_positional > 1)
         return too_many_words(args);
@@ -415,6 +462,8 @@ static lks_status make(struct text *t, int argc, char **argv, lks__settings *s)
     const size_t missing = find_missing(t->out);
     int lock;
     LKS__TRY(lks__prep_guess(t->path, &t->kind));
+    if (t->weights != NULL)
+        t->kind = "gpt2";
     lks_status st = lock_out(t, &lock);
     const bool is_ours = st != LKS_ERR_CONFIG; /* ERR_CONFIG: another process has locked it */
     LKS__THEN(st, prepare(t));
@@ -436,7 +485,8 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
     lks__escape(t.shown, sizeof t.shown, t.path, strlen(t.path));
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         t.has_config |= given->from[i] == LKS__FROM_FILE;
-    t.recipe = "quickstart";
+    t.recipe =
+        lks__settings_init(given) == LKS__INIT_WEIGHTS ? "finetune_shakespeare" : "quickstart";
     for (int i = 1; i < argc && t.has_config; i++)
         if (argv[i][0] != '-' && lks__recipe_find(argv[i], found) != LKS__RECIPE_NONE)
             t.recipe = argv[i];
@@ -457,5 +507,6 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
     if (st != LKS_OK)
         return tool_fail("train", st);
     explain(&t, &s);
+    lks__weights_close(t.weights);
     return exec_longer(&t);
 }

@@ -23,6 +23,7 @@
 #include "train/setup/continue.h"
 #include "train/setup/fit.h"
 #include "train/setup/remember.h"
+#include "weights/choice/given.h"
 #include "weights/choice/same_checkpoint.h"
 
 /* --- on one rank ----------------------------------------------------------------------------- */
@@ -93,13 +94,7 @@ static lks_status open_weights(lks__run *run)
     const bool given = run->s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
     const lks__weights_want want = {.n_head = given ? run->s.n_head : 0};
     LKS__TRY(lks__weights_open(run->s.init_from, &want, &run->weights));
-    const lks__weights *w = run->weights;
-    if (lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, run->s.out_dir))
-        return lks__fail(
-            LKS_ERR_CONFIG,
-            "init_from and out_dir are the same folder, %s: a new run would move its "
-            "files away. Give another --out_dir, or continue the run with --init_from=resume",
-            w->shown);
+    LKS__TRY(lks__given_elsewhere(run->weights, run->s.out_dir));
     return lks__settings_begin(&run->s, &run->weights->model, run->weights->shown);
 }
 

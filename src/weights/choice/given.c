@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/system/sys.h"
 #include "settings/family.h"
 #include "settings/settings_table.h"
 
@@ -74,6 +75,17 @@ lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__
     else
         lks__weights_close(w);
     return st;
+}
+
+lks_status lks__given_elsewhere(const lks__weights *w, const char *out_dir)
+{
+    if (!lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, out_dir))
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "init_from and out_dir are the same folder, %s: a new run would move its "
+        "files away. Give another --out_dir, or continue the run with --init_from=resume",
+        w->shown);
 }
 
 lks_status lks__given_same_meaning(const lks__meta *data, const char *path, const lks__meta *model,

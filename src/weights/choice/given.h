@@ -20,6 +20,9 @@ lks_status lks__given_heads(const lks__settings *s, const lks__settings *model);
  * `s`. ERR_CONFIG if the command line contradicts the model's own values. */
 lks_status lks__given_golf(const lks__settings *s, lks__settings *model);
 
+/* ERR_CONFIG if a new run in out_dir would move these weights away. */
+lks_status lks__given_elsewhere(const lks__weights *w, const char *out_dir);
+
 /* ERR_CONFIG if the ids of `data` (the tokenizer of the tokens, or the vocabulary at `path`) mean
  * other text than the ids of the model, whose weights are `shown`. */
 lks_status lks__given_same_meaning(const lks__meta *data, const char *path, const lks__meta *model,

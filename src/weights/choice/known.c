@@ -1,12 +1,15 @@
 #include "weights/choice/known.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
 #include "base/text/nearest.h"
+#include "data/fetch/sets.h"
+#include "data/text/bpe/bpe.h"
 
 /* Radford et al. (2019), with nanoGPT's and Hugging Face's names. */
 static const lks__known models[] = {
@@ -73,6 +76,38 @@ lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
         "model.safetensors and tokenizer.json there, or set LOCKSTEP_HOME to the folder that "
         "contains a folder %s",
         known->name, known->name, lks__shown(path, 512), known->name);
+}
+
+bool lks__known_ids(const lks__meta *meta)
+{
+    const bool says =
+        meta->chars != NULL || meta->is_bytes || meta->is_bpe || meta->is_sentencepiece;
+    return !says &&
+           (meta->vocab_size == LKS__KNOWN_VOCABULARY || meta->vocab_size == LKS__KNOWN_PADDED);
+}
+
+bool lks__known_vocabulary(char path[LKS__CKPT_PATH])
+{
+    for (size_t i = 0; i < N_MODELS; i++)
+        if (lks__known_folder(&models[i], path) == LKS_OK && lks__bpe_is_at(path))
+            return true;
+    strcpy(path, lks__fetch_set_of("gpt2-vocab")->out);
+    return lks__bpe_is_at(path);
+}
+
+lks_status lks__known_tokenizer(char *tokenizer, size_t bytes)
+{
+    char path[LKS__CKPT_PATH];
+    if (lks__known_find(tokenizer) == NULL || access(tokenizer, F_OK) == 0)
+        return LKS_OK;
+    if (!lks__known_vocabulary(path))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "GPT-2's vocabulary is not on this machine: `lockstep fetch gpt2-vocab` "
+                         "downloads it to %s",
+                         path);
+    if (snprintf(tokenizer, bytes, "%s", path) >= (int)bytes)
+        return lks__fail(LKS_ERR_CONFIG, "the path of GPT-2's vocabulary is too long");
+    return LKS_OK;
 }
 
 lks_status lks__known_empty(const lks__known *known, const char *path)

@@ -2,9 +2,11 @@
 #ifndef LKS_WEIGHTS_CHOICE_KNOWN_H
 #define LKS_WEIGHTS_CHOICE_KNOWN_H
 
+#include "data/text/meta.h"
 #include "files/checkpoint/folder.h"
 
-enum { LKS__KNOWN_BLOCK = 1024, LKS__KNOWN_VOCABULARY = 50257 };
+/* nanoGPT and llm.c pad the vocabulary, for speed. */
+enum { LKS__KNOWN_BLOCK = 1024, LKS__KNOWN_VOCABULARY = 50257, LKS__KNOWN_PADDED = 50304 };
 
 typedef struct lks__known {
     const char *name; /* "gpt2-xl" */
@@ -20,6 +22,16 @@ lks_status lks__known_folder(const lks__known *known, char path[LKS__CKPT_PATH])
  * user's cache. ERR_CONFIG if there is no such folder; the message says which files to put
  * where. */
 lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH]);
+
+/* True if `meta` doesn't say what its ids are, and there are as many as GPT-2 has. nanoGPT's
+ * sample.py takes such ids for GPT-2's, too. */
+bool lks__known_ids(const lks__meta *meta);
+/* The folder with GPT-2's vocabulary: a model's, or the one of `lockstep fetch gpt2-vocab`. False
+ * if no such folder has it. */
+bool lks__known_vocabulary(char path[LKS__CKPT_PATH]);
+/* Replace a model's name in --tokenizer by that folder, unless it is also a path that exists.
+ * `bytes`: its room. */
+lks_status lks__known_tokenizer(char *tokenizer, size_t bytes);
 
 /* ERR_CONFIG for a path that doesn't exist, in the words of --init_from. */
 lks_status lks__known_missing(const char *path);

@@ -9,6 +9,7 @@
 #include "base/text/utf8.h"
 #include "files/checkpoint/folder.h"
 #include "weights/choice/given.h"
+#include "weights/choice/known.h"
 #include "weights/export/form.h"
 #include "weights/forms/saved.h"
 
@@ -58,10 +59,9 @@ lks_status lks__export_params(const lks__export_model *e, float **params_p)
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-/* --tokenizer: a vocabulary for weights that name none. */
-static lks_status take_tokenizer(lks__export_model *e)
+/* A vocabulary for weights that name none. */
+static lks_status take_tokenizer(lks__export_model *e, const char *path)
 {
-    const char *path = e->s->tokenizer;
     lks__meta own = {0};
     bool found;
     const char *shown = lks__shown(path, 256);
@@ -86,8 +86,26 @@ static lks_status take_tokenizer(lks__export_model *e)
     }
     lks__meta_free(&e->meta);
     e->meta = own;
-    e->vocabulary = path;
+    snprintf(e->vocabulary, sizeof e->vocabulary, "%s", path);
     return LKS_OK;
+}
+
+/* The tokenizer of --tokenizer or, if the form needs one, GPT-2's for as many tokens of which
+ * nothing is known. */
+static lks_status find_tokenizer(lks__export_model *e)
+{
+    char path[LKS__CKPT_PATH], shown[512];
+    snprintf(path, sizeof path, "%s", e->s->tokenizer);
+    LKS__TRY(lks__known_tokenizer(path, sizeof path));
+    if (path[0] != '\0')
+        return take_tokenizer(e, path);
+    if (e->s->format != LKS__format_hf || !lks__known_ids(&e->meta) || !lks__known_vocabulary(path))
+        return LKS_OK;
+    lks__export_note(e,
+                     "the model comes without a tokenizer; its %u tokens are taken for GPT-2's, "
+                     "with the vocabulary in %s",
+                     e->meta.vocab_size, lks__escape(shown, sizeof shown, path, strlen(path)));
+    return take_tokenizer(e, path);
 }
 
 static lks_status open_model(lks__export_model *e)
@@ -99,8 +117,8 @@ static lks_status open_model(lks__export_model *e)
     e->config = lks__state_model_config(&e->run, (uint32_t)e->run.vocab_size);
     LKS__TRY(lks__model_table(&e->config, &e->table));
     LKS__TRY(lks__weights_meta(e->w, &e->meta));
-    e->vocabulary = e->w->vocabulary;
-    return e->s->tokenizer[0] != '\0' ? take_tokenizer(e) : LKS_OK;
+    snprintf(e->vocabulary, sizeof e->vocabulary, "%s", e->w->vocabulary);
+    return find_tokenizer(e);
 }
 
 /* Without --format, refuse a file name that stands for another format than the default's artifact.

@@ -13,9 +13,9 @@ typedef struct lks__export_model {
     lks__weights *w;                     /* the model's weights; their tensors have been checked */
     const lks__ckpt
         *ckpt; /* lockstep's checkpoint with these weights, or NULL; its optimizer is not opened */
-    lks__settings run;      /* the settings of its training, as far as they are known */
-    lks__meta meta;         /* its tokenizer, or only the size of its vocabulary */
-    const char *vocabulary; /* folder or file that may have GPT-2's vocabulary; or "" */
+    lks__settings run;               /* the settings of its training, as far as they are known */
+    lks__meta meta;                  /* its tokenizer, or only the size of its vocabulary */
+    char vocabulary[LKS__CKPT_PATH]; /* folder or file that may have GPT-2's vocabulary; or "" */
     lks__model_config config;
     lks__table table;
 } lks__export_model;

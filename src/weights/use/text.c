@@ -184,13 +184,6 @@ lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, 
             "--special is only for GPT-2's tokens, which this model doesn't use: leave it out");
     if (t->spm != NULL)
         return encode_pieces(t->spm, text, bytes, ids_p, n_p);
-    if (t->meta->is_sentencepiece)
-        return lks__fail(LKS_ERR_CONFIG, "this checkpoint uses a SentencePiece model's tokens: "
-                                         "give the model as --tokenizer_path=MODEL");
-    if (!lks__text_known(t))
-        return lks__fail(
-            LKS_ERR_SUPPORT,
-            "these weights come without a tokenizer: give the vocabulary as --tokenizer=DIR");
     LKS__TRY(lks__meta_encode(t->meta, text, bytes, ids_p, n_p));
     if (t->meta->is_bytes && *n_p == 0) /* documents begin this way; there is room for one */
         (*ids_p)[(*n_p)++] = LKS__BYTE_BOS;

@@ -25,7 +25,7 @@ lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
 void lks__text_close(lks__text *t);       /* a zeroed one does nothing */
 bool lks__text_known(const lks__text *t); /* false: there is no tokenizer */
 
-/* Convert text to ids (malloc'd, the caller frees); there may be 0. */
+/* Convert text to ids, with a known tokenizer (malloc'd, the caller frees); there may be 0. */
 lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, int32_t **ids_p,
                             size_t *n_p);
 /* Add the text of one id to `out`. Fails only if the stream does. */
