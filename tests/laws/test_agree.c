@@ -95,7 +95,7 @@ static int run_in(const char *hosts, const char *folders, const law_args *args)
     for (int i = 1; i < args->n; i++)
         law_add(&all, "%s", args->argv[i]);
     law_add(&all, "--backend=%s", engine);
-    law_add(&all, "--timeout=20");
+    law_add(&all, "--timeout=%g", 20 * lks_test_patience());
     return hosts_run(engine, hosts, all.argv);
 }
 
@@ -451,7 +451,7 @@ static lks_status open_trainer(lks__trainer *t)
     }
     law_add(&args, "--backend=%s", getenv("LKS_TEST_ENGINE"));
     law_add(&args, "--dataset=%s", getenv("LKS_TEST_DATA"));
-    law_add(&args, "--timeout=20");
+    law_add(&args, "--timeout=%g", 20 * lks_test_patience());
     lks__settings_defaults(&s);
     LKS__TRY(lks__settings_parse(&s, LKS__CMD_TRAIN, args.n - 2,
                                  (char *const *)(uintptr_t)(args.argv + 2), 0, &ignored));
