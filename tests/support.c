@@ -666,6 +666,9 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
     lks_test_child child = {.out_path = lks_test_text("%s/out", folder),
                             .err_path = lks_test_text("%s/err", folder),
                             .command = ""};
+    /* With the thread sanitizer vfork() is fork(), so the child may open them only later. */
+    lks_test_write(child.out_path, "", 0);
+    lks_test_write(child.err_path, "", 0);
     for (int i = 0; env && env[i]; i++)
         child.command = lks_test_text("%s%s ", child.command, env[i]);
     for (int i = 0; argv[i]; i++)

@@ -14,6 +14,7 @@
 #include "ckpt/content.h"
 #include "ckpt/scratch.h"
 #include "files/checkpoint/folder.h"
+#include "files/checkpoint/name.h"
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
@@ -263,8 +264,7 @@ static void save_meanwhile(bool at_state)
     assert_false(lks_test_exists(inside(out, "ckpt-00000010")));
 }
 
-lks_status __real_lks__name_read(const char *out, const char *name, lks__entry *e);
-lks_status __wrap_lks__name_read(const char *out, const char *name, lks__entry *e);
+__typeof__(lks__name_read) __real_lks__name_read, __wrap_lks__name_read;
 lks_status __wrap_lks__name_read(const char *out, const char *name, lks__entry *e)
 {
     lks_status st = __real_lks__name_read(out, name, e);
@@ -272,8 +272,7 @@ lks_status __wrap_lks__name_read(const char *out, const char *name, lks__entry *
     return st;
 }
 
-lks_status __real_lks__sys_read_file(const char *path, size_t limit, char **data, size_t *bytes);
-lks_status __wrap_lks__sys_read_file(const char *path, size_t limit, char **data, size_t *bytes);
+__typeof__(lks__sys_read_file) __real_lks__sys_read_file, __wrap_lks__sys_read_file;
 lks_status __wrap_lks__sys_read_file(const char *path, size_t limit, char **data, size_t *bytes)
 {
     save_meanwhile(true);

@@ -59,10 +59,7 @@ static void note(uint32_t iter, int v, bool spoiled)
 
 /* The linker's --wrap redirects calls to here. The last micro-batch is added to a gradient that has
  * become wrong. */
-void __real_lks__model_train(lks__model *model, const float *params, const lks__micro_batch *batch,
-                             const lks__backward *backward, float *loss);
-void __wrap_lks__model_train(lks__model *model, const float *params, const lks__micro_batch *batch,
-                             const lks__backward *backward, float *loss);
+__typeof__(lks__model_train) __real_lks__model_train, __wrap_lks__model_train;
 void __wrap_lks__model_train(lks__model *model, const float *params, const lks__micro_batch *batch,
                              const lks__backward *backward, float *loss)
 {

@@ -95,7 +95,7 @@ static int run_in(const char *hosts, const char *folders, const law_args *args)
     for (int i = 1; i < args->n; i++)
         law_add(&all, "%s", args->argv[i]);
     law_add(&all, "--backend=%s", engine);
-    law_add(&all, "--timeout=20");
+    law_add(&all, "--timeout=%g", 20 * lks_test_patience());
     return hosts_run(engine, hosts, all.argv);
 }
 
@@ -375,11 +375,8 @@ static bool odd_rank(void)
     return atoi(getenv("RANK")) == atoi(getenv("WORLD_SIZE")) - 1;
 }
 
-/* The linker's --wrap redirects calls of these two functions to here. */
-uint64_t __real_lks__model_init(const lks__model_config *config, const lks__table *table,
-                                lks__mt *g, float *params);
-uint64_t __wrap_lks__model_init(const lks__model_config *config, const lks__table *table,
-                                lks__mt *g, float *params);
+/* The linker's --wrap redirects calls of these functions to here. */
+__typeof__(lks__model_init) __real_lks__model_init, __wrap_lks__model_init;
 uint64_t __wrap_lks__model_init(const lks__model_config *config, const lks__table *table,
                                 lks__mt *g, float *params)
 {
@@ -389,13 +386,13 @@ uint64_t __wrap_lks__model_init(const lks__model_config *config, const lks__tabl
     return draws;
 }
 
-lks_status __real_lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
-lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
-lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt)
+__typeof__(lks__state_load) __real_lks__state_load, __wrap_lks__state_load;
+lks_status __wrap_lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
+                                  const lks__step_work *work, lks__checks *checks, lks__ckpt *ckpt)
 {
-    lks_status st = __real_lks__state_load(t, ckpt);
+    lks_status st = __real_lks__state_load(run, ses, state, work, checks, ckpt);
     if (spoils)
-        ((float *)t->state.memory->moments[0].host)[t->run.table.tensors[1].offset] += 1.0f;
+        ((float *)state->memory->moments[0].host)[run->table.tensors[1].offset] += 1.0f;
     return st;
 }
 
@@ -408,8 +405,7 @@ static const char *arrived(void)
 
 /* A rank that reports its failure ends the group, so all ranks must know the verdict before: one
  * that is still exchanging it would take its own failure for the first. */
-lks_status __real_lks_comm_barrier(lks_comm *comm);
-lks_status __wrap_lks_comm_barrier(lks_comm *comm);
+__typeof__(lks_comm_barrier) __real_lks_comm_barrier, __wrap_lks_comm_barrier;
 lks_status __wrap_lks_comm_barrier(lks_comm *comm)
 {
     if (arrives_late) {
@@ -420,8 +416,7 @@ lks_status __wrap_lks_comm_barrier(lks_comm *comm)
     return __real_lks_comm_barrier(comm);
 }
 
-void __real_lks_comm_abort(lks_comm *comm, const char *why);
-void __wrap_lks_comm_abort(lks_comm *comm, const char *why);
+__typeof__(lks_comm_abort) __real_lks_comm_abort, __wrap_lks_comm_abort;
 void __wrap_lks_comm_abort(lks_comm *comm, const char *why)
 {
     if (field != NULL && is("same") && !lks_test_exists(arrived())) {
@@ -456,7 +451,7 @@ static lks_status open_trainer(lks__trainer *t)
     }
     law_add(&args, "--backend=%s", getenv("LKS_TEST_ENGINE"));
     law_add(&args, "--dataset=%s", getenv("LKS_TEST_DATA"));
-    law_add(&args, "--timeout=20");
+    law_add(&args, "--timeout=%g", 20 * lks_test_patience());
     lks__settings_defaults(&s);
     LKS__TRY(lks__settings_parse(&s, LKS__CMD_TRAIN, args.n - 2,
                                  (char *const *)(uintptr_t)(args.argv + 2), 0, &ignored));

@@ -92,8 +92,7 @@ static void test_whole(void **state)
 /* The linker's --wrap redirects calls of this function to here: the first one deletes `pruned`, as
  * a run in progress may do. */
 static const char *pruned;
-lks_status __real_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts, lks__ckpt *ckpt);
-lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts, lks__ckpt *ckpt);
+__typeof__(lks__ckpt_open_iter) __real_lks__ckpt_open_iter, __wrap_lks__ckpt_open_iter;
 lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts, lks__ckpt *ckpt)
 {
     if (pruned != NULL)

@@ -114,6 +114,7 @@ static void check_evals(const char *name, const json_t *figure, const char *metr
             parity_hold_run(name, quantity, at, lks_test_number(line, "val_bpb"),
                             lks_test_number(want, "val_bpb"), 1.0);
     }
+    json_decref(lines);
 }
 
 /* Weights after the last step: their norms and sums, relative to each tensor's norm. */
