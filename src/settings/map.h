@@ -161,8 +161,9 @@ enum {
       "encoder.json, or tokenizer.json")                                                           \
     X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT | AUDIT | DIFF,        \
       HOST | SHORT, FILES,                                                                         \
-      "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \
-      "data/NAME is tried\neval: folder of tokens, file of tokens, or pattern of shards; if "      \
+      "folder that contains train.bin and val.bin, or shards (*_train*.bin and *_val*.bin); if "   \
+      "NAME contains no tokens, data/NAME is tried\neval: folder of tokens, file of tokens, or "   \
+      "pattern of shards; if "                                                                     \
       "NAME contains no tokens, data/NAME is tried\ndiff: data of each run whose own data folder " \
       "doesn't exist any more")                                                                    \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST | SHORT, FILES,    \
