@@ -109,7 +109,7 @@ void tool_print_notes(const char *name, const lks__args *args)
     for (int i = 0; i < n; i++)
         fprintf(stderr, "lockstep %s: not used here: %s%s\n", name, args->notes[i],
                 strstr(args->notes[i], "wandb_log") != NULL
-                    ? " (scripts/to_wandb.py copies a run to Weights & Biases)"
+                    ? " (scripts/to_wandb.py copies runs to Weights & Biases)"
                     : "");
     if (n < args->n_notes)
         fprintf(stderr, "lockstep %s: not used here: %d more\n", name, args->n_notes - n);

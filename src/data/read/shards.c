@@ -254,8 +254,8 @@ lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32
     const int form = form_of(dir, split, shards_first);
     if (form == N_FORMS)
         return lks__fail(LKS_ERR_IO,
-                         "there is no token file %s/%s, nor are there shards %s in that folder; "
-                         "make tokens with `lockstep prep %s --input=TEXT --out=DIR`",
+                         "there is no token file %s/%s, and no shard %s; make tokens with "
+                         "`lockstep prep %s --input=TEXT --out=DIR`",
                          lks__escape(shown, sizeof shown, dir, strlen(dir)),
                          split_names[ONE_FILE][split], split_names[OTHER_SHARDS][split],
                          shards_first ? "sentencepiece" : "char");
