@@ -4,7 +4,7 @@ set(lks_shared_folders ${CMAKE_INSTALL_INCLUDEDIR}/lockstep lib/lockstep ${CMAKE
     ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 if(NOT LKS_LIBRARY_ONLY)
   list(APPEND lks_shared_folders ${CMAKE_INSTALL_BINDIR})
-  foreach(folder doc/lockstep man/man1 man/man5 lockstep bash-completion/completions zsh/vendor-completions
+  foreach(folder doc/lockstep doc/lockstep/scripts man/man1 man/man5 lockstep bash-completion/completions zsh/vendor-completions
           fish/vendor_completions.d)
     list(APPEND lks_shared_folders ${CMAKE_INSTALL_DATADIR}/${folder})
   endforeach()

@@ -103,7 +103,10 @@ void tool_print_notes(const char *name, const lks__args *args)
         fprintf(stderr, "lockstep %s: the recipe is %s\n", name, args->recipe);
     int n = args->n_notes < LKS__ARGS_NOTES ? args->n_notes : LKS__ARGS_NOTES;
     for (int i = 0; i < n; i++)
-        fprintf(stderr, "lockstep %s: not used here: %s\n", name, args->notes[i]);
+        fprintf(stderr, "lockstep %s: not used here: %s%s\n", name, args->notes[i],
+                strstr(args->notes[i], "wandb_log") != NULL
+                    ? " (scripts/to_wandb.py copies runs to Weights & Biases)"
+                    : "");
     if (n < args->n_notes)
         fprintf(stderr, "lockstep %s: not used here: %d more\n", name, args->n_notes - n);
 }

@@ -22,12 +22,14 @@ labels = (images.mean(dim=(1, 2, 3)) > 0).long()
 comm = lockstep.Comm()
 sampler = lockstep.Sampler(SAMPLES, V, seed=1)
 torch.manual_seed(comm.rank)  # each rank begins with other weights; rank 0's are copied
-model = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 6 * 6, 2))
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Dropout(0.2), torch.nn.Linear(8 * 6 * 6, 2))
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
 
 def loss_of(net, step, v):
     """The sum over the samples of virtual rank v."""
+    torch.manual_seed(step * V + v)  # dropout's mask depends on the step and the virtual rank, not on the rank
     mine = [sampler.index(v, (step * BATCH + i) % len(sampler)) for i in range(BATCH)]
     return functional.cross_entropy(net(images[mine]), labels[mine], reduction="sum")
 

@@ -27,6 +27,10 @@
  * sizes count by their samples, and a rank whose data has run out calls lks_ddp_accumulate(ddp, 0)
  * for each micro-batch that it lacks.
  *
+ * Random numbers of forward (dropout) must depend on step and virtual rank only, not on the rank.
+ * State that isn't a parameter (running statistics) differs between ranks: average or broadcast it
+ * before evaluating or saving.
+ *
  * Sums run in the library's floating-point mode (comm.h). Backward and the optimizer run in the
  * program's own mode, so that mode must be equal on all ranks.
  *

@@ -161,8 +161,9 @@ enum {
       "encoder.json, or tokenizer.json; or gpt2, if that was fetched")                             \
     X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT | AUDIT | DIFF,        \
       HOST | SHORT, FILES,                                                                         \
-      "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \
-      "data/NAME is tried\neval: folder of tokens, file of tokens, or pattern of shards; if "      \
+      "folder that contains train.bin and val.bin, or shards (*_train*.bin and *_val*.bin); if "   \
+      "NAME contains no tokens, data/NAME is tried\neval: folder of tokens, file of tokens, or "   \
+      "pattern of shards; if "                                                                     \
       "NAME contains no tokens, data/NAME is tried\ndiff: data of each run whose own data folder " \
       "doesn't exist any more")                                                                    \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST | SHORT, FILES,    \
@@ -173,9 +174,10 @@ enum {
     X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST | SHORT, FILES,     \
       "weights to use instead of out_dir's, only on the command line: PATH, gpt2, gpt2-medium, "   \
       "gpt2-large or gpt2-xl (docs/guides/weights.md)\ntrain: initial weights: scratch, resume, "  \
+      "auto, "                                                                                     \
       "a path, or gpt2; scratch: new weights; resume: continue from the newest checkpoint in "     \
-      "out_dir; PATH, gpt2, gpt2-medium, gpt2-large or gpt2-xl: start with those weights "         \
-      "(docs/guides/weights.md)")                                                                  \
+      "out_dir; auto: resume if there is one, else scratch; PATH, gpt2, gpt2-medium, gpt2-large "  \
+      "or gpt2-xl: start with those weights (docs/guides/weights.md)")                             \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
       "address of this host on which to wait for `lockstep doctor` of other hosts")                \
     X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \

@@ -417,7 +417,7 @@ static bool has_tokens(const char *folder)
     DIR *dir = opendir(folder);
     for (struct dirent *e; dir != NULL && !has && (e = readdir(dir)) != NULL;)
         has = strcmp(e->d_name, "train.bin") == 0 ||
-              fnmatch("fineweb_train_*.bin", e->d_name, 0) == 0;
+              fnmatch("*_train*.bin", e->d_name, FNM_PERIOD) == 0;
     if (dir != NULL)
         closedir(dir);
     return has;

@@ -46,8 +46,10 @@ static void test_choice(void **state)
     lks__shards *s;
     uint64_t digest, want;
     assert_false(lks__split_exists(dir, LKS__SPLIT_TRAIN));
-    assert_fails(LKS_ERR_IO, lks__split_open(dir, LKS__SPLIT_TRAIN, false, 9, &s), "train.bin");
-    assert_fails(LKS_ERR_IO, lks__split_open(dir, LKS__SPLIT_VAL, true, 9, &s), "fineweb_val_");
+    assert_fails(LKS_ERR_IO, lks__split_open(dir, LKS__SPLIT_TRAIN, false, 9, &s), "train.bin",
+                 "*_train*.bin", "prep char");
+    assert_fails(LKS_ERR_IO, lks__split_open(dir, LKS__SPLIT_VAL, true, 9, &s), "val.bin",
+                 "*_val*.bin", "prep sentencepiece");
     lks_test_write(lks_test_text("%s/train.bin", dir), "\1\0\2\0\3\0", 6);
     assert_true(lks__split_exists(dir, LKS__SPLIT_TRAIN));
     assert_false(lks__split_exists(dir, LKS__SPLIT_VAL));
@@ -91,6 +93,36 @@ static void test_choice(void **state)
     assert_ok(lks__shards_open_raw(path, 9, &s));
     assert_ok(lks__shards_digest(s, &digest));
     assert_true(digest == want);
+    lks__shards_close(s);
+}
+
+/* llm.c's names, and a shard under the name of a file without a header. */
+static void test_other_names(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks__shards *s;
+    uint8_t shard[LKS__SHARD_HEADER + 4] = {0};
+    lks__shard_header(2, 2, shard);
+#define PUT(name) lks_test_write(lks_test_text("%s/" name, dir), shard, sizeof shard)
+    PUT("tiny_shakespeare_val.bin");
+    PUT("edu_train_fineweb_train_000001.bin");
+    PUT("edu_train_fineweb_train_000002.bin");
+    for (int split = 0; split < 2; split++) {
+        assert_true(lks__split_exists(dir, split));
+        assert_ok(lks__split_open(dir, split, split == 1, 9, &s));
+        assert_int_equal(lks__shards_count(s), split == LKS__SPLIT_TRAIN ? 4 : 2);
+        assert_string_equal(lks__shards_split_name(s),
+                            split == LKS__SPLIT_TRAIN ? "*_train*.bin" : "*_val*.bin");
+        lks__shards_close(s);
+    }
+    PUT("tiny_shakespeare_train.bin");
+    assert_fails(LKS_ERR_CONFIG, lks__split_open(dir, LKS__SPLIT_TRAIN, false, 9, &s),
+                 "edu_train_fineweb_train_000001.bin and tiny_shakespeare_train.bin belong to");
+    PUT("train.bin"); /* the names that our programs write come first */
+    assert_ok(lks__split_open(dir, LKS__SPLIT_TRAIN, true, 9, &s));
+    assert_false(lks__shards_are_raw(s));
+    assert_int_equal(lks__shards_count(s), 2);
+    assert_string_equal(lks__shards_split_name(s), "train.bin");
     lks__shards_close(s);
 }
 
@@ -213,9 +245,9 @@ int main(void)
 {
     setenv("LOCKSTEP_CPU", "plain", 1); /* other levels warn if oneDNN is missing */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_golf),          cmocka_unit_test(test_other_data),
-        cmocka_unit_test(test_no_validation),
+        cmocka_unit_test(test_choice),     cmocka_unit_test(test_other_names),
+        cmocka_unit_test(test_gpt2),       cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_other_data), cmocka_unit_test(test_no_validation),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, prepare_both, NULL));
 }

@@ -22,7 +22,7 @@ install_with 000
     fail "files beside the prefix: $(find "$work/dest")"
 there=$work/dest/opt/some/where
 for file in bin/lockstep share/lockstep/config/quickstart.conf share/doc/lockstep/README.md \
-    share/doc/lockstep/docs/guides/library.md share/doc/lockstep/examples/mlp.c include/lockstep/ddp.h; do
+    share/doc/lockstep/docs/guides/library.md share/doc/lockstep/examples/mlp.c share/doc/lockstep/scripts/to_wandb.py include/lockstep/ddp.h; do
     [ -f "$there/$file" ] || fail "there is no $file"
 done
 code=0

@@ -328,10 +328,15 @@ static void test_environment(void **state)
             "echo $MASTER_ADDR $MASTER_PORT $LOCKSTEP_LOCAL_ADDR");
     assert_string_equal(r.out, "127.0.0.2 4567 127.0.0.3\n");
     /* torchrun's command lines work; options without a meaning here are named. */
-    r = RUN("--standalone", "--monitor_interval", "5", "--no-python", "true");
+    r = RUN("--standalone", "--monitor_interval", "5", "--no-python",
+            "--log-line-prefix-template=[${role_name}]", "--duplicate-stdout-filters", "loss",
+            "--duplicate_stderr_filters=error", "true");
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.err, "not used here: --monitor_interval");
     assert_contains(r.err, "not used here: --no_python");
+    assert_contains(r.err, "not used here: --log_line_prefix_template");
+    assert_contains(r.err, "not used here: --duplicate_stdout_filters");
+    assert_contains(r.err, "not used here: --duplicate_stderr_filters");
     /* A Python module; its options follow it. */
     const char *folder = lks_test_folder();
     static const char module[] = "import os, sys\nprint(os.environ['RANK'], sys.argv[1:])\n";

@@ -143,12 +143,13 @@ static void test_data_dir(void **state)
     assert_string_equal(out, dir);
     /* A folder here without tokens, and one in data/ with them, of either form. */
     static const char *const files[] = {"data/c[1]/fineweb_train_000000.bin",
+                                        "data/c[1]/tiny_shakespeare_train.bin",
                                         "data/c[1]/train.bin"};
     strcpy(s.dataset, "c[1]");
     assert_int_equal(mkdir("c[1]", 0755) | mkdir("data/c[1]", 0755), 0);
     assert_ok(lks__settings_data_dir(&s, out));
     assert_string_equal(out, "c[1]"); /* neither has any */
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         lks_test_write(files[i], "x", 1);
         assert_ok(lks__settings_data_dir(&s, out));
         assert_string_equal(out, "data/c[1]");

@@ -65,6 +65,8 @@ static void test_dispatch(void **state)
         many[3 + i] = lks_test_text("--wandb_%d=1", i);
     expect(lks_test_run(many, NULL, 60), 2, "",
            "not used here: command line: wandb_31\nlockstep fetch: not used here: 2 more\n");
+    expect(lks_test_tool("fetch", "none", "--wandb_log=True"), 2, "",
+           "not used here: command line: wandb_log (scripts/to_wandb.py copies runs to Weights & ");
 }
 
 static void test_prep(void **state)

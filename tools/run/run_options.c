@@ -27,9 +27,17 @@ static const struct {
     const char *name;
     bool bare;
 } foreign[] = {
-    {"monitor_interval", false}, {"start_method", false},      {"event_log_handler", false},
-    {"logs_specs", false},       {"numa_binding", false},      {"rdzv_conf", false},
-    {"no_python", true},         {"virtual_local_rank", true},
+    {"monitor_interval", false},
+    {"start_method", false},
+    {"event_log_handler", false},
+    {"logs_specs", false},
+    {"numa_binding", false},
+    {"rdzv_conf", false},
+    {"no_python", true},
+    {"virtual_local_rank", true},
+    {"log_line_prefix_template", false},
+    {"duplicate_stdout_filters", false},
+    {"duplicate_stderr_filters", false},
 };
 
 bool run_takes_value(enum option option)

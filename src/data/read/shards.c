@@ -16,7 +16,8 @@
 #include "data/tokens.h"
 
 struct lks__shards {
-    char name[256]; /* the pattern, or the file without a header; escaped */
+    char name[256];         /* the pattern, or the file without a header; escaped */
+    const char *split_name; /* of a split: train.bin, or the pattern without the folder */
     bool is_raw;
     char **paths; /* [n_files] */
     int n_files;
@@ -93,7 +94,28 @@ static bool is_small(const lks__shards *s)
     return bytes <= LKS__TOKENS_WHOLE;
 }
 
-enum form { PATTERN, SHARD, RAW };
+enum form { PATTERN, ONE_PREFIX, SHARD, RAW };
+
+/* Refuse files that belong to several datasets: their names differ before the last "_train" or
+ * "_val". */
+static lks_status check_prefix(const lks__shards *s)
+{
+    size_t length = 0;
+    for (int i = 0; i < s->n_files; i++) {
+        const char *name = strrchr(s->paths[i], '/') + 1, *first = strrchr(s->paths[0], '/') + 1;
+        size_t n = 0;
+        for (const char *at = name; (at = strchr(at, '_')) != NULL; at++)
+            if (strncmp(at, "_train", 6) == 0 || strncmp(at, "_val", 4) == 0)
+                n = (size_t)(at - name);
+        length = i == 0 ? n : length;
+        if (n != length || strncmp(name, first, n) != 0)
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%s: %s and %s belong to different datasets; keep the files of one in "
+                             "this folder",
+                             s->name, lks__shown(first, 256), lks__shown(name, 256));
+    }
+    return LKS_OK;
+}
 
 static lks_status open_files(lks__shards *s, uint32_t vocab_size)
 {
@@ -121,7 +143,9 @@ static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
     LKS__MEMORY(s, "for a list of shards");
     s->is_raw = form == RAW;
     lks__escape(s->name, sizeof s->name, path, strlen(path));
-    lks_status st = form == PATTERN ? list(s, path) : list_one(s, path);
+    lks_status st = form <= ONE_PREFIX ? list(s, path) : list_one(s, path);
+    if (st == LKS_OK && form == ONE_PREFIX)
+        st = check_prefix(s);
     LKS__THEN(st, open_files(s, vocab_size));
     if (st == LKS_OK)
         *shards_p = s;
@@ -142,27 +166,31 @@ lks_status lks__shards_open_raw(const char *path, uint32_t vocab_size, lks__shar
 
 /* --- splits ----------------------------------------------------------------------------------- */
 
-/* Path of a split's file, or pattern of its shards. */
-static lks_status split_path(const char *dir, int split, bool shards, char **path_p)
+/* One file, shards as parameter-golf names them, or shards with another prefix, as llm.c's. */
+enum { ONE_FILE, GOLF_SHARDS, OTHER_SHARDS, N_FORMS };
+static const char *const split_names[N_FORMS][2] = {
+    {LKS__TRAIN_FILE, LKS__VAL_FILE},
+    {LKS__SHARDS_TRAIN, LKS__SHARDS_VAL},
+    {"*_train*.bin", "*_val*.bin"},
+};
+
+static lks_status split_path(const char *dir, int split, int form, char **path_p)
 {
-    const bool val = split == LKS__SPLIT_VAL;
-    const char *name = shards ? (val ? LKS__SHARDS_VAL : LKS__SHARDS_TRAIN)
-                              : (val ? LKS__VAL_FILE : LKS__TRAIN_FILE);
-    if (asprintf(path_p, "%s/%s", dir, name) < 0)
+    if (asprintf(path_p, "%s/%s", dir, split_names[form][split]) < 0)
         return lks__no_memory("for the name of a token file");
     return LKS_OK;
 }
 
 /* True if a file of this form exists. Unreadable paths count: opening them reports the reason. */
-static bool has_form(const char *dir, int split, bool shards)
+static bool has_form(const char *dir, int split, int form)
 {
     char *path;
     struct stat info;
-    if (split_path(dir, split, shards, &path) != LKS_OK)
+    if (split_path(dir, split, form, &path) != LKS_OK)
         return true;
     lks__shards list_of = {0};
-    const bool has =
-        shards ? list(&list_of, path) == LKS_OK : stat(path, &info) == 0 || errno != ENOENT;
+    const bool has = form != ONE_FILE ? list(&list_of, path) == LKS_OK
+                                      : stat(path, &info) == 0 || errno != ENOENT;
     for (int i = 0; i < list_of.n_files; i++)
         free(list_of.paths[i]);
     free(list_of.paths);
@@ -170,9 +198,20 @@ static bool has_form(const char *dir, int split, bool shards)
     return has;
 }
 
+/* The form of the split, or N_FORMS if the folder contains none. */
+static int form_of(const char *dir, int split, bool shards_first)
+{
+    const int order[N_FORMS] = {shards_first ? GOLF_SHARDS : ONE_FILE,
+                                shards_first ? ONE_FILE : GOLF_SHARDS, OTHER_SHARDS};
+    for (int i = 0; i < N_FORMS; i++)
+        if (has_form(dir, split, order[i]))
+            return order[i];
+    return N_FORMS;
+}
+
 bool lks__split_exists(const char *dir, int split)
 {
-    return has_form(dir, split, false) || has_form(dir, split, true);
+    return form_of(dir, split, false) != N_FORMS;
 }
 
 lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shards **shards_p)
@@ -188,12 +227,22 @@ lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shar
 lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,
                            lks__shards **shards_p)
 {
-    char *path;
-    const bool first = has_form(dir, split, shards_first);
-    const bool shards = shards_first == (first || !has_form(dir, split, !shards_first));
-    LKS__TRY(split_path(dir, split, shards, &path));
-    lks_status st = shards ? lks__shards_open(path, vocab_size, shards_p)
-                           : lks__shards_open_raw(path, vocab_size, shards_p);
+    char *path, shown[256];
+    const int form = form_of(dir, split, shards_first);
+    if (form == N_FORMS)
+        return lks__fail(LKS_ERR_IO,
+                         "there is no token file %s/%s, and no shard %s; make tokens with "
+                         "`lockstep prep %s --input=TEXT --out=DIR`",
+                         lks__escape(shown, sizeof shown, dir, strlen(dir)),
+                         split_names[ONE_FILE][split], split_names[OTHER_SHARDS][split],
+                         shards_first ? "sentencepiece" : "char");
+    LKS__TRY(split_path(dir, split, form, &path));
+    lks_status st = form == GOLF_SHARDS          ? lks__shards_open(path, vocab_size, shards_p)
+                    : form == OTHER_SHARDS       ? open_as(ONE_PREFIX, path, vocab_size, shards_p)
+                    : lks__tokens_is_shard(path) ? open_as(SHARD, path, vocab_size, shards_p)
+                                                 : lks__shards_open_raw(path, vocab_size, shards_p);
+    if (st == LKS_OK)
+        (*shards_p)->split_name = split_names[form][split];
     free(path);
     return st;
 }
@@ -221,6 +270,11 @@ uint64_t lks__shards_count(const lks__shards *s)
 bool lks__shards_are_raw(const lks__shards *s)
 {
     return s->is_raw;
+}
+
+const char *lks__shards_split_name(const lks__shards *s)
+{
+    return s->split_name;
 }
 
 int lks__shards_n_files(const lks__shards *s)

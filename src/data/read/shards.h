@@ -36,7 +36,8 @@ lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shar
 
 /* Open a split (read/sampler.h) of a folder: DIR/train.bin or DIR/fineweb_train_*.bin, DIR/val.bin
  * or DIR/fineweb_val_*.bin. If both forms exist, `shards_first` chooses the shards; otherwise the
- * file is used. If neither exists, the error is that of the preferred form. */
+ * file is used, which may be a shard, too. If neither exists, all shards DIR/PREFIX_train*.bin (or
+ * DIR/PREFIX_val*.bin) are read, as llm.c names them. ERR_CONFIG if there are several prefixes. */
 lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,
                            lks__shards **shards_p);
 /* True if the folder contains the split, in either form. */
@@ -46,6 +47,8 @@ void lks__shards_close(lks__shards *shards); /* NULL does nothing */
 
 uint64_t lks__shards_count(const lks__shards *shards); /* tokens of all files, at least 1 */
 bool lks__shards_are_raw(const lks__shards *shards);   /* a file without a header */
+/* Of a split: its file's name, or the pattern of its shards. */
+const char *lks__shards_split_name(const lks__shards *shards);
 int lks__shards_n_files(const lks__shards *shards);
 const char *lks__shards_path(const lks__shards *shards, int file);
 

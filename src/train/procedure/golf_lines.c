@@ -103,8 +103,7 @@ void lks__golf_head_lines(const lks__run *run, const lks__session *ses, lks__log
     tokenizer_line(run, log);
     dataset_line(run, log);
     lks__log_line(log, "val_loader:shards pattern=%s/%s tokens:%" PRIu64, run->shown_data_dir,
-                  lks__shards_are_raw(run->data[LKS__SPLIT_VAL]) ? LKS__VAL_FILE : LKS__SHARDS_VAL,
-                  run->golf->val_tokens - 1);
+                  lks__shards_split_name(run->data[LKS__SPLIT_VAL]), run->golf->val_tokens - 1);
     lks__log_line(log, "model_params:%zu", run->table.n_params);
     lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, run->N / W);
     /* our attention is of that kind: it computes scores in blocks */
