@@ -27,8 +27,8 @@ static void train(const char *out, const char *ranks, const char *const env[])
             lks_test_text("--out_dir=%s", out), lks_test_text("--dataset=%s", folder),
             "--tokenizer_path=", "--num_layers=2", "--model_dim=72", "--num_heads=2",
             "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
-            "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1", ranks,
-            NULL},
+            "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1",
+            "--max_wallclock_seconds=0", ranks, NULL},
         env, 120);
     if (r.exit_code != 0)
         fail_msg("train: %s", r.err);
