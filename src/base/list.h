@@ -24,7 +24,7 @@ static inline bool lks__list_room(void *list_p, size_t n, size_t *room_p, size_t
     return true;
 }
 
-/* The same for one more element behind n. */
+/* The same for one more element after n. */
 static inline bool lks__list_grow(void *list_p, size_t n, size_t *room_p, size_t bytes)
 {
     return lks__list_room(list_p, n + 1, room_p, bytes);

@@ -33,7 +33,7 @@ printf '#!/bin/sh\necho "there is no network in this test" >&2\nexit 100\n' >"$w
 chmod +x "$work/bin/apt-get"
 cd "$copy"
 # An evaluation of two batches has lines like those of twenty.
-sed -i "s/^eval_iters = .*/eval_iters = 2/" config/quickstart.conf
+[ -n "${LKS_README_FULL-}" ] || sed -i "s/^eval_iters = .*/eval_iters = 2/" config/quickstart.conf
 export CI=true PATH="$work/bin:$PATH"
 # Open MPI's mpirun, which `bench comm` calls, refuses root otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -104,7 +104,7 @@ bool suite_collectives(lks_comm *comm, bool thorough)
 
 /* --- reductions --------------------------------------------------------------------------- */
 
-enum { MAX_BLOCKS = 64, BUCKETS = 5, MAX_COUNT = 9001, MAX_PARTS = 8 };
+enum { MAX_BLOCKS = 256, BUCKETS = 5, MAX_COUNT = 9001, MAX_PARTS = 8 };
 
 /* Cut into blocks of 1 to `most` elements, some of them empty. */
 static size_t cut_blocks(size_t count, size_t most, size_t *start)
@@ -182,7 +182,7 @@ static bool one_tree(lks_comm *comm, struct bench *m, int V, int first, int end,
                                .block_start = start[b],
                                .block_sumsq = m->sumsqs + b * MAX_BLOCKS,
                                .dst = m->common + b * MAX_COUNT};
-        r[b].n_blocks = cut_blocks(counts[b], 700, start[b]);
+        r[b].n_blocks = cut_blocks(counts[b], 150, start[b]);
         if (!into_common)
             r[b].dst = lks_comm_peer(comm, own, lks_comm_leader(comm));
         CHECK(r[b].dst != NULL);

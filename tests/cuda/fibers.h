@@ -202,8 +202,8 @@ static inline void numbers_of(float to[2], uint32_t pair)
     to[1] = lks__bf16_to_float((uint16_t)(pair >> 16));
 }
 
-/* c of mma, of this lane: what it shows is with that of the others. Not for sanitizers, which would
- * watch each lane read what all lanes show. */
+/* Add this lane's part of mma's products to c. It reads what all lanes of the warp show, so no
+ * sanitizer watches it: that would take long. */
 void add_products(float c[4], const shown &mine);
 
 /* mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32. */

@@ -223,7 +223,7 @@ static void test_embedding(void **state)
     check_embedding(7, 3, 5, 4, 0.3); /* a token has many rows, and some tokens none */
     check_embedding(65, 5, 68, 100, 0.0);
     check_embedding(3, 1, 1028, 2, 0.5);
-#ifdef LKS_TEST_THREAD /* to which a tile's threads take seconds, and they sort no activations */
+#ifdef LKS_TEST_THREAD /* takes seconds under it, and the sort reads no activations */
     if (lks__cuda_halves(NULL))
         return;
 #endif

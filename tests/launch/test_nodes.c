@@ -408,6 +408,7 @@ static void test_stop_and_lost(void **state)
     kill(launcher, SIGCONT);
     lks_test_result r = end_of(&b);
     assert_contains(r.err, "passing signal 15 (SIGTERM) on to the ranks");
+    assert_int_equal(r.exit_code, 143);
 }
 
 /* A node that still waits for the first one can be stopped, too. */

@@ -163,16 +163,6 @@ static void check_artifact(const char *name, const json_t *figure, const char *m
                     lks_test_number(figure, "roundtrip.val_loss"), 1.0);
 }
 
-/* The figure's first 31 steps, in which its rates are constant; it evaluates after 30 of them. */
-static void check_beginning(const char *name)
-{
-    const json_t *figure = lks_test_figure(name);
-    const char *const few[] = {"--iterations=31", "--warmdown_iters=0", NULL};
-    const char *metrics = lks_test_text("%s/metrics.jsonl", train(figure, data_of(figure), few));
-    check_steps(name, figure, metrics, 31);
-    check_evals(name, figure, metrics, 31);
-}
-
 static void check_generated(const char *name)
 {
     const json_t *figure = lks_test_figure(name);
@@ -187,14 +177,9 @@ static void check_generated(const char *name)
 
 static void test_generated(void **state)
 {
-    /* Of a device one: deferred_recorded has the CPU's bytes. The longest to its end only by
-     * LKS_TEST_FULL=yes: all the others go to theirs. */
+    /* Of a device one: deferred_recorded has the CPU's bytes. */
     for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
-        if (lks_test_on_device() && strcmp(*name, "generated/golf_odd.json") != 0)
-            continue;
-        else if (getenv("LKS_TEST_FULL") == NULL && strcmp(*name, "generated/golf.json") == 0)
-            check_beginning(*name);
-        else
+        if (!lks_test_on_device() || strcmp(*name, "generated/golf_odd.json") == 0)
             check_generated(*name);
 }
 

@@ -405,7 +405,7 @@ static void explain(const struct text *t, const lks__settings *s)
 }
 
 /* Replace this process by the longer command. Signals that arrived earlier have been noticed; from
- * here on a signal ends the process. */
+ * here on a signal ends the process, unless it is a container's first one. */
 static int exec_longer(struct text *t)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};

@@ -44,7 +44,7 @@ void lks__json_shortest(double x, char *out, size_t bytes);
  * `value` is NULL or null. Valid UTF-8. Returns `out`. */
 const char *lks__json_text(const json_t *value, char out[256]);
 
-/* for each `item` of an array; none if `array` is NULL or something else. `break` works: it leaves
+/* For each `item` of an array; none if `array` is NULL or something else. `break` works: it leaves
  * item_on 1, so the outer loop ends. */
 #define lks__each(item, array)                                                                     \
     for (size_t item##_i = 0, item##_on = 1; item##_on && item##_i < json_array_size(array);       \

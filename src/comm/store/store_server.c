@@ -218,8 +218,7 @@ static void free_server(lks__store_server *s)
     for (size_t i = 0; i < s->n_conns; i++)
         lks__conn_free(s->conns[i]);
     lks__sys_close(s->listener);
-    if (s->stop_fd >= 0)
-        lks__sys_close(s->stop_fd);
+    lks__sys_close(s->stop_fd);
     lks__values_free(&s->values);
     free(s->conns);
     free(s->polls);

@@ -49,11 +49,6 @@ struct lks__output {
     struct stream *polled[]; /* [2 n] the streams of the last fill() */
 };
 
-static void close_if(int fd)
-{
-    lks__sys_close(fd);
-}
-
 /* --- streams ------------------------------------------------------------------------------ */
 
 static void keep_tail(lks__output *o, int local, const char *text, size_t n)
@@ -308,10 +303,10 @@ void lks__output_close(lks__output *o)
         return;
     bool written = close_files(o);
     for (int i = 0; i < 2 * o->n; i++) {
-        close_if(o->streams[i].fd);
-        close_if(o->streams[i].child_fd);
+        lks__sys_close(o->streams[i].fd);
+        lks__sys_close(o->streams[i].child_fd);
         if (written)
-            close_if(o->streams[i].file);
+            lks__sys_close(o->streams[i].file);
     }
     free(o->streams);
     free(o->tails);
@@ -328,7 +323,7 @@ void lks__output_ends(const lks__output *o, int local, int fds[2])
 void lks__output_started(lks__output *o, int local)
 {
     for (int i = 2 * local; i < 2 * local + 2; i++) {
-        close_if(o->streams[i].child_fd);
+        lks__sys_close(o->streams[i].child_fd);
         o->streams[i].child_fd = -1;
     }
 }

@@ -335,9 +335,9 @@ static void take_events(struct lks__supervisor *sup)
 {
     struct lks__nodes_event event;
     while (lks__nodes_next(sup->nodes, sup->user_signal != 0, &event)) {
-        take_signals(sup); /* the user's signal may be what has ended another node */
         if (event.signal != 0)
             pass_on(sup, event.signal);
+        take_signals(sup); /* the user's signal may be what has ended another node */
         if (event.end_ours)
             end_with_others(sup, event.orderly);
     }

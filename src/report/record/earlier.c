@@ -355,10 +355,12 @@ lks_status lks__outdir_check(const char *out_dir)
     if (!is_torn(out_dir))
         return LKS_OK;
     const char *shown = lks__shown(out_dir, 512);
-    return lks__fail(LKS_ERR_CONFIG,
-                     "a new run in %s ended while it moved the earlier one's files to %s/" NEW
-                     ": move them back to continue the earlier one, or start the new one again",
-                     shown, shown);
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "a new run in %s ended while the earlier one's files were moved, and left some in "
+        "%s/" NEW ": move them back to continue the earlier one, or start the new one "
+        "again",
+        shown, shown);
 }
 
 /* Rename earlier.tmp if a move has begun. Checkpoints that it left in OUT move with the rest of the

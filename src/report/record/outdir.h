@@ -17,8 +17,9 @@ void lks__outdir_of(const char *path, char *run, size_t bytes);
  * a copied or renamed checkpoint. The resume would move the files of an unrelated run. */
 lks_status lks__outdir_continues(const char *path, const lks__ckpt *ckpt);
 
-/* ERR_CONFIG, with what to do, if a process died in lks__outdir_start() while it moved an earlier
- * run. The next such call completes the move; lks__outdir_back() refuses the folder. */
+/* ERR_CONFIG, with what to do, if a process died in lks__outdir_start() or lks__outdir_undo() while
+ * it moved an earlier run. The next lks__outdir_start() moves it whole into earlier-N;
+ * lks__outdir_back() refuses the folder. */
 lks_status lks__outdir_check(const char *out_dir);
 
 /* Make `out_dir` if it is missing. An earlier run in it (the files of record/files.h) is moved into
@@ -28,7 +29,8 @@ lks_status lks__outdir_check(const char *out_dir);
 lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[4200]);
 
 /* Undo lks__outdir_start() for a new run that has not begun: remove the new run's own data, and
- * move the earlier run back from `moved`, if it isn't "". The caller has locked the folder. */
+ * move the earlier run back from `moved`, if it isn't "". The caller has locked the folder. If that
+ * fails, a part of the earlier run may be in out_dir/earlier.new. */
 lks_status lks__outdir_undo(const char *out_dir, const char *moved);
 
 /* The run continues from its checkpoint `iter`. If it has later ones, they are moved into

@@ -317,8 +317,8 @@ static void note_optimizer(const struct writer *w)
                          w->e->run.freeze[0] != '\0' ? " (some are frozen)" : "", loads);
 }
 
-/* The characters of the folder of `out` may be its data's own, so they stay. A model next to other
- * characters would be sampled with them. */
+/* The characters of the folder of `out` may be its data's own, so they stay. As many other ones
+ * would be taken for the model's: find_tokens() of forms/nanogpt.c. */
 static lks_status check_characters(const lks__export_model *e)
 {
     char folder[LKS__CKPT_PATH];
@@ -328,15 +328,21 @@ static lks_status check_characters(const lks__export_model *e)
         return LKS_OK;
     lks__ckpt_parent(e->s->out, folder);
     const lks_status st = lks__meta_load(folder, &found, &own);
-    const bool same = own.chars != NULL && own.vocab_size == e->meta.vocab_size &&
-                      !lks__meta_differ(&own, &e->meta);
+    const bool used = st == LKS_OK && own.vocab_size == e->meta.vocab_size;
+    const bool same = used && own.chars != NULL && !lks__meta_differ(&own, &e->meta);
     lks__meta_free(&own);
     if (st == LKS_ERR_NOMEM || (st == LKS_OK && (!found || same)))
         return st;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "the %s in %s doesn't have the model's characters, and would be used for the "
-                     "model: give an --out in another folder",
+    if (used)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the %s in %s has other characters than the model, and would be used for "
+                         "the model: give an --out in another folder",
+                         lks__meta_file(folder), lks__shown(folder, 512));
+    lks__export_note(e,
+                     "the %s in %s was left unchanged, but it doesn't have the model's characters, "
+                     "which nanoGPT's sample.py needs: give an --out in another folder",
                      lks__meta_file(folder), lks__shown(folder, 512));
+    return LKS_OK;
 }
 
 /* nanoGPT's sample.py reads the characters of data/DATASET/meta.pkl. Write such a file next to

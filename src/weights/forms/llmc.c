@@ -160,7 +160,7 @@ static lks_status read_part(lks__weights *w, const lks__weights_tensor *t, uint6
 static void close_model(lks__weights *w)
 {
     const struct llmc *file = w->source;
-    if (file != NULL && file->fd >= 0)
+    if (file != NULL)
         lks__sys_close(file->fd);
     free(w->source);
 }

@@ -1,5 +1,5 @@
 /* compute/cpu/products/gemm_dnnl.h - oneDNN's sgemm, loaded when AVX2 or a level above it
- * is opened. gemm_dnnl.c also has what kernels.h declares about a GEMM library. */
+ * is opened. gemm_dnnl.c also defines what kernels.h declares about a GEMM library. */
 #ifndef LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
 #define LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
 
