@@ -76,7 +76,7 @@ static void print_choices(const lks__setting *d)
     if (d->type == LKS__SETTING_IS_BOOL)
         fputs("true false", stdout);
     if (d->names == LKS__NAMES_WEIGHTS)
-        fputs("scratch resume auto", stdout);
+        fputs("scratch resume", stdout);
     for (int i = 0; d->names == LKS__NAMES_WEIGHTS && lks__known_name(i) != NULL; i++)
         printf(" %s", lks__known_name(i));
 }

@@ -7,7 +7,8 @@ set -eu
     echo "Usage: hosts.sh HOST:RANKS,HOST:RANKS DATA OUT [SETTINGS]" >&2
     exit 2
 }
-hosts=$1 data=$2 out=$3
+hosts=$1 data=$2 out=$3 from=scratch
 shift 3
+[ ! -e "$out/latest" ] || from=resume
 exec lockstep run --hosts="$hosts" ${RSH:+--rsh="$RSH"} --max-restarts=3 \
-    lockstep train quickstart --dataset="$data" --out_dir="$out" --init_from=auto "$@"
+    lockstep train quickstart --dataset="$data" --out_dir="$out" --init_from=$from "$@"

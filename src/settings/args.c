@@ -253,22 +253,6 @@ static lks_status read_word(lks__settings *s, unsigned command, const char *arg,
     return LKS_OK;
 }
 
-/* Replace init_from=auto. Each rank looks for itself, and ranks compare the results
- * (lks__agree_init()). Only a folder that surely lacks a checkpoint begins a new run. */
-static lks_status choose_init(lks__settings *s, unsigned command, const lks__args *args)
-{
-    char path[LKS__SETTING_STR + 8];
-    struct stat info;
-    if (command != LKS__CMD_TRAIN || strcmp(s->init_from, "auto") != 0)
-        return LKS_OK;
-    if (args->n_positional > 0)
-        return lks__fail(LKS_ERR_CONFIG, "--init_from=auto and a text were given: prepare the text "
-                                         "by `lockstep prep`, and give --dataset and --out_dir");
-    snprintf(path, sizeof path, "%s/latest", s->out_dir);
-    strcpy(s->init_from, lstat(path, &info) == 0 || errno != ENOENT ? "resume" : "scratch");
-    return LKS_OK;
-}
-
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
                                int max_positional, lks__args *args)
 {
@@ -289,7 +273,6 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
             LKS__TRY(read_word(s, command, arg, max_positional, args));
     }
     LKS__TRY(check_run(s, args));
-    LKS__TRY(choose_init(s, command, args));
     /* A resumed run and weights bring their family, and its variables are read then. */
     const bool known = s->from[LKS__SETTING_family] != LKS__FROM_DEFAULT ||
                        lks__settings_init(s) == LKS__INIT_SCRATCH;

@@ -174,10 +174,9 @@ enum {
     X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST | SHORT, FILES,     \
       "weights to use instead of out_dir's, only on the command line: PATH, gpt2, gpt2-medium, "   \
       "gpt2-large or gpt2-xl (docs/guides/weights.md)\ntrain: initial weights: scratch, resume, "  \
-      "auto, "                                                                                     \
       "a path, or gpt2; scratch: new weights; resume: continue from the newest checkpoint in "     \
-      "out_dir; auto: resume if there is one, else scratch; PATH, gpt2, gpt2-medium, gpt2-large "  \
-      "or gpt2-xl: start with those weights (docs/guides/weights.md)")                             \
+      "out_dir; PATH, gpt2, gpt2-medium, gpt2-large or gpt2-xl: start with those weights "         \
+      "(docs/guides/weights.md)")                                                                  \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
       "address of this host on which to wait for `lockstep doctor` of other hosts")                \
     X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \

@@ -6,12 +6,12 @@ set -eu
 source=$1 tool=$2
 work_folder
 command -v systemd-analyze >/dev/null || lacks systemd 'it has to accept the unit'
-sed "s,env lockstep,env $tool,; s,/srv/lockstep/%i,$work," "$source/examples/cluster/lockstep@.service" >"$work/lockstep@x.service"
+sed "s,exec lockstep,exec $tool,; s,/srv/lockstep/%i,$work," "$source/examples/cluster/lockstep@.service" >"$work/lockstep@x.service"
 systemd-analyze verify --man=no "$work/lockstep@x.service" >"$work/verify.log" 2>&1 || fail 'systemd refuses the unit'
 ! grep "lockstep@x" "$work/verify.log" || fail 'systemd warns of the unit'
 
 # What systemd would execute.
-command=$(sed -n 's/^ExecStart=/exec /p' "$work/lockstep@x.service")
+command=$(sed -n "s/^ExecStart=\/bin\/sh -c '\(.*\)'\$/\1/p" "$work/lockstep@x.service" | sed 's/\$\$/$/g')
 [ -n "$command" ] || fail 'there is no command'
 cd "$work"
 "$tool" prep char --input="$source/README.md" --out=data >prep.log 2>&1 || fail prep

@@ -43,13 +43,8 @@ static const char begin[] =
 static void test_resume_and_eval(void **state)
 {
     const char *dir = new_run();
-    /* auto: a new run, which may not be a resume's, and then a resume */
-    const lks_test_result begun = in(dir, ".", lks_test_text("%s --init_from=auto", begin));
+    const lks_test_result begun = in(dir, ".", begin);
     expect(begun, 0, " eval run\n", "");
-    assert_null(strstr(begun.out, "Resuming"));
-    expect(in(dir, ".", lks_test_text("%s --init_from=auto --nproc_per_node=2", begin)), 0,
-           "Resuming training", "");
-    expect(in(dir, ".", "train my.txt --init_from=auto"), 2, "", "auto and a text were given");
     /* a small model's parameters are counted in full: 0.00M says nothing */
     assert_contains(begun.out, "\nnumber of parameters: 4160\n");
     /* as it was used, also on several ranks; rank 0 tells the others */

@@ -137,7 +137,7 @@ lks_status lks__known_missing(const char *path)
         return lks__fail(LKS_ERR_CONFIG,
                          "init_from: there is no file or folder %s; did you mean %s?", shown, near);
     return lks__fail(LKS_ERR_CONFIG,
-                     "init_from: cannot read %s: %s. It is scratch, resume, auto, gpt2, "
-                     "gpt2-medium, gpt2-large, gpt2-xl, or a path of weights",
+                     "init_from: cannot read %s: %s. It is scratch, resume, gpt2, gpt2-medium, "
+                     "gpt2-large, gpt2-xl, or a path of weights",
                      shown, strerror(cause));
 }
