@@ -792,7 +792,7 @@ static const struct row sp_rows[] = {
     ROW(PREP, "tokenizer", "@sp2/sp.model", TEXT),
     ROW(PREP, "field", "body", TEXT, .with = "--input=@lines/a.jsonl --tokenizer=@sp/sp.model"),
     ROW(TRAIN, "sample_tokens", "7", 0, .with = "--dataset=@sp"), /* data with sp.model */
-    ROW(TRAIN, "tokenizer_path", "@sp/sp.model", VALUES | LOG | FILES,
+    ROW(TRAIN, "tokenizer_path", "@sp/sp.model", VALUES | LOG,
         .with = "--dataset=@spbare --vocab_size=300", .says = "val_bpb:"),
     ROW(SAMPLE, "tokenizer_path", "@sp/sp.model", RESULT | TEXT,
         .with = "--out_dir=@sprun --start=one"),

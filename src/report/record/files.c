@@ -20,7 +20,6 @@ const lks__run_file lks__run_files[] = {
     {"commands.log", true, LKS__LATER_STAYS},
     {"events.out.tfevents.*", true, LKS__LATER_STAYS},
     {"tokenizer.json", true, LKS__LATER_COPIED},
-    {"sp.model", true, LKS__LATER_COPIED},
     {LKS__ARTIFACT_FILE, true, LKS__LATER_MOVED},
     {LKS__DATA_FOLDER, true, LKS__LATER_STAYS},
     {LKS__DATA_TEMP, false, LKS__LATER_STAYS},

@@ -72,7 +72,7 @@
       "of control_tensor_name_patterns")                                                           \
     X(STR, tokenizer_path, "", PATH, TRAIN | SAMPLE | EVAL, HOST | GOLF | KEPT, MODEL_GOLF,        \
       "SentencePiece model, or the data script's description of single bytes, for val_bpb and "    \
-      "samples; empty: the tokenizer that the data folder's meta.json names, or the run's copy")   \
+      "samples; empty: the tokenizer that the data folder's meta.json names (train, eval)")        \
     X(STR, run_id, "", ANY, TRAIN, HOST | GOLF, MODEL_GOLF,                                        \
       "also write the log to logs/RUN_ID.txt, as the script does; empty: only train.log")
 

@@ -81,7 +81,7 @@ static lks_status add_data(FILE *list, const lks__settings *s)
 static lks_status add_all(FILE *list, const lks__replay *r, lks__settings *s)
 {
     static const char *const record[] = {"metrics.jsonl", LKS__LEAVES_FILE, "tokenizer.json",
-                                         "sp.model", LKS__ARTIFACT_FILE};
+                                         LKS__ARTIFACT_FILE};
     LKS__TRY(lks__audit_settings(r, 0, s));
     for (size_t i = 0; i < sizeof record / sizeof record[0]; i++)
         LKS__TRY(add_inside(list, r->run, record[i]));

@@ -6,7 +6,6 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "data/text/meta.h"
 #include "report/record/files.h"
 #include "report/record/metrics/metrics.h"
 
@@ -65,10 +64,9 @@ lks_status lks__remember_data(lks__session *ses, const char *run_dir, const char
     return share(ses, s, LKS__SETTING_dataset, path, s->dataset);
 }
 
-/* The tokenizer that the run was given, else the copy that it keeps, or "". */
+/* The tokenizer that the run was given, or "". */
 static lks_status choose_tokenizer(const char *run_dir, char path[LKS__SETTING_STR], bool *gone_p)
 {
-    char kept[LKS__SETTING_STR];
     json_t *settings;
     struct stat info;
     LKS__TRY(lks__metrics_settings(run_dir, &settings));
@@ -77,11 +75,6 @@ static lks_status choose_tokenizer(const char *run_dir, char path[LKS__SETTING_S
         strcpy(path, text);
     json_decref(settings);
     *gone_p = path[0] != '\0' && stat(path, &info) != 0;
-    if ((path[0] == '\0' || *gone_p) && lks__sys_has(run_dir, LKS__META_MODEL) &&
-        snprintf(kept, sizeof kept, "%s/" LKS__META_MODEL, run_dir) < (int)sizeof kept) {
-        strcpy(path, kept);
-        *gone_p = false;
-    }
     return LKS_OK;
 }
 

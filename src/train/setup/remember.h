@@ -19,9 +19,9 @@ lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR])
  * ERR_FORMAT if a value isn't possible. Collective. */
 lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__settings *s);
 
-/* If no tokenizer was given, use the one that the run in `run_dir` was given, else the
- * SentencePiece model that it keeps. If neither exists any more on rank 0's host, nothing changes,
- * and `gone` is the path there of the one that was given; otherwise "". Collective. */
+/* If no tokenizer was given, use the one that the run in `run_dir` was given. If it doesn't exist
+ * any more on rank 0's host, nothing changes, and `gone` is its path there; otherwise "".
+ * Collective. */
 lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, const char *family,
                                    lks__settings *s, char gone[LKS__SETTING_STR]);
 

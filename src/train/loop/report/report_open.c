@@ -310,23 +310,6 @@ static lks_status probe_names(lks__report *r, const lks__run *run)
     return LKS_OK;
 }
 
-static lks_status keep_pieces(const lks__run *run)
-{
-    char to[LKS__SETTING_STR + 32], from[LKS__CKPT_PATH + 32], *model = NULL;
-    size_t bytes;
-    if (run->s.tokenizer_path[0] != '\0')
-        snprintf(from, sizeof from, "%s", run->s.tokenizer_path);
-    else
-        snprintf(from, sizeof from, "%s/" LKS__META_MODEL, run->data_dir);
-    if (access(from, R_OK) != 0)
-        return LKS_OK;
-    snprintf(to, sizeof to, "%s/" LKS__META_MODEL, run->s.out_dir);
-    LKS__TRY(lks__sys_read_file(from, LKS__BPE_MAX_FILE, &model, &bytes));
-    const lks_status st = lks__sys_write_file(to, model, bytes);
-    free(model);
-    return st;
-}
-
 /* Copy the vocabulary into the run's folder, because the data may be gone at sampling. */
 static lks_status keep_vocabulary(lks__report *r, const lks__run *run)
 {
@@ -335,8 +318,6 @@ static lks_status keep_vocabulary(lks__report *r, const lks__run *run)
     uint64_t hash;
     lks__bpe *bpe = NULL;
     lks_status st;
-    if (run->meta.is_sentencepiece)
-        return keep_pieces(run);
     if (!run->meta.is_bpe)
         return LKS_OK;
     if (run->vocabulary[0] == '\0' || !lks__bpe_is_at(run->vocabulary)) {
