@@ -15,7 +15,7 @@ enum {
     DIGEST_PAGE = 4096,
     DIGEST_PAGES = 4096,
     TEXT_BYTES = 4096,
-    TEXT_LEAST = 64,                  /* so many bytes of tokens are never text by chance */
+    TEXT_LEAST = 8,                   /* fewer bytes of tokens may be text by chance */
     HEADER_BYTES = LKS__SHARD_HEADER, /* 32 bits each: magic, version, number of tokens, unused */
 };
 

@@ -104,9 +104,9 @@ static void test_other_names(void **state)
     uint8_t shard[LKS__SHARD_HEADER + 4] = {0};
     lks__shard_header(2, 2, shard);
 #define PUT(name) lks_test_write(lks_test_text("%s/" name, dir), shard, sizeof shard)
-    PUT("tiny_shakespeare_val.bin");
-    PUT("edu_train_fineweb_train_000001.bin");
-    PUT("edu_train_fineweb_train_000002.bin");
+    PUT("edu_fineweb_val_000000.bin");
+    PUT("edu_fineweb_train_000001.bin");
+    PUT("edu_fineweb_train_000002.bin");
     for (int split = 0; split < 2; split++) {
         assert_true(lks__split_exists(dir, split));
         assert_ok(lks__split_open(dir, split, split == 1, 9, &s));
@@ -115,10 +115,20 @@ static void test_other_names(void **state)
                             split == LKS__SPLIT_TRAIN ? "*_train*.bin" : "*_val*.bin");
         lks__shards_close(s);
     }
-    PUT("tiny_shakespeare_train.bin");
-    assert_fails(LKS_ERR_CONFIG, lks__split_open(dir, LKS__SPLIT_TRAIN, false, 9, &s),
-                 "edu_train_fineweb_train_000001.bin and tiny_shakespeare_train.bin belong to");
-    PUT("train.bin"); /* the names that our programs write come first */
+    static const char *const unclear[] = {"edu_fineweb_train_old.bin", "edu_train_val.bin"};
+    for (int i = 0; i < 2; i++) { /* the second one would be in both splits */
+        const char *path = lks_test_text("%s/%s", dir, unclear[i]);
+        lks_test_write(path, shard, sizeof shard);
+        assert_fails(LKS_ERR_CONFIG, lks__split_open(dir, i, false, 9, &s), unclear[i],
+                     i == 0 ? "isn't named like NAME_train.bin" : "different datasets");
+        assert_int_equal(unlink(path), 0);
+    }
+    PUT("tiny_shakespeare_val.bin"); /* training on one and validating on the other is no use */
+    for (int split = 0; split < 2; split++)
+        assert_fails(LKS_ERR_CONFIG, lks__split_open(dir, split, false, 9, &s),
+                     "and tiny_shakespeare_val.bin belong to different datasets");
+    PUT("train.bin"); /* the names that our programs write come first, and alone */
+    assert_false(lks__split_exists(dir, LKS__SPLIT_VAL));
     assert_ok(lks__split_open(dir, LKS__SPLIT_TRAIN, true, 9, &s));
     assert_false(lks__shards_are_raw(s));
     assert_int_equal(lks__shards_count(s), 2);

@@ -233,12 +233,12 @@ static void test_ended(void **state)
 }
 
 /* SIGTERM in the last micro-batch of the last iteration: the run ends as one that isn't stopped.
- * The data of three iterations are 288 reads of 6 per micro-batch, after 7 other reads. */
+ * The data of three iterations are 288 reads of 6 per micro-batch, after 11 other reads. */
 static void test_stopped_at_the_end(void **state)
 {
     static const char last[] = "--max_iters=2", once[] = "--checkpoint_interval=100",
                       unevaluated[] = "--eval_interval=0";
-    const char *env[] = {"LOCKSTEP_FAULT=read:292:term", NULL};
+    const char *env[] = {"LOCKSTEP_FAULT=read:296:term", NULL};
     for (int which = 0; which < 2; which++) {
         const char *out;
         law_args args = law_train(samplers[which], &out);

@@ -353,6 +353,18 @@ static void test_knows_the_tokenizer(void **state)
     tool_ok(trained);
     assert_contains(tool_ok(lks_test_tool("eval", run)).out, " bits per byte), ckpt-00000002");
     tool_ok(lks_test_tool("sample", run, "--start=x", "--num_samples=1", "--max_new_tokens=3"));
+    /* A run that was given none has the model next to its data. */
+    const char *input = lks_test_text("%s/text", dir), *data = lks_test_text("%s/data", dir);
+    const char *pieces = lks_test_text("--out_dir=%s/pieces", dir), *words = "";
+    for (int i = 0; i < 200; i++)
+        words = lks_test_text("%sword %d and more\n\n", words, i * i % 17);
+    lks_test_write(input, words, strlen(words));
+    tool_ok(lks_test_tool("prep", "sentencepiece", lks_test_text("--input=%s", input),
+                          lks_test_text("--out=%s", data), "--vocab_size=300"));
+    tool_ok(lks_test_tool("train", lks_test_text("--dataset=%s", data), pieces, "--n_layer=1",
+                          "--n_head=1", "--n_embd=4", "--block_size=8", "--batch_size=1",
+                          "--gradient_accumulation_steps=1", "--max_iters=1", "--eval_interval=0"));
+    tool_ok(lks_test_tool("sample", pieces, "--start=x", "--num_samples=1", "--max_new_tokens=3"));
     /* The file is gone: the loss is still right, and a note says why there is only that. */
     assert_int_equal(unlink(path), 0);
     const lks_test_result less = tool_ok(lks_test_tool("eval", run));

@@ -26,8 +26,8 @@ static const char usage[] =
     "the\n"
     "folder RUN, or the weights at --init_from. --out_dir=RUN is the older form of RUN.\n"
     "\n"
-    "The run's folder contains GPT-2's vocabulary if the run used it. For a SentencePiece model,\n"
-    "give --tokenizer_path=MODEL.\n"
+    "The run's folder contains GPT-2's vocabulary if the run used it. If the run's SentencePiece\n"
+    "model has moved, give --tokenizer_path=MODEL.\n"
     "\n"
     "  lockstep sample out/my --start=\"Once upon\" --num_samples=2\n";
 

@@ -154,7 +154,8 @@ static lks_status check_out(const char *out)
 static lks_status prep(const char *name, lks__settings *s, lks__prep_result *result)
 {
     const lks__prep_kind *kind = lks__prep_kind_of(name);
-    LKS__TRY(lks__known_tokenizer(s->tokenizer, sizeof s->tokenizer));
+    if (strcmp(name, "sentencepiece") != 0)
+        LKS__TRY(lks__known_tokenizer(s->tokenizer, sizeof s->tokenizer));
     const lks__prep_options options = {
         .input = s->input,
         .out_dir = s->out,

@@ -322,7 +322,8 @@ static lks_status check_length(const struct text *t, const lks__settings *s)
                      " tokens for training and %" PRIu64
                      " for validation, and both need more than that; give a text of about %" PRId64
                      " characters or more, or a smaller --block_size",
-                     t->shown, s->block_size, n->n_train, n->n_val, 10 * (s->block_size + 1));
+                     t->shown, s->block_size, n->n_train, n->n_val,
+                     (t->weights != NULL ? 40 : 10) * (s->block_size + 1));
 }
 
 /* Check the longer command before an earlier run is moved aside for it. */

@@ -1,5 +1,6 @@
 #include "data/read/shards.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
@@ -94,28 +95,7 @@ static bool is_small(const lks__shards *s)
     return bytes <= LKS__TOKENS_WHOLE;
 }
 
-enum form { PATTERN, ONE_PREFIX, SHARD, RAW };
-
-/* Refuse files that belong to several datasets: their names differ before the last "_train" or
- * "_val". */
-static lks_status check_prefix(const lks__shards *s)
-{
-    size_t length = 0;
-    for (int i = 0; i < s->n_files; i++) {
-        const char *name = strrchr(s->paths[i], '/') + 1, *first = strrchr(s->paths[0], '/') + 1;
-        size_t n = 0;
-        for (const char *at = name; (at = strchr(at, '_')) != NULL; at++)
-            if (strncmp(at, "_train", 6) == 0 || strncmp(at, "_val", 4) == 0)
-                n = (size_t)(at - name);
-        length = i == 0 ? n : length;
-        if (n != length || strncmp(name, first, n) != 0)
-            return lks__fail(LKS_ERR_CONFIG,
-                             "%s: %s and %s belong to different datasets; keep the files of one in "
-                             "this folder",
-                             s->name, lks__shown(first, 256), lks__shown(name, 256));
-    }
-    return LKS_OK;
-}
+enum form { PATTERN, SHARD, RAW };
 
 static lks_status open_files(lks__shards *s, uint32_t vocab_size)
 {
@@ -143,9 +123,7 @@ static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
     LKS__MEMORY(s, "for a list of shards");
     s->is_raw = form == RAW;
     lks__escape(s->name, sizeof s->name, path, strlen(path));
-    lks_status st = form <= ONE_PREFIX ? list(s, path) : list_one(s, path);
-    if (st == LKS_OK && form == ONE_PREFIX)
-        st = check_prefix(s);
+    lks_status st = form == PATTERN ? list(s, path) : list_one(s, path);
     LKS__THEN(st, open_files(s, vocab_size));
     if (st == LKS_OK)
         *shards_p = s;
@@ -181,6 +159,13 @@ static lks_status split_path(const char *dir, int split, int form, char **path_p
     return LKS_OK;
 }
 
+static void free_paths(lks__shards *s)
+{
+    for (int i = 0; i < s->n_files; i++)
+        free(s->paths[i]);
+    free(s->paths);
+}
+
 /* True if a file of this form exists. Unreadable paths count: opening them reports the reason. */
 static bool has_form(const char *dir, int split, int form)
 {
@@ -191,22 +176,70 @@ static bool has_form(const char *dir, int split, int form)
     lks__shards list_of = {0};
     const bool has = form != ONE_FILE ? list(&list_of, path) == LKS_OK
                                       : stat(path, &info) == 0 || errno != ENOENT;
-    for (int i = 0; i < list_of.n_files; i++)
-        free(list_of.paths[i]);
-    free(list_of.paths);
+    free_paths(&list_of);
     free(path);
     return has;
 }
 
-/* The form of the split, or N_FORMS if the folder contains none. */
+/* The form of the split, or N_FORMS if the folder contains none. Shards with another prefix count
+ * only if neither split has another form, because they would be another dataset. */
 static int form_of(const char *dir, int split, bool shards_first)
 {
-    const int order[N_FORMS] = {shards_first ? GOLF_SHARDS : ONE_FILE,
-                                shards_first ? ONE_FILE : GOLF_SHARDS, OTHER_SHARDS};
-    for (int i = 0; i < N_FORMS; i++)
-        if (has_form(dir, split, order[i]))
-            return order[i];
-    return N_FORMS;
+    const int first = shards_first ? GOLF_SHARDS : ONE_FILE;
+    for (int i = 0; i < 2; i++)
+        if (has_form(dir, split, i == 0 ? first : 1 - first))
+            return i == 0 ? first : 1 - first;
+    const bool mixed = has_form(dir, 1 - split, ONE_FILE) || has_form(dir, 1 - split, GOLF_SHARDS);
+    return !mixed && has_form(dir, split, OTHER_SHARDS) ? OTHER_SHARDS : N_FORMS;
+}
+
+/* Bytes of NAME in NAME_train.bin, NAME_train_000001.bin and the same with val; 0: another form. */
+static size_t prefix_of(const char *name)
+{
+    static const char *const words[2] = {"_train", "_val"};
+    const char *end = strrchr(name, '.'), *digits = end;
+    while (digits > name && isdigit((unsigned char)digits[-1]))
+        digits--;
+    if (digits != end)
+        end = digits - 1;
+    for (int i = 0; i < 2; i++) {
+        const size_t n = strlen(words[i]);
+        if ((digits[-1] == '_' || *end == '.') && end > name + n &&
+            memcmp(end - n, words[i], n) == 0)
+            return (size_t)(end - n - name);
+    }
+    return 0;
+}
+
+/* Shards of another prefix: both splits must belong to one dataset. */
+static lks_status check_names(const char *dir, int split)
+{
+    lks__shards all = {0};
+    lks_status st = LKS_OK;
+    lks__escape(all.name, sizeof all.name, dir, strlen(dir));
+    for (int k = 0; k < 2 && st == LKS_OK; k++) { /* this split has some */
+        char *path = NULL;
+        st = split_path(dir, k == 0 ? split : 1 - split, OTHER_SHARDS, &path);
+        LKS__THEN(st, list(&all, path));
+        free(path);
+    }
+    for (int i = 0; i < all.n_files && st == LKS_OK; i++) {
+        const char *name = strrchr(all.paths[i], '/') + 1, *first = strrchr(all.paths[0], '/') + 1;
+        const bool twice = i > 0 && strcmp(all.paths[i], all.paths[i - 1]) == 0;
+        const size_t n = prefix_of(name);
+        if (n == 0 || twice)
+            st = lks__fail(LKS_ERR_CONFIG,
+                           "%s: %s isn't named like NAME_train.bin, NAME_train_000001.bin or the "
+                           "same with val: rename it, or move it to another folder",
+                           all.name, lks__shown(name, 256));
+        else if (n != prefix_of(first) || memcmp(name, first, n) != 0)
+            st = lks__fail(LKS_ERR_CONFIG,
+                           "%s: %s and %s belong to different datasets; keep the files of one in "
+                           "this folder",
+                           all.name, lks__shown(first, 256), lks__shown(name, 256));
+    }
+    free_paths(&all);
+    return st;
 }
 
 bool lks__split_exists(const char *dir, int split)
@@ -236,9 +269,10 @@ lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32
                          lks__escape(shown, sizeof shown, dir, strlen(dir)),
                          split_names[ONE_FILE][split], split_names[OTHER_SHARDS][split],
                          shards_first ? "sentencepiece" : "char");
+    if (form == OTHER_SHARDS)
+        LKS__TRY(check_names(dir, split));
     LKS__TRY(split_path(dir, split, form, &path));
-    lks_status st = form == GOLF_SHARDS          ? lks__shards_open(path, vocab_size, shards_p)
-                    : form == OTHER_SHARDS       ? open_as(ONE_PREFIX, path, vocab_size, shards_p)
+    lks_status st = form != ONE_FILE             ? lks__shards_open(path, vocab_size, shards_p)
                     : lks__tokens_is_shard(path) ? open_as(SHARD, path, vocab_size, shards_p)
                                                  : lks__shards_open_raw(path, vocab_size, shards_p);
     if (st == LKS_OK)
@@ -251,13 +285,10 @@ void lks__shards_close(lks__shards *s)
 {
     if (!s)
         return;
-    for (int i = 0; i < s->n_files; i++) {
-        if (s->files)
-            lks__tokens_close(s->files[i]);
-        free(s->paths[i]);
-    }
+    for (int i = 0; s->files != NULL && i < s->n_files; i++)
+        lks__tokens_close(s->files[i]);
     free(s->files);
-    free(s->paths);
+    free_paths(s);
     free(s->end);
     free(s);
 }

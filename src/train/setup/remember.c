@@ -6,6 +6,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
+#include "data/text/meta.h"
 #include "report/record/files.h"
 #include "report/record/metrics/metrics.h"
 
@@ -64,17 +65,23 @@ lks_status lks__remember_data(lks__session *ses, const char *run_dir, const char
     return share(ses, s, LKS__SETTING_dataset, path, s->dataset);
 }
 
-/* The tokenizer that the run was given, or "". */
+/* The tokenizer that the run was given, else the SentencePiece model next to its data, or "". */
 static lks_status choose_tokenizer(const char *run_dir, char path[LKS__SETTING_STR], bool *gone_p)
 {
     json_t *settings;
+    char data[LKS__SETTING_STR], model[LKS__SETTING_STR];
     struct stat info;
     LKS__TRY(lks__metrics_settings(run_dir, &settings));
     const char *text = json_string_value(json_object_get(settings, "tokenizer_path"));
     if (text != NULL && strlen(text) < LKS__SETTING_STR)
         strcpy(path, text);
     json_decref(settings);
-    *gone_p = path[0] != '\0' && stat(path, &info) != 0;
+    const bool given = path[0] != '\0';
+    *gone_p = given && stat(path, &info) != 0;
+    if (!given && lks__remembered_data(run_dir, data) == LKS_OK && data[0] != '\0' &&
+        snprintf(model, sizeof model, "%s/" LKS__META_MODEL, data) < (int)sizeof model &&
+        stat(model, &info) == 0)
+        strcpy(path, model);
     return LKS_OK;
 }
 

@@ -19,7 +19,8 @@ lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR])
  * ERR_FORMAT if a value isn't possible. Collective. */
 lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__settings *s);
 
-/* If no tokenizer was given, use the one that the run in `run_dir` was given. If it doesn't exist
+/* If no tokenizer was given, use the one that the run in `run_dir` was given, or if it was given
+ * none, the SentencePiece model in the folder of its data. If the one that was given doesn't exist
  * any more on rank 0's host, nothing changes, and `gone` is its path there; otherwise "".
  * Collective. */
 lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, const char *family,

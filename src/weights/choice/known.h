@@ -23,7 +23,7 @@ lks_status lks__known_folder(const lks__known *known, char path[LKS__CKPT_PATH])
  * where. */
 lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH]);
 
-/* True if `meta` doesn't say what its ids are, and there are as many as GPT-2 has. nanoGPT's
+/* True if `meta` doesn't describe its ids, and there are as many as GPT-2 has. nanoGPT's
  * sample.py takes such ids for GPT-2's, too. */
 bool lks__known_ids(const lks__meta *meta);
 /* The folder with GPT-2's vocabulary: a model's, or the one of `lockstep fetch gpt2-vocab`. False

@@ -7,6 +7,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
+#include "data/text/bpe/bpe.h"
 #include "files/checkpoint/folder.h"
 #include "weights/choice/given.h"
 #include "weights/choice/known.h"
@@ -99,7 +100,9 @@ static lks_status find_tokenizer(lks__export_model *e)
     LKS__TRY(lks__known_tokenizer(path, sizeof path));
     if (path[0] != '\0')
         return take_tokenizer(e, path);
-    if (e->s->format != LKS__format_hf || !lks__known_ids(&e->meta) || !lks__known_vocabulary(path))
+    const bool own = e->vocabulary[0] != '\0' && lks__bpe_is_at(e->vocabulary); /* unreadable */
+    if (e->s->format != LKS__format_hf || own || !lks__known_ids(&e->meta) ||
+        !lks__known_vocabulary(path))
         return LKS_OK;
     lks__export_note(e,
                      "the model comes without a tokenizer; its %u tokens are taken for GPT-2's, "
