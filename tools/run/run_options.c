@@ -231,14 +231,12 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
 /* --ranks is --nproc-per-node. */
 static lks_status merge_ranks(struct run *r)
 {
-    char ranks[32], nproc[32];
     const char *a = r->given[OPT_ranks], *b = r->given[OPT_nproc_per_node];
     if (a != NULL && b != NULL && strcmp(a, b) != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "--ranks=%s and --nproc-per-node=%s are one option by two names: give "
                          "one of them",
-                         lks__escape(ranks, sizeof ranks, a, strlen(a)),
-                         lks__escape(nproc, sizeof nproc, b, strlen(b)));
+                         lks__shown(a, 32), lks__shown(b, 32));
     if (a != NULL)
         r->given[OPT_nproc_per_node] = a;
     return LKS_OK;

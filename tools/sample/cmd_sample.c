@@ -170,7 +170,7 @@ static const char *tokenizer_of(const struct generation *g)
 /* As in nanoGPT's sample.py, tokens of which nothing is known are GPT-2's if their number fits. */
 static lks_status assume_tokenizer(struct generation *g)
 {
-    char path[LKS__CKPT_PATH], shown[512];
+    char path[LKS__CKPT_PATH];
     const lks__meta *meta = &g->replica.meta;
     if (meta->is_sentencepiece)
         return lks__fail(LKS_ERR_CONFIG, "this checkpoint uses a SentencePiece model's tokens: "
@@ -190,7 +190,7 @@ static lks_status assume_tokenizer(struct generation *g)
     fprintf(stderr,
             "lockstep sample: the model comes without a tokenizer; its %" PRIu32
             " tokens are read as GPT-2's, with the vocabulary in %s\n",
-            meta->vocab_size, lks__escape(shown, sizeof shown, path, strlen(path)));
+            meta->vocab_size, lks__shown(path, 512));
     return LKS_OK;
 }
 

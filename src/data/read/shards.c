@@ -247,34 +247,33 @@ bool lks__split_exists(const char *dir, int split)
     return form_of(dir, split, false) != N_FORMS;
 }
 
+static lks_status open_file(const char *path, uint32_t vocab_size, lks__shards **shards_p)
+{
+    return open_as(lks__tokens_is_shard(path) ? SHARD : RAW, path, vocab_size, shards_p);
+}
+
 lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shards **shards_p)
 {
     struct stat info;
     const bool is_pattern = stat(path, &info) != 0 && strpbrk(path, "*?[") != NULL;
-    return open_as(is_pattern                   ? PATTERN
-                   : lks__tokens_is_shard(path) ? SHARD
-                                                : RAW,
-                   path, vocab_size, shards_p);
+    return (is_pattern ? lks__shards_open : open_file)(path, vocab_size, shards_p);
 }
 
 lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,
                            lks__shards **shards_p)
 {
-    char *path, shown[256];
+    char *path;
     const int form = form_of(dir, split, shards_first);
     if (form == N_FORMS)
         return lks__fail(LKS_ERR_IO,
                          "there is no token file %s/%s, and no shard %s; make tokens with "
                          "`lockstep prep %s --input=TEXT --out=DIR`",
-                         lks__escape(shown, sizeof shown, dir, strlen(dir)),
-                         split_names[ONE_FILE][split], split_names[OTHER_SHARDS][split],
-                         shards_first ? "sentencepiece" : "char");
+                         lks__shown(dir, 256), split_names[ONE_FILE][split],
+                         split_names[OTHER_SHARDS][split], shards_first ? "sentencepiece" : "char");
     if (form == OTHER_SHARDS)
         LKS__TRY(check_names(dir, split));
     LKS__TRY(split_path(dir, split, form, &path));
-    lks_status st = form != ONE_FILE             ? lks__shards_open(path, vocab_size, shards_p)
-                    : lks__tokens_is_shard(path) ? open_as(SHARD, path, vocab_size, shards_p)
-                                                 : lks__shards_open_raw(path, vocab_size, shards_p);
+    lks_status st = (form == ONE_FILE ? open_file : lks__shards_open)(path, vocab_size, shards_p);
     if (st == LKS_OK)
         (*shards_p)->split_name = split_names[form][split];
     free(path);

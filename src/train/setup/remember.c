@@ -14,7 +14,7 @@
  * path. If neither exists (the whole tree may have moved), choose the path as used. */
 lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR])
 {
-    char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH], run[512];
+    char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
     bool found;
     out[0] = '\0';
     LKS__TRY(lks__metrics_dataset(run_dir, used, absolute, &found));
@@ -32,8 +32,7 @@ lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR])
         return lks__fail(LKS_ERR_CONFIG,
                          "the data of the run in %s was in %s, but that folder doesn't exist now: "
                          "give --dataset=DIR, or move it back",
-                         lks__escape(run, sizeof run, run_dir, strlen(run_dir)),
-                         lks__shown(was, 512));
+                         lks__shown(run_dir, 512), lks__shown(was, 512));
     }
     if (strlen(path) < LKS__SETTING_STR)
         strcpy(out, path);

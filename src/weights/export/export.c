@@ -95,7 +95,7 @@ static lks_status take_tokenizer(lks__export_model *e, const char *path)
  * nothing is known. */
 static lks_status find_tokenizer(lks__export_model *e)
 {
-    char path[LKS__CKPT_PATH], shown[512];
+    char path[LKS__CKPT_PATH];
     snprintf(path, sizeof path, "%s", e->s->tokenizer);
     LKS__TRY(lks__known_tokenizer(path, sizeof path));
     if (path[0] != '\0')
@@ -107,7 +107,7 @@ static lks_status find_tokenizer(lks__export_model *e)
     lks__export_note(e,
                      "the model comes without a tokenizer; its %u tokens are taken for GPT-2's, "
                      "with the vocabulary in %s",
-                     e->meta.vocab_size, lks__escape(shown, sizeof shown, path, strlen(path)));
+                     e->meta.vocab_size, lks__shown(path, 512));
     return take_tokenizer(e, path);
 }
 
