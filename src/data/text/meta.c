@@ -277,6 +277,11 @@ lks_status lks__meta_of_vocabulary(const char *path, lks__meta *meta)
     return st;
 }
 
+bool lks__meta_describes(const lks__meta *meta)
+{
+    return meta->chars != NULL || meta->is_bytes || meta->is_bpe || meta->is_sentencepiece;
+}
+
 static bool has_meaning(const lks__meta *m)
 {
     return m->chars != NULL || m->is_bytes ||

@@ -68,6 +68,8 @@ json_t *lks__meta_to_json(const lks__meta *meta); /* a new reference; NULL if ou
 lks_status lks__meta_of_vocabulary(const char *path, lks__meta *meta);
 void lks__meta_free(lks__meta *meta);
 
+/* True if it describes its ids: characters, bytes, or the name of a tokenizer. */
+bool lks__meta_describes(const lks__meta *meta);
 /* True if the meaning of ids is known for both and differs: other characters, another
  * vocabulary. */
 bool lks__meta_differ(const lks__meta *a, const lks__meta *b);

@@ -275,9 +275,8 @@ lks_status lks__meta_load_any(const char *path, bool *found_p, lks__meta *meta)
 lks_status lks__meta_find(const char *path, bool *found_p, lks__meta *meta)
 {
     const lks_status st = lks__meta_load_any(path, found_p, meta);
-    const bool says =
-        meta->chars != NULL || meta->is_bytes || meta->is_bpe || meta->is_sentencepiece;
-    if ((st == LKS_OK && *found_p && says) || st == LKS_ERR_NOMEM || !lks__bpe_is_at(path))
+    if ((st == LKS_OK && *found_p && lks__meta_describes(meta)) || st == LKS_ERR_NOMEM ||
+        !lks__bpe_is_at(path))
         return st;
     lks__meta_free(meta);
     *found_p = true;

@@ -80,9 +80,7 @@ lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
 
 bool lks__known_ids(const lks__meta *meta)
 {
-    const bool says =
-        meta->chars != NULL || meta->is_bytes || meta->is_bpe || meta->is_sentencepiece;
-    return !says &&
+    return !lks__meta_describes(meta) &&
            (meta->vocab_size == LKS__KNOWN_VOCABULARY || meta->vocab_size == LKS__KNOWN_PADDED);
 }
 
