@@ -17,7 +17,7 @@ compilation included.
 PyTorch is that of the Python which runs this file. Programs that can't run are left out and named. Other
 programs on the machine spoil the figures, PyTorch's most of all: they are noticed and named. --write
 replaces the measured part of docs/reference/performance.md. The part from its heading
-"## Another processor" on is kept.
+"## Other processors" on is kept.
 """
 import argparse
 import datetime
@@ -37,7 +37,7 @@ import sides  # noqa: E402
 from sides import Skipped  # noqa: E402
 
 PAGE = os.path.join(HERE, "..", "docs", "reference", "performance.md")
-KEPT = "## Another processor"
+KEPT = "## Other processors"
 
 
 class Work:
@@ -350,13 +350,16 @@ def kept_part():
     except OSError:
         return f"{KEPT}\n"
     at = text.find(KEPT)
-    return text[at:] if at >= 0 else f"{KEPT}\n"
+    if at < 0:
+        sys.exit(f'{PAGE} has no heading "{KEPT}", and --write would lose the part below it')
+    return text[at:]
 
 
 def main():
     a = read_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the children, too
     started = time.perf_counter()
+    kept = kept_part() if a.write else ""
     top = peak(a)
     info = output([a.lockstep, "info"])
     level = re.search(r"^kernels +(\w+)", info, re.M)
@@ -396,7 +399,7 @@ def main():
         page += [f"## {TWO_RANKS}", "", text, ""]
         print(f"\n{TWO_RANKS}\n{text}", flush=True)
     if a.write:
-        text = "\n".join(page) + "\n" + kept_part()
+        text = "\n".join(page) + "\n" + kept
         with open(PAGE, "w") as f:
             f.write(text)
     say_late(a)
