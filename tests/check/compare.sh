@@ -46,4 +46,6 @@ times = iter([before, "cpu  150 0 150 1100 0 0 0 0 0 0", before, "cpu  104 0 104
 compare.cpu_times = lambda: next(times)
 assert "use 50% of the cores" in compare.others()
 assert compare.others() is None
+# --write keeps the page's last part.
+assert compare.kept_part().startswith(compare.KEPT) and len(compare.kept_part().splitlines()) > 10
 END
