@@ -179,8 +179,8 @@ static lks_test_result train_by(const char *dir, const char *recipe, const char 
 }
 
 /* A run that is longer than its recipe's schedule ends at the lowest rate: one line says so, unless
- * somebody chose both. */
-static void test_short_decay(void **state)
+ * somebody chose both. So does another one if the lowest rate is above the highest. */
+static void test_schedule_notes(void **state)
 {
     static const char said[] = "lockstep train: the learning rate stays at min_lr=6e-5 after "
                                "iteration 4, as lr_decay_iters=4 and max_iters=9; "
@@ -189,6 +189,9 @@ static void test_short_decay(void **state)
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
     expect(train_by(dir, both, "--max_iters=9", NULL), 0, "latest is ckpt-00000010", said);
+    expect(train_by(dir, both, "--learning_rate=1e-5", NULL), 0, "latest is ckpt-00000005",
+           "lockstep train: the learning rate rises from learning_rate=1e-5 to min_lr=6e-5 after "
+           "the warm-up; --min_lr=1e-06 lets it fall\n");
     const struct {
         const char *recipe, *one, *two;
     } silent[] = {
@@ -196,6 +199,9 @@ static void test_short_decay(void **state)
         {"lr_decay_iters = 4\nmax_iters = 9\n", NULL, NULL},
         {both, "--max_iters=9", "--lr_decay_iters=4"},
         {both, "--max_iters=9", "--decay_lr=false"},
+        {both, "--learning_rate=1e-5", "--min_lr=1e-06"},
+        {both, "--learning_rate=1e-5", "--decay_lr=false"},
+        {both, "--learning_rate=1e-5", "--max_iters=1"},   /* only the warm-up */
         {"lr_decay_iters = 40\n", "--max_iters=43", NULL}, /* 3 of 43 steps */
         {both, "--max_iters=4", NULL},                     /* the run that is resumed next */
     };
@@ -748,7 +754,7 @@ int main(void)
         cmocka_unit_test(test_prep),
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_ranks_name),
-        cmocka_unit_test(test_short_decay),
+        cmocka_unit_test(test_schedule_notes),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_lost_output),
