@@ -239,8 +239,10 @@ until ls o/data.tmp/meta.json.new-*.tmp-* >/dev/null 2>&1; do # the file that it
 done
 # shellcheck disable=SC2086
 (refused 2 "o is the folder of a run that is still in progress (pid $first " two/text.txt $small --max_iters=1 --out_dir=o) || refused=no
-! lockstep prep char --input=text.txt --out=o/data/ >"$work/log" 2>&1 || refused=no
-grep -q "o is the folder of a run that is still in progress (pid $first " "$work/log" || refused=no
+for data in data/ data.tmp; do # a folder that doesn't exist, and one that does
+    ! lockstep prep char --input=text.txt --out=o/$data >"$work/log" 2>&1 || refused=no
+    grep -q "^lockstep prep: o is the folder of a run that is still in progress (pid $first " "$work/log" || refused=no
+done
 kill -9 $first
 wait $first 2>/dev/null || :
 [ $refused = yes ] || exit 1

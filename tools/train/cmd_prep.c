@@ -179,12 +179,12 @@ static lks_status check_out(const char *out)
 {
     char bare[LKS__SETTING_STR], parent[LKS__CKPT_PATH];
     LKS__TRY(lks__outdir_free(out, true));
-    snprintf(parent, sizeof parent, "%s/..", out);
-    LKS__TRY(lks__outdir_free(parent, true));
     snprintf(bare, sizeof bare, "%s", out);
     for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/';)
         bare[--n] = '\0';
     lks__ckpt_parent(bare, parent);
+    LKS__TRY(lks__outdir_free(parent, true));
+    snprintf(parent, sizeof parent, "%s/..", out); /* a link may lead elsewhere */
     return lks__outdir_free(parent, true);
 }
 
