@@ -1,6 +1,7 @@
 #include "runs.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <stdio.h>
@@ -234,6 +235,8 @@ static lks_status check_folder(const char *command, const char *folder)
     struct stat info;
     const char *shown = lks__shown(folder, 512);
     if (stat(folder, &info) != 0) {
+        if (errno != ENOENT && errno != ENOTDIR) /* a folder on the way may not be entered */
+            return lks__sys_fail("cannot read", folder);
         LKS__TRY(check_checkpoint(folder));
         snprintf(other, sizeof other, "out/%.500s", folder);
         return lks__fail(LKS_ERR_CONFIG,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "report/record/metrics/metrics.h"
 
@@ -197,6 +198,9 @@ static void test_no_run(void **state)
             assert_string_equal(strchr(r.err, '\n'), "\n"); /* one line */
         }
     }
+    assert_int_equal(symlink("loop", lks_test_text("%s/loop", dir)), 0);
+    expect(in(dir, ".", "info loop/run"), 1, "",
+           "info: cannot read loop/run: Too many levels of symbolic links\n");
     expect(in(dir, ".", "resume out/run --checkpoint=3"), 2, "",
            "resume: give the checkpoint's folder instead of --checkpoint: `lockstep resume "
            "out/run/ckpt-00000003`\n");

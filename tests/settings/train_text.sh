@@ -184,6 +184,9 @@ printf '\351' >byte.txt
 touch "$work/c/file"
 refused 2 '"no.txt" is neither a text' no.txt
 refused 1 'empty.txt is empty' empty.txt
+ln -s loop loop
+refused 1 'train: cannot read loop/a.txt: Too many levels of symbolic links' loop/a.txt
+refused 1 'train: can'\''t read the data in loop/a: Too many levels of symbolic links' --dataset=loop/a
 refused 1 'none has no text in it' none
 refused 2 'both need more than 8; give a text of about 90 characters or more' short.txt --out_dir=o
 refused 1 'is a gzip file: unpack it first' text.txt.gz
