@@ -241,8 +241,9 @@ void lks__report_nothing(const lks__run *run, const lks__state *state, const lks
     lks__log_close(&log);
 }
 
-/* Warn of a learning rate that rises to a recipe's min_lr, and of a run that is longer than the
- * decay: many steps then use the lowest rate. Values of the same origin were chosen together. */
+/* Warn of a learning rate that rises to a recipe's min_lr, of a run that ends in nanoGPT's long
+ * warm-up, and of one that is longer than the decay: many steps then use the lowest rate. Values of
+ * the same origin were chosen together. */
 static void note_schedule(lks__report *r, const lks__run *run, const lks__state *state)
 {
     const lks__settings *s = &run->s;
@@ -259,6 +260,13 @@ static void note_schedule(lks__report *r, const lks__run *run, const lks__state 
                          "the learning rate rises from learning_rate=%s to min_lr=%s after the "
                          "warm-up; --min_lr=%.3g lets it fall",
                          rate, min_lr, s->learning_rate / 10.0);
+    if (s->from[LKS__SETTING_warmup_iters] == LKS__FROM_DEFAULT &&
+        s->from[LKS__SETTING_max_iters] != LKS__FROM_DEFAULT && end < (uint64_t)s->warmup_iters)
+        lks__log_message(&r->log,
+                         "the learning rate rises during the whole run, as warmup_iters=%" PRId64
+                         " and max_iters=%" PRIu64 "; --warmup_iters=%" PRIu64
+                         " shortens the warm-up",
+                         s->warmup_iters, end, end / 20);
     if (chosen || decay >= end || end - decay <= end / 10)
         return;
     lks__log_message(&r->log,
