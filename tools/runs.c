@@ -1,6 +1,7 @@
 #include "runs.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "base/text/utf8.h"
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/folder.h"
+#include "files/checkpoint/name.h"
 #include "report/record/outdir.h"
 #include "tool.h"
 
@@ -204,12 +206,38 @@ const char *tool_run_example(char out[600])
     return lks__shell_word(out, 600, f.n > 0 ? f.paths[0] : "out/my");
 }
 
+/* If `folder`, which doesn't exist, names a checkpoint of a run, the message names those that the
+ * run has. */
+static lks_status check_checkpoint(const char *folder)
+{
+    char run[LKS__CKPT_PATH];
+    const char *slash = strrchr(folder, '/'), *name = slash != NULL ? slash + 1 : folder;
+    const lks__entry e = lks__entry_parse(name);
+    lks__ckpt ckpt;
+    lks_status st = LKS_OK;
+    lks__ckpt_parent(folder, run);
+    if (!lks__sys_is_folder(run) || !has_checkpoint(run))
+        return LKS_OK;
+    if (strcmp(name, LKS__NAME_BEST) == 0)
+        st = lks__ckpt_open_best(run, LKS__CKPT_ONLY_STATE, &ckpt);
+    else if (e.kind == LKS__ENTRY_CKPT)
+        st = lks__ckpt_open_iter(run, e.iter, LKS__CKPT_ONLY_STATE, &ckpt);
+    else
+        return LKS_OK;
+    if (st == LKS_OK)
+        lks__ckpt_close(&ckpt);
+    return st;
+}
+
 static lks_status check_folder(const char *command, const char *folder)
 {
     char other[600], word[600];
     struct stat info;
     const char *shown = lks__shown(folder, 512);
     if (stat(folder, &info) != 0) {
+        if (errno != ENOENT && errno != ENOTDIR) /* a folder on the way may not be entered */
+            return lks__sys_fail("cannot read", folder);
+        LKS__TRY(check_checkpoint(folder));
         snprintf(other, sizeof other, "out/%.500s", folder);
         return lks__fail(LKS_ERR_CONFIG,
                          "there is no folder %s: give the folder of a run, as in `lockstep %s %s`",

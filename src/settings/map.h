@@ -157,8 +157,9 @@ enum {
     X(STR, field, "text", TEXT, PREP, HOST, FILES,                                                 \
       "JSON lines: name of the member that contains the text")                                     \
     X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST | SAME, FILES,                      \
-      "sentencepiece: model to use; empty: train one. gpt2: folder that contains vocab.bpe and "   \
-      "encoder.json, or tokenizer.json; or gpt2, if that was fetched")                             \
+      "sentencepiece: model to use, or its folder; empty: train one. gpt2: folder that contains "  \
+      "vocab.bpe and encoder.json, or tokenizer.json; or gpt2, if that was fetched. char: data "   \
+      "or a run that has the characters; empty: the text's own")                                   \
     X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT | AUDIT | DIFF,        \
       HOST | SHORT, FILES,                                                                         \
       "folder that contains train.bin and val.bin, or shards (*_train*.bin and *_val*.bin); if "   \

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -473,6 +474,8 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
                          "%s \"%s\" is a file, but a folder of tokens is expected: `lockstep "
                          "prep %s --input=FILE --out=DIR` makes one from a text",
                          name, shown, prep_of(s));
+    if (errno != ENOENT && errno != ENOTDIR) /* a folder on the way may not be entered */
+        return lks__sys_fail("can't read the data in", s->dataset);
     return lks__fail(LKS_ERR_CONFIG,
                      "%s \"%s\"%s: there is no such folder, nor data/ with that name in it; "
                      "`lockstep prep %s --input=TEXT --out=%s%s` makes one%s",

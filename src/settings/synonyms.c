@@ -35,6 +35,10 @@ static const struct {
     {"layers", LKS__SETTING_n_layer, ""},
     {"heads", LKS__SETTING_n_head, ""},
     {"output_dir", LKS__SETTING_out_dir, ""},
+    {"save_interval", LKS__SETTING_checkpoint_interval, ""},
+    {"save_every", LKS__SETTING_checkpoint_interval, ""},
+    {"save_steps", LKS__SETTING_checkpoint_interval, ""},
+    {"lr_scheduler", LKS__SETTING_decay_lr, ""},
     {"reuse_sp_model", LKS__SETTING_tokenizer, "=MODEL"}, /* of parameter-golf's data script */
     {"chunk_tokens", LKS__SETTING_shards, ""},
 };

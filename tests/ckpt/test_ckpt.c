@@ -234,6 +234,8 @@ static void best_stays(void **state)
     lks__ckpt_close(&ckpt);
     assert_int_equal(lks__ckpt_open_iter(out, 30, LKS__CKPT_ALL, &ckpt), LKS_ERR_CONFIG);
     assert_non_null(strstr(lks_last_error(), "no checkpoint ckpt-00000030"));
+    assert_non_null(
+        strstr(lks_last_error(), "; it has ckpt-00000060, ckpt-00000050, ckpt-00000020"));
     /* Another best one: the old one isn't kept any more. */
     assert_int_equal(save_best(out, 70, 0, 1), LKS_OK);
     opens_best(out, 70);

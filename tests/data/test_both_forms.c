@@ -237,8 +237,8 @@ static void test_no_validation(void **state)
     assert_contains(r.err, "--eval_interval=0");
     r = lks_test_tool("train", lks_test_text("--dataset=%s", data),
                       lks_test_text("--out_dir=%s", run), SMALL, "--gradient_accumulation_steps=1",
-                      "--max_iters=2", "--eval_interval=0", "--checkpoint_interval=2",
-                      "--threads=1");
+                      "--max_iters=2", "--warmup_iters=1", "--eval_interval=0",
+                      "--checkpoint_interval=2", "--threads=1");
     assert_string_equal(r.err, "");
     assert_int_equal(r.exit_code, 0);
     r = train(data, run, "--init_from=resume", "--max_iters=4");

@@ -64,6 +64,35 @@ static void test_ids_and_split(void **state)
     assert_int_equal(lks_test_count_files(out), 3);
 }
 
+/* With the characters of other data the ids are theirs, also of characters that don't occur. */
+static void test_given_characters(void **state)
+{
+    uint32_t chars[] = {'\n', 'a', 'b', 'c', 0xe9};
+    const lks__meta given = {.vocab_size = 5, .chars = chars};
+    const char *out = lks_test_folder();
+    const lks__prep_kind *kind = lks__prep_kind_of("char");
+    lks__prep_options o = {.input = text_file("c\xc3\xa9\nc", 5), .out_dir = out, .chars = &given};
+    lks__prep_result r;
+    lks__meta meta = {0};
+    bool found = false;
+    assert_ok(lks__prep(kind, &o, &r));
+    assert_int_equal(r.vocab_size, 5);
+    assert_file(out, "train.bin", "\3\0\4\0\0\0\3\0", 8);
+    assert_ok(lks__meta_load(out, &found, &meta));
+    assert_true(found && !lks__meta_differ(&meta, &given));
+    lks__meta_free(&meta);
+
+    o.input = text_file("a\xc3\xa8z\tz", 6);
+    assert_fails(LKS_ERR_FORMAT, lks__prep(kind, &o, &r),
+                 "has 3 different characters not in the vocabulary of 5 characters, for example "
+                 "U+0009 \"\\x09\": replace them in the text");
+    o.input = text_file("ad", 2);
+    assert_fails(LKS_ERR_FORMAT, lks__prep(kind, &o, &r),
+                 "has 1 different character not in the vocabulary of 5 characters, for example "
+                 "U+0064 \"d\": replace it in the text");
+    assert_int_equal(lks_test_count_files(out), 2);
+}
+
 /* The readers accept what prep writes, and decoding gives the text back. */
 static void test_readers_agree(void **state)
 {
@@ -399,13 +428,13 @@ int main(int argc, char **argv)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids_and_split),    cmocka_unit_test(test_readers_agree),
-        cmocka_unit_test(test_line_ends),        cmocka_unit_test(test_split_sizes),
-        cmocka_unit_test(test_many_shards),      cmocka_unit_test(test_folder_of_texts),
-        cmocka_unit_test(test_bad_text),         cmocka_unit_test(test_bad_places),
-        cmocka_unit_test(test_vocabulary_limit), cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_killed),           cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_no_way_back),
+        cmocka_unit_test(test_ids_and_split),   cmocka_unit_test(test_given_characters),
+        cmocka_unit_test(test_readers_agree),   cmocka_unit_test(test_line_ends),
+        cmocka_unit_test(test_split_sizes),     cmocka_unit_test(test_many_shards),
+        cmocka_unit_test(test_folder_of_texts), cmocka_unit_test(test_bad_text),
+        cmocka_unit_test(test_bad_places),      cmocka_unit_test(test_vocabulary_limit),
+        cmocka_unit_test(test_full_disk),       cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_no_way_back),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

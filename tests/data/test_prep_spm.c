@@ -507,12 +507,18 @@ static void test_tool(void **state)
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.out, "vocab size: ");
     assert_true(lks_test_exists(lks_test_text("%s/fineweb_val_000000.bin", folder)));
-    const char *tokenizer = lks_test_text("--tokenizer=%s/sp.model", folder);
-    r = lks_test_tool("prep", "sentencepiece", input, out, tokenizer);
-    assert_int_equal(r.exit_code, 0);
-    r = lks_test_tool("prep", "char", input, out, tokenizer);
+    static const char *const models[] = {"/sp.model", ""}; /* the file, or its folder */
+    for (size_t i = 0; i < 2; i++) {
+        const char *tokenizer = lks_test_text("--tokenizer=%s%s", folder, models[i]);
+        r = lks_test_tool("prep", "sentencepiece", input, out, tokenizer);
+        assert_int_equal(r.exit_code, 0);
+        r = lks_test_tool("prep", "raw", input, out, tokenizer);
+        assert_int_equal(r.exit_code, 2);
+        assert_contains(r.err, "--tokenizer doesn't apply to raw");
+    }
+    r = lks_test_tool("prep", "char", input, out, lks_test_text("--tokenizer=%s", folder));
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--tokenizer doesn't apply to char");
+    assert_contains(r.err, "the tokens there aren't characters");
 }
 
 /* A program without the module beside it can do all but this, and names the package to install. */

@@ -386,6 +386,13 @@ static void test_refused(void **state)
     r = lks_test_tool("export", "--format=hf", lks_test_text("--out_dir=%s", run));
     assert_int_not_equal(r.exit_code, 0);
     assert_contains(r.err, "--out=FOLDER");
+    const char *out = lks_test_text("%s/artifact", folder);
+    r = lks_test_tool("export", run, lks_test_text("--out=%s", out));
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "/artifact needs a format: without one, the file would be "
+                           "parameter-golf's int8 artifact; give --format=hf, safetensors, "
+                           "nanogpt or golf\n");
+    assert_false(lks_test_exists(out));
     r = lks_test_tool("export", "--format=onnx", "--out=x");
     assert_contains(r.err, "format must be golf");
 }

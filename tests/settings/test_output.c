@@ -418,6 +418,9 @@ static void test_end(void **state)
     r->best.loss = 2.0 / 1.051;
     lks__report_above(r, 60, 2.5);
     assert_contains(ended(r, t, 0, &loss, &final), "over 5 %");
+    t->run.meta.is_sentencepiece = true;
+    assert_contains(ended(r, t, 0, &loss, &final), "next: lockstep sample ");
+    t->run.meta.is_sentencepiece = false;
     t->run.meta.chars = chars;
     assert_contains(ended(r, t, 0, &loss, &final), "next: lockstep sample ");
     /* the program as the user started it: `lockstep` may not be in the path */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "report/record/metrics/metrics.h"
 
@@ -157,7 +158,7 @@ static void test_no_run(void **state)
     expect(in(dir, ".", begin), 0, "", "");
     lks_test_write(lks_test_text("%s/text", dir), "a", 1);
     assert_int_equal(mkdir(lks_test_text("%s/out", dir), 0755), 0);
-    const char *move = lks_test_text("mv '%s/run' '%s/out/run'", dir, dir);
+    const char *move = lks_test_text("cd '%s' && mv run out && rm out/run/best", dir);
     assert_int_equal(
         lks_test_run((const char *const[]){"sh", "-c", move, NULL}, NULL, 10).exit_code, 0);
     /* the longer form of resume, before ranks start */
@@ -177,6 +178,13 @@ static void test_no_run(void **state)
             {"else", "there is no checkpoint in else, so it is not the folder of a run: `lockstep "
                      "train TEXT` makes one"},
             {"out", "there is no checkpoint in out: give a run in it: out/run"},
+            {"out/run/ckpt-00000003",
+             "there is no checkpoint ckpt-00000003 in out/run; it has ckpt-00000005"},
+            {"out/run/ckpt-3",
+             "there is no folder out/run/ckpt-3: give the folder of a run, as in `lockstep %s "
+             "out/run`"},
+            {"out/run/best", "out/run has no best checkpoint: none has been evaluated, or it was "
+                             "deleted; a resume finds it again"},
         };
         for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
             char what[200];
@@ -190,6 +198,13 @@ static void test_no_run(void **state)
             assert_string_equal(strchr(r.err, '\n'), "\n"); /* one line */
         }
     }
+    assert_int_equal(symlink("loop", lks_test_text("%s/loop", dir)), 0);
+    expect(in(dir, ".", "info loop/run"), 1, "",
+           "info: cannot read loop/run: Too many levels of symbolic links\n");
+    expect(in(dir, ".", "resume out/run --checkpoint=3"), 2, "",
+           "resume: give the checkpoint's folder instead of --checkpoint: `lockstep resume "
+           "out/run/ckpt-00000003`\n");
+    expect(in(dir, ".", "resume --checkpoint=best"), 2, "", "`lockstep resume RUN/best`\n");
     expect(in(dir, ".", "eval out/run else"), 2, "", "else: the command uses one run");
     expect(in(dir, ".", "eval out/run --out_dir=else"), 2, "",
            "the folder out/run and --out_dir each name a model");

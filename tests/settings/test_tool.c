@@ -172,32 +172,44 @@ static lks_test_result train_by(const char *dir, const char *recipe, const char 
 {
     const char *path = lks_test_text("%s/a.conf", dir);
     lks_test_write(path, recipe, strlen(recipe));
-    return lks_test_tool(
-        "train", path, lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s/run", dir),
-        "--n_layer=1", "--n_head=1", "--n_embd=16", "--block_size=8", "--batch_size=2",
-        "--gradient_accumulation_steps=1", "--eval_iters=1", "--warmup_iters=1", one, two);
+    return lks_test_tool("train", path, lks_test_text("--dataset=%s", dir),
+                         lks_test_text("--out_dir=%s/run", dir), "--n_layer=1", "--n_head=1",
+                         "--n_embd=16", "--block_size=8", "--batch_size=2",
+                         "--gradient_accumulation_steps=1", "--eval_iters=1", one, two);
 }
 
 /* A run that is longer than its recipe's schedule ends at the lowest rate: one line says so, unless
- * somebody chose both. */
-static void test_short_decay(void **state)
+ * somebody chose both. Others say so if the lowest rate is above the highest, or if the warm-up is
+ * longer than the run. */
+static void test_schedule_notes(void **state)
 {
     static const char said[] = "lockstep train: the learning rate stays at min_lr=6e-5 after "
                                "iteration 4, as lr_decay_iters=4 and max_iters=9; "
                                "--lr_decay_iters=9 lets it fall over the whole run\n";
-    static const char both[] = "lr_decay_iters = 4\nmax_iters = 4\n";
+    static const char both[] = "warmup_iters = 1\nlr_decay_iters = 4\nmax_iters = 4\n";
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
     expect(train_by(dir, both, "--max_iters=9", NULL), 0, "latest is ckpt-00000010", said);
+    expect(train_by(dir, both, "--learning_rate=1e-5", NULL), 0, "latest is ckpt-00000005",
+           "lockstep train: the learning rate rises from learning_rate=1e-5 to min_lr=6e-5 after "
+           "the warm-up; --min_lr=1e-06 lets it fall\n");
+    expect(train_by(dir, "", "--max_iters=40", NULL), 0, "latest is ckpt-00000041",
+           "lockstep train: the learning rate rises during the whole run, as warmup_iters=2000 and "
+           "max_iters=40; --warmup_iters=2 shortens the warm-up\n");
     const struct {
         const char *recipe, *one, *two;
     } silent[] = {
         {both, NULL, NULL},
-        {"lr_decay_iters = 4\nmax_iters = 9\n", NULL, NULL},
+        {"warmup_iters = 1\nlr_decay_iters = 4\nmax_iters = 9\n", NULL, NULL},
         {both, "--max_iters=9", "--lr_decay_iters=4"},
         {both, "--max_iters=9", "--decay_lr=false"},
-        {"lr_decay_iters = 40\n", "--max_iters=43", NULL}, /* 3 of 43 steps */
-        {both, "--max_iters=4", NULL},                     /* the run that is resumed next */
+        {"max_iters = 9\n", "--decay_lr=false", NULL},
+        {"max_iters = 9\n", "--warmup_iters=2000", NULL},
+        {both, "--learning_rate=1e-5", "--min_lr=1e-06"},
+        {both, "--learning_rate=1e-5", "--decay_lr=false"},
+        {both, "--learning_rate=1e-5", "--max_iters=1"},                     /* only the warm-up */
+        {"warmup_iters = 1\nlr_decay_iters = 40\n", "--max_iters=43", NULL}, /* 3 of 43 steps */
+        {both, "--max_iters=4", NULL}, /* the run that is resumed next */
     };
     for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++) {
         lks_test_result r = train_by(dir, silent[i].recipe, silent[i].one, silent[i].two);
@@ -748,7 +760,7 @@ int main(void)
         cmocka_unit_test(test_prep),
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_ranks_name),
-        cmocka_unit_test(test_short_decay),
+        cmocka_unit_test(test_schedule_notes),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_lost_output),

@@ -158,6 +158,20 @@ head -c 300 my.txt >short.txt # shorter than the weights' context
 lockstep train short.txt --init_from=models/gpt2 --max_iters=0 --eval_iters=1 >"$work/log" 2>&1 || fail "a short text: $(cat "$work/log")"
 grep -q '^  lockstep train finetune_shakespeare .* --block_size=[0-9]' "$work/log" || fail 'a smaller context'
 
+# Weights on characters: another text gets their ids, and the printed commands give the same bytes.
+sed 's/ says / s /' my.txt >second.txt
+cp -R "$work/b/out/my" chars
+lockstep train second.txt --init_from=chars --max_iters=2 --eval_iters=1 >"$work/log" 2>"$work/err" || fail "characters: $(cat "$work/err")"
+grep -q '^lockstep train: second.txt has [0-9]* characters\. 1 layer of width 16, 3 steps of 512 tokens' "$work/err" || fail 'what the second text has'
+lockstep sample out/second --start=ay --num_samples=1 --max_new_tokens=3 >"$work/log" 2>&1 || fail 'a character that only the first text has'
+mv out/second first
+sed -n 's/^  \(lockstep .*\)/\1/p' "$work/err" >"$work/longer"
+# shellcheck disable=SC1091 # made above
+(set -e && . "$work/longer") >"$work/log" 2>&1 || fail "the longer commands with characters: $(cat "$work/log")"
+cmp first/latest/model.safetensors out/second/latest/model.safetensors || fail 'other bytes with characters'
+lockstep eval chars --dataset=out/second/data >"$work/log" 2>&1 || fail "a second text's loss: $(cat "$work/log")"
+lockstep export chars --format=safetensors --out="$work/plain/model.safetensors" >"$work/log" 2>&1 || fail 'weights without their characters'
+
 echo '== refused, with nothing left behind'
 cd "$work/c"
 mkdir -p none tokens run out/text/data
@@ -170,6 +184,9 @@ printf '\351' >byte.txt
 touch "$work/c/file"
 refused 2 '"no.txt" is neither a text' no.txt
 refused 1 'empty.txt is empty' empty.txt
+ln -s loop loop
+refused 1 'train: cannot read loop/a.txt: Too many levels of symbolic links' loop/a.txt
+refused 1 'train: can'\''t read the data in loop/a: Too many levels of symbolic links' --dataset=loop/a
 refused 1 'none has no text in it' none
 refused 2 'both need more than 8; give a text of about 90 characters or more' short.txt --out_dir=o
 refused 1 'is a gzip file: unpack it first' text.txt.gz
@@ -189,11 +206,15 @@ cp text.txt 'a new text.txt'
 refused 2 'a name with spaces needs quotes: '"'a new text.txt'" a new text.txt --max_iters=1
 refused 2 'text.txt and --dataset both name the data' text.txt --dataset=tokens
 refused 2 'a resumed run has its data: `lockstep resume out/text` continues it' text.txt --init_from=resume
-refused 2 'come without GPT-2'\''s vocabulary: prepare text.txt with the tokens' text.txt --init_from="$work/b/out/my"
+refused 2 'come without GPT-2'\''s vocabulary: prepare text.txt with the tokens' text.txt --init_from="$work/plain/model.safetensors" --n_head=4
+printf 'A word of \351t\351\n' | iconv -f LATIN1 -t UTF-8 >accent.txt
+refused 1 'accent.txt has 7 different characters not in the vocabulary of 23 characters, for example U+0041 "A"' accent.txt --init_from="$work/e/chars" --out_dir=o
 refused 2 'init_from and out_dir are the same folder' text.txt --init_from="$work/e/out/my" --out_dir="$work/e/out/my"
 refused 2 'lockstep prep gpt2 --input=text.txt --out=o/data --tokenizer=' text.txt --init_from="$work/e/models/gpt2" --out_dir=o --dry_run
 refused 2 '--family=golf needs its own tokens' text.txt --family=golf
-refused 2 '--dry_run needs prepared data' text.txt --dry_run
+refused 2 '--dry_run needs prepared data: `lockstep prep char --input=text.txt ' text.txt --dry_run
+printf 'A word of \351t\351\n' >latin.txt
+refused 2 '--dry_run needs prepared data: `lockstep prep raw --input=latin.txt ' latin.txt --dry_run
 printf '\022\000\057\000\061\000' >ids.txt # tokens
 refused 1 'ids.txt is not a text: byte 1 is 0; give a text' ids.txt
 echo 'n_layer = 1' >own.conf
@@ -221,8 +242,10 @@ until ls o/data.tmp/meta.json.new-*.tmp-* >/dev/null 2>&1; do # the file that it
 done
 # shellcheck disable=SC2086
 (refused 2 "o is the folder of a run that is still in progress (pid $first " two/text.txt $small --max_iters=1 --out_dir=o) || refused=no
-! lockstep prep char --input=text.txt --out=o/data/ >"$work/log" 2>&1 || refused=no
-grep -q "o is the folder of a run that is still in progress (pid $first " "$work/log" || refused=no
+for data in data/ data.tmp; do # a folder that doesn't exist, and one that does
+    ! lockstep prep char --input=text.txt --out=o/$data >"$work/log" 2>&1 || refused=no
+    grep -q "^lockstep prep: o is the folder of a run that is still in progress (pid $first " "$work/log" || refused=no
+done
 kill -9 $first
 wait $first 2>/dev/null || :
 [ $refused = yes ] || exit 1

@@ -16,11 +16,12 @@
 #include "report/record/outdir.h"
 #include "session/signals.h"
 #include "weights/choice/known.h"
+#include "weights/weights.h"
 
 #define NOTHING_LEFT "nothing was written, and --out is unchanged"
 
 static const char usage[] =
-    "Usage: lockstep prep char --input=TEXT --out=DIR [--val_fraction=0.1]\n"
+    "Usage: lockstep prep char --input=TEXT --out=DIR [--tokenizer=DIR] [--val_fraction=0.1]\n"
     "       lockstep prep gpt2 --input=TEXT --out=DIR --tokenizer=DIR [--val_fraction=0.0005]\n"
     "       lockstep prep openwebtext|shakespeare --input=TEXT --out=DIR --tokenizer=DIR\n"
     "       lockstep prep sentencepiece --input=TEXT --out=DIR\n"
@@ -39,7 +40,8 @@ static const char usage[] =
     "NAME.jsonl is a file of JSON lines (--field=text). With --field standard input is read as\n"
     "JSON lines, too.\n"
     "\n"
-    "  char           one token per different character (Unicode code point)\n"
+    "  char           one token per different character (Unicode code point). --tokenizer: the\n"
+    "                 characters of other data or of a run, to train that model further\n"
     "  gpt2           GPT-2's vocabulary (byte-level BPE); also writes DIR/tokenizer.json. A "
     "plain\n"
     "                 file is one document, byte for byte. With several files or JSON lines,\n"
@@ -137,26 +139,60 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
                : lks__fail(LKS_ERR_CONFIG, "--%s doesn't apply to %s tokens", unused, name);
 }
 
+/* Read the characters of tokens, of a run, or of a folder of `lockstep export --format=hf`. */
+static lks_status read_chars(const char *path, lks__meta *meta)
+{
+    bool found;
+    lks__weights *w;
+    if (access(path, F_OK) != 0)
+        return lks__sys_fail("cannot read", path);
+    lks_status st = lks__meta_load_any(path, &found, meta);
+    if (st == LKS_OK && !found) {
+        LKS__TRY(lks__weights_open(path, &(lks__weights_want){0}, &w));
+        st = lks__weights_meta(w, meta);
+        lks__weights_close(w);
+    }
+    LKS__TRY(st);
+    if (meta->chars != NULL)
+        return LKS_OK;
+    lks__meta_free(meta);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "--tokenizer=%s: the tokens there aren't characters, so `lockstep prep char` "
+                     "can't use them",
+                     lks__shown(path, 512));
+}
+
+static lks_status make_tokens(const char *name, lks__prep_options *o, lks__prep_result *result)
+{
+    lks__meta chars = {0};
+    if (strcmp(name, "char") == 0 && o->tokenizer[0] != '\0') {
+        LKS__TRY(read_chars(o->tokenizer, &chars));
+        o->chars = &chars;
+    }
+    const lks_status st = lks__prep(lks__prep_kind_of(name), o, result);
+    lks__meta_free(&chars);
+    return st;
+}
+
 /* Refuse the folder of a run in progress, and one in it, such as its data, which needn't exist. */
 static lks_status check_out(const char *out)
 {
     char bare[LKS__SETTING_STR], parent[LKS__CKPT_PATH];
     LKS__TRY(lks__outdir_free(out, true));
-    snprintf(parent, sizeof parent, "%s/..", out);
-    LKS__TRY(lks__outdir_free(parent, true));
     snprintf(bare, sizeof bare, "%s", out);
     for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/';)
         bare[--n] = '\0';
     lks__ckpt_parent(bare, parent);
+    LKS__TRY(lks__outdir_free(parent, true));
+    snprintf(parent, sizeof parent, "%s/..", out); /* a link may lead elsewhere */
     return lks__outdir_free(parent, true);
 }
 
 static lks_status prep(const char *name, lks__settings *s, lks__prep_result *result)
 {
-    const lks__prep_kind *kind = lks__prep_kind_of(name);
     if (strcmp(name, "sentencepiece") != 0)
         LKS__TRY(lks__known_tokenizer(s->tokenizer, sizeof s->tokenizer));
-    const lks__prep_options options = {
+    lks__prep_options options = {
         .input = s->input,
         .out_dir = s->out,
         .field = s->field,
@@ -174,27 +210,27 @@ static lks_status prep(const char *name, lks__settings *s, lks__prep_result *res
         .note = print_note,
         .training = training,
     };
-    LKS__TRY(check(name, kind, s));
+    LKS__TRY(check(name, lks__prep_kind_of(name), s));
     LKS__TRY(check_out(s->out));
-    return lks__prep(kind, &options, result);
+    return make_tokens(name, &options, result);
 }
 
 lks_status prep_text(const char *for_command, const char *kind, const char *input,
                      const char *tokenizer, const char *out, lks__prep_result *result)
 {
-    const lks__prep_options options = {.input = input,
-                                       .out_dir = out,
-                                       .tokenizer = tokenizer,
-                                       .val_fraction = tokenizer[0] != '\0' ? 0.1 : -1.0,
-                                       .n_threads = lks__cpu_count(),
-                                       .progress = show_progress,
-                                       .note = print_note,
-                                       .training = training};
+    lks__prep_options options = {.input = input,
+                                 .out_dir = out,
+                                 .tokenizer = tokenizer,
+                                 .val_fraction = tokenizer[0] != '\0' ? 0.1 : -1.0,
+                                 .n_threads = lks__cpu_count(),
+                                 .progress = show_progress,
+                                 .note = print_note,
+                                 .training = training};
     static char name[40];
     command = for_command;
     snprintf(name, sizeof name, "lockstep %s", command);
     progress_begin(name, "preparing the text");
-    const lks_status st = lks__prep(lks__prep_kind_of(kind), &options, result);
+    const lks_status st = make_tokens(kind, &options, result);
     progress_end();
     return st;
 }

@@ -46,7 +46,7 @@ struct text {
     const char *recipe; /* its name, for messages */
     const char *kind;
     lks__weights *weights;          /* of --init_from; or NULL */
-    char tokenizer[LKS__CKPT_PATH]; /* their vocabulary; "": the tokens are characters or bytes */
+    char tokenizer[LKS__CKPT_PATH]; /* their vocabulary; "": the text's characters, or bytes */
     lks__prep_result tokens;
     lks__choice choice;
     longer train;
@@ -56,10 +56,10 @@ struct text {
 /* --- checks ----------------------------------------------------------------------------------- */
 
 /* The arguments of `lockstep prep`. */
-static const char *prep_words(const struct text *t, const char *kind, char out[4 * PATH_BYTES])
+static const char *prep_words(const struct text *t, char out[4 * PATH_BYTES])
 {
     const bool has = t->tokenizer[0] != '\0';
-    snprintf(out, 4 * PATH_BYTES, "%s --input=%s --out=%s%s%s%s", kind,
+    snprintf(out, 4 * PATH_BYTES, "%s --input=%s --out=%s%s%s%s", t->kind,
              lks__quoted(t->path, PATH_BYTES), lks__quoted(t->data, PATH_BYTES + 8),
              has ? " --tokenizer=" : "", has ? lks__quoted(t->tokenizer, PATH_BYTES) : "",
              has ? " --val_fraction=0.1" : "");
@@ -73,7 +73,7 @@ static const char *longer_commands(const struct text *t, char out[8 * PATH_BYTES
     const bool tunes = t->weights != NULL;
     snprintf(out, 8 * PATH_BYTES,
              "`lockstep prep %s`, then `lockstep train %s --dataset=%s --out_dir=%s%s%s`",
-             prep_words(t, tunes ? "gpt2" : "char", prep), lks__quoted(t->recipe, PATH_BYTES),
+             prep_words(t, prep), lks__quoted(t->recipe, PATH_BYTES),
              lks__quoted(t->data, PATH_BYTES + 8), lks__quoted(t->out, PATH_BYTES),
              tunes ? " --init_from=" : "",
              tunes ? lks__quoted(t->given->init_from, PATH_BYTES) : "");
@@ -84,6 +84,8 @@ static lks_status check_path(const struct text *t)
 {
     char share[PATH_MAX], run[PATH_BYTES];
     struct stat info;
+    if (stat(t->path, &info) != 0 && errno != ENOENT && errno != ENOTDIR)
+        return lks__sys_fail("cannot read", t->path);
     if (stat(t->path, &info) != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "\"%s\" is neither a text (there is no such file or folder) nor a setting "
@@ -128,7 +130,8 @@ static lks_status too_many_words(const lks__args *args)
                      lks__shown(second, 512));
 }
 
-/* Open the weights of --init_from, and find GPT-2's vocabulary for them. */
+/* Open the weights of --init_from, and find their kind of tokens: characters, bytes, or those of
+ * GPT-2's vocabulary. */
 static lks_status open_weights(struct text *t)
 {
     const lks__settings *s = t->given;
@@ -138,12 +141,20 @@ static lks_status open_weights(struct text *t)
     LKS__TRY(lks__weights_open(s->init_from, &want, &t->weights));
     const lks__weights *w = t->weights;
     LKS__TRY(lks__given_elsewhere(w, t->out));
+    t->kind = "gpt2";
     snprintf(t->tokenizer, sizeof t->tokenizer, "%s", w->vocabulary);
     if (w->model.family == 0 && w->vocabulary[0] != '\0' && lks__bpe_is_at(w->vocabulary))
         return LKS_OK;
     LKS__TRY(lks__weights_meta(w, &meta));
     const bool known = w->model.family == 0 && lks__known_ids(&meta);
+    const bool is_char = w->model.family == 0 && meta.chars != NULL;
+    const bool is_bytes = w->model.family == 0 && meta.is_bytes;
     lks__meta_free(&meta);
+    if (is_char || is_bytes) {
+        t->kind = is_char ? "char" : "raw";
+        snprintf(t->tokenizer, sizeof t->tokenizer, "%s", is_char ? s->init_from : "");
+        return LKS_OK;
+    }
     if (known && lks__known_vocabulary(t->tokenizer))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
@@ -381,15 +392,16 @@ static void explain(const struct text *t, const lks__settings *s)
     const int64_t tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
     const int64_t steps = s->max_iters + 1; /* as in nanoGPT */
     const int cores = lks__choose_cores();
-    const bool is_char = strcmp(t->kind, "char") == 0;
+    const bool is_char = strcmp(t->kind, "char") == 0, is_gpt2 = strcmp(t->kind, "gpt2") == 0;
     if (t->moved[0] != '\0')
         fprintf(stderr, "lockstep train: an earlier run was moved to %s\n",
                 lks__shown(t->moved, 4200));
     fprintf(stderr, "lockstep train: %s has %" PRIu64 " %s", t->shown, n,
             is_char              ? "characters"
-            : t->weights != NULL ? "of GPT-2's tokens"
+            : is_gpt2            ? "of GPT-2's tokens"
+            : t->weights != NULL ? "bytes"
                                  : "bytes (it is not UTF-8)");
-    if (is_char)
+    if (is_char && t->weights == NULL)
         fprintf(stderr, ", %" PRIu32 " different", t->tokens.vocab_size);
     fputs(". ", stderr);
     if (!t->has_config && t->weights == NULL)
@@ -401,7 +413,7 @@ static void explain(const struct text *t, const lks__settings *s)
             "  %s prep %s\n  ",
             s->n_layer, s->n_layer == 1 ? "" : "s", s->n_embd, steps, steps == 1 ? "" : "s", tokens,
             (double)steps * (double)tokens / (double)t->tokens.n_train,
-            lks__shell_program(program, sizeof program), prep_words(t, t->kind, words));
+            lks__shell_program(program, sizeof program), prep_words(t, words));
     longer_print(stderr, &t->train);
 }
 
@@ -452,6 +464,7 @@ static lks_status check(struct text *t, const lks__args *args)
     if (args->n_positional > 1)
         return too_many_words(args);
     LKS__TRY(check_path(t));
+    LKS__TRY(lks__prep_guess(t->path, &t->kind));
     LKS__TRY(check_settings(t));
     return check_out(t);
 }
@@ -462,9 +475,6 @@ static lks_status make(struct text *t, int argc, char **argv, lks__settings *s)
 {
     const size_t missing = find_missing(t->out);
     int lock;
-    LKS__TRY(lks__prep_guess(t->path, &t->kind));
-    if (t->weights != NULL)
-        t->kind = "gpt2";
     lks_status st = lock_out(t, &lock);
     const bool is_ours = st != LKS_ERR_CONFIG; /* ERR_CONFIG: another process has locked it */
     LKS__THEN(st, prepare(t));

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/text/meta.h"
 
 typedef struct lks__prep_result {
     uint32_t vocab_size;
@@ -22,11 +23,12 @@ typedef struct lks__prep_options {
     const char *out_dir; /* created if missing */
     const char *field;   /* JSON lines: the member that contains the text; NULL: "text" */
     bool field_given;    /* then standard input contains JSON lines; ERR_CONFIG if no input does */
-    /* char and sentencepiece: the model or the vocabulary's folder; "" or NULL: none */
+    /* gpt2 and sentencepiece: the vocabulary's folder or the model; "" or NULL: none */
     const char *tokenizer;
-    uint32_t vocab_size; /* sentencepiece: size to train; with a tokenizer 0 or its size */
-    bool special;        /* gpt2: a special token's spelling in the text becomes that token */
-    double val_fraction; /* 0: no validation split; negative: the kind's default */
+    const lks__meta *chars; /* char: number the characters as here; NULL: as they occur */
+    uint32_t vocab_size;    /* sentencepiece: size to train; with a tokenizer 0 or its size */
+    bool special;           /* gpt2: a special token's spelling in the text becomes that token */
+    double val_fraction;    /* 0: no validation split; negative: the kind's default */
     /* Documents for validation, instead of val_fraction, and documents to train a sentencepiece
      * model on; 0: no limit. */
     uint64_t val_docs, train_docs;
@@ -65,7 +67,8 @@ bool lks__prep_takes(const lks__prep_kind *kind, int what);
  * val_fraction)) characters are for training; with val_fraction 0.1 that is int(n * 0.9), as in
  * nanoGPT's prepare.py. Several documents (files, JSON lines) are one text, in which a line feed
  * follows each document that doesn't end in one. ERR_FORMAT for more than 65,536 different
- * characters, an empty text or an empty split. The text is read twice, in pieces.
+ * characters, one that isn't among given `chars`, an empty text or an empty split. The text is read
+ * twice, in pieces.
  *
  * gpt2, shakespeare, openwebtext: see data/prep/prep_bpe.h.
  *

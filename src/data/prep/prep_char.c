@@ -199,6 +199,33 @@ static void number_bytes(struct pass *p, lks__meta *meta)
     meta->is_bytes = true;
 }
 
+/* Number the characters as `given` does. It must have all that occur. */
+static lks_status number_given(struct pass *p, const lks__meta *given, lks__meta *meta)
+{
+    char name[256], utf8[5] = "";
+    uint32_t id = 0, missing = 0, first = 0;
+    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++) {
+        const bool has = id < given->vocab_size && given->chars[id] == cp;
+        if (p->ids[cp] == 0 && !has && missing++ == 0)
+            first = cp;
+        p->ids[cp] = has ? (int32_t)id++ : -1;
+    }
+    if (missing > 0) {
+        lks__utf8_encode(first, utf8);
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s has %u different character%s not in the vocabulary of %u characters, "
+                         "for example U+%04X \"%s\": replace %s in the text",
+                         lks__prep_input(p->job, name), missing, missing == 1 ? "" : "s",
+                         given->vocab_size, first, lks__shown(utf8, 16),
+                         missing == 1 ? "it" : "them");
+    }
+    meta->chars = malloc(given->vocab_size * sizeof *meta->chars);
+    LKS__MEMORY(meta->chars, "for %u characters", given->vocab_size);
+    memcpy(meta->chars, given->chars, given->vocab_size * sizeof *meta->chars);
+    meta->vocab_size = given->vocab_size;
+    return LKS_OK;
+}
+
 /* Number the characters that occur, in code-point order. */
 static lks_status number_chars(struct pass *p, lks__meta *meta)
 {
@@ -258,7 +285,8 @@ static lks_status both_passes(struct pass *p, lks__meta *meta)
     if (p->is_raw)
         number_bytes(p, meta);
     else
-        LKS__TRY(number_chars(p, meta));
+        LKS__TRY(p->job->o.chars != NULL ? number_given(p, p->job->o.chars, meta)
+                                         : number_chars(p, meta));
     LKS__TRY(split(p->job, p->is_raw, n, &p->n_train));
     LKS__TRY(check_shards(p->job, p->n_train));
     LKS__TRY(lks__prep_begin(p->job, meta->vocab_size));

@@ -17,6 +17,7 @@ enum { HEAD_BYTES = 1 << 16, MAX_REMARKS = 3 };
 static const struct lks__prep_kind kinds[] = {
     {.name = "char",
      .val_fraction = 0.1,
+     .takes = LKS__PREP_TOKENIZER,
      .keeps = LKS__KEEPS_MARK,
      .get = "give your own text, or get nanoGPT's with " TINYSHAKESPEARE,
      .run = lks__prep_char},

@@ -4,14 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/system/sys.h"
 #include "data/prep/prep_docs.h"
 #include "data/text/sentencepiece/spm.h"
 
-enum {
-    MAX_VOCAB = 1 << 16, /* of a model that is trained here */
-    MAX_MODEL_BYTES = 64 << 20,
-};
+enum { MAX_VOCAB = 1 << 16 }; /* of a model that is trained here */
 
 /* The trainer keeps all its text in memory, and more text doesn't improve a vocabulary. */
 static const uint64_t TRAINER_BYTES = UINT64_C(256) << 20;
@@ -111,7 +107,7 @@ static lks_status get_model(struct prep *p)
 {
     const char *path = p->job->o.tokenizer;
     if (!trains(p)) {
-        LKS__TRY(lks__sys_read_file(path, MAX_MODEL_BYTES, &p->model, &p->model_bytes));
+        LKS__TRY(lks__spm_read(path, &p->model, &p->model_bytes));
     } else {
         path = "the model that was trained";
         LKS__TRY(train_model(p));

@@ -379,15 +379,38 @@ lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt)
     return open_found(out, LKS__NAME_BEST, &e, path, parts, ckpt);
 }
 
+/* "; it has ckpt-00000020, ckpt-00000010": the newest checkpoints of OUT; "" if there are none. */
+static void list_checkpoints(const char *out, char text[160])
+{
+    enum { MOST = 4 };
+    lks__entry *entries;
+    size_t n, at = 0, listed = 0;
+    text[0] = '\0';
+    if (lks__ckpt_scan(out, &entries, &n) != LKS_OK)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        if (entries[i].kind != LKS__ENTRY_CKPT || ++listed > MOST)
+            continue;
+        at += (size_t)snprintf(text + at, 160 - at, "%s%s", listed == 1 ? "; it has " : ", ",
+                               entries[i].name);
+    }
+    free(entries);
+    if (listed > MOST)
+        snprintf(text + at, 160 - at, " and %zu older", listed - MOST);
+}
+
 lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt)
 {
-    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH], name[LKS__CKPT_NAME], others[160];
     shown_path shown;
     lks__entry e = {.iter = iter};
     LKS__TRY(clean_path(out_dir, out));
     lks__entry_name(name, LKS__ENTRY_CKPT, iter);
-    if (!find_folder(out, &e, path))
-        return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint %s in %s", name, show(shown, out));
+    if (!find_folder(out, &e, path)) {
+        list_checkpoints(out, others);
+        return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint %s in %s%s", name,
+                         show(shown, out), others);
+    }
     return open_found(out, NULL, &e, path, parts, ckpt);
 }
 

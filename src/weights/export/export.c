@@ -113,6 +113,9 @@ static lks_status find_tokenizer(lks__export_model *e)
 
 static lks_status open_model(lks__export_model *e)
 {
+    lks__export_note(e, "%s", e->w->took);
+    if (e->w->note[0] != '\0')
+        lks__export_note(e, "%s", e->w->note);
     e->ckpt = lks__weights_checkpoint(e->w);
     e->run = e->w->model;
     if (e->s->gelu != LKS__gelu_auto)
@@ -124,14 +127,15 @@ static lks_status open_model(lks__export_model *e)
     return find_tokenizer(e);
 }
 
-/* Without --format, refuse a file name that stands for another format than the default's artifact.
- */
-static lks_status check_name(const lks__settings *s)
+/* Without --format, refuse a file name or a family that isn't for the default, an artifact. */
+static lks_status check_name(const lks__settings *s, const lks__weights *w)
 {
     const char *format = lks__ends_with(s->out, ".safetensors") ? "safetensors"
                          : lks__ends_with(s->out, ".pt")        ? "nanogpt or --format=golf"
                          : lks__ends_with(s->out, ".gguf")      ? "hf, which llama.cpp converts"
-                                                                : NULL;
+                         : w->model.family == 0 && !lks__ends_with(s->out, ".ptz")
+                             ? "hf, safetensors, nanogpt or golf"
+                             : NULL;
     if (format == NULL || s->from[LKS__SETTING_format] != LKS__FROM_DEFAULT)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
@@ -154,12 +158,9 @@ lks_status lks__export(const lks__settings *s, const lks__export_sink *sink)
     const size_t form = form_of(s);
     if (s->out[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "give the %s", forms[form].makes);
-    LKS__TRY(check_name(s));
     LKS__TRY(lks__given_weights(s->out_dir, s, &e.w));
-    lks__export_note(&e, "%s", e.w->took);
-    if (e.w->note[0] != '\0')
-        lks__export_note(&e, "%s", e.w->note);
-    lks_status st = open_model(&e);
+    lks_status st = check_name(s, e.w);
+    LKS__THEN(st, open_model(&e));
     LKS__THEN(st, make_parent(s->out));
     LKS__THEN(st, forms[form].write(&e));
     lks__table_free(&e.table);

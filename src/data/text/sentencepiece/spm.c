@@ -7,6 +7,7 @@
 
 #include "base/system/module.h"
 #include "base/system/sys.h"
+#include "data/text/meta.h"
 #include "data/text/sentencepiece/spm_check.h"
 
 enum {
@@ -84,6 +85,17 @@ lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *wher
     return LKS_OK;
 }
 
+lks_status lks__spm_read(const char *path, char **model_p, size_t *bytes_p)
+{
+    char *file = NULL;
+    if (lks__sys_has(path, LKS__META_MODEL) && asprintf(&file, "%s/" LKS__META_MODEL, path) < 0)
+        return no_memory();
+    const lks_status st =
+        lks__sys_read_file(file != NULL ? file : path, MAX_MODEL_BYTES, model_p, bytes_p);
+    free(file);
+    return st;
+}
+
 lks_status lks__spm_open(const char *path, lks__spm **spm_p)
 {
     char *model;
@@ -91,7 +103,7 @@ lks_status lks__spm_open(const char *path, lks__spm **spm_p)
     const lks__spm_module *module;
     LKS__TRY(module_open(
         &module)); /* before the file is read: a missing module is the error to report */
-    LKS__TRY(lks__sys_read_file(path, MAX_MODEL_BYTES, &model, &bytes));
+    LKS__TRY(lks__spm_read(path, &model, &bytes));
     const char *where = lks__shown(path, 256);
     lks_status st = lks__spm_open_bytes(model, bytes, where, spm_p);
     free(model);

@@ -17,7 +17,9 @@ typedef struct lks__spm lks__spm; /* opaque; close with lks__spm_close() */
 /* OK if SentencePiece is available; else ERR_SUPPORT with the reason. */
 lks_status lks__spm_available(void);
 
-/* ERR_IO and ERR_FORMAT name the file. */
+/* Read the file `path`, or sp.model in the folder `path`. The caller frees the model. */
+lks_status lks__spm_read(const char *path, char **model_p, size_t *bytes_p);
+/* As lks__spm_read(). ERR_IO and ERR_FORMAT name the file. */
 lks_status lks__spm_open(const char *path, lks__spm **spm_p);
 /* Open a model from its bytes; `where` starts messages. */
 lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *where,

@@ -82,7 +82,7 @@ static void say_next(lks__report *r, const lks__run *run, const lks__session *se
                       tool, out, tool, out);
     else if (stop_signal != 0)
         lks__log_line(&r->log, "to continue: %s resume %s", tool, out);
-    else if (run->meta.chars != NULL || run->meta.is_bytes)
+    else if (lks__meta_describes(&run->meta))
         lks__log_line(&r->log, "next: %s sample %s", tool, out);
     else
         lks__log_line(&r->log, "next: %s eval %s", tool, out);

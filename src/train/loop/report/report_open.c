@@ -241,22 +241,39 @@ void lks__report_nothing(const lks__run *run, const lks__state *state, const lks
     lks__log_close(&log);
 }
 
-/* Warn of a run that is longer than the decay of its learning rate: many steps then use the lowest
- * rate. Values of the same origin were chosen together. */
-static void note_short_decay(lks__report *r, const lks__run *run, const lks__state *state)
+/* Warn of a learning rate that rises to a recipe's min_lr, of a run that ends in nanoGPT's long
+ * warm-up, and of one that is longer than the decay: many steps then use the lowest rate. Values of
+ * the same origin were chosen together. */
+static void note_schedule(lks__report *r, const lks__run *run, const lks__state *state)
 {
     const lks__settings *s = &run->s;
     const bool chosen = s->from[LKS__SETTING_max_iters] == s->from[LKS__SETTING_lr_decay_iters];
     const uint64_t end = (uint64_t)s->max_iters, decay = (uint64_t)s->lr_decay_iters;
     if (strcmp(run->procedure->length, "max_iters") != 0 || !s->decay_lr || s->eval_only ||
-        chosen || decay >= end || end - decay <= end / 10 || state->iter > end)
+        state->iter > end)
         return;
-    char min_lr[LKS__NUMBER_TEXT];
+    char rate[LKS__NUMBER_TEXT], min_lr[LKS__NUMBER_TEXT];
+    lks__number_text(s->learning_rate, false, rate);
+    lks__number_text(s->min_lr, false, min_lr);
+    if (s->learning_rate < s->min_lr && (uint64_t)s->warmup_iters < end)
+        lks__log_message(&r->log,
+                         "the learning rate rises from learning_rate=%s to min_lr=%s after the "
+                         "warm-up; --min_lr=%.3g lets it fall",
+                         rate, min_lr, s->learning_rate / 10.0);
+    if (s->from[LKS__SETTING_warmup_iters] == LKS__FROM_DEFAULT &&
+        s->from[LKS__SETTING_max_iters] != LKS__FROM_DEFAULT && end < (uint64_t)s->warmup_iters)
+        lks__log_message(&r->log,
+                         "the learning rate rises during the whole run, as warmup_iters=%" PRId64
+                         " and max_iters=%" PRIu64 "; --warmup_iters=%" PRIu64
+                         " shortens the warm-up",
+                         s->warmup_iters, end, end / 20);
+    if (chosen || decay >= end || end - decay <= end / 10)
+        return;
     lks__log_message(&r->log,
                      "the learning rate stays at min_lr=%s after iteration %" PRIu64
                      ", as lr_decay_iters=%" PRIu64 " and max_iters=%" PRIu64
                      "; --lr_decay_iters=%" PRIu64 " lets it fall over the whole run",
-                     lks__number_text(s->min_lr, false, min_lr), decay, decay, end, end);
+                     min_lr, decay, decay, end, end);
 }
 
 static void note_device(lks__report *r, const lks__session *ses)
@@ -469,7 +486,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         note_recheck(r, &t->run, &t->ses, &t->checks);
         warn_of_other_kernels(r, &t->run, &t->ses);
         lks__report_slow_run(r, &t->run, &t->state);
-        note_short_decay(r, &t->run, &t->state);
+        note_schedule(r, &t->run, &t->state);
         say_complete(r, &t->run, &t->state, &t->checks);
         st = lks__report_hooks_open(r, &t->run);
         answer_signals(r, &t->ses);
