@@ -527,6 +527,28 @@ static void test_left_early(void **state)
     }
 }
 
+/* A rank that gave up is named with its host, and its exit code is the job's, although it ends
+ * after the other host's rank. */
+static void test_gave_up(void **state)
+{
+    const char *out;
+    const int port = lks_test_free_port();
+    law_args args = law_train("random", &out);
+    const char *line = law_words(&args),
+               *script =
+                   lks_test_text("[ $RANK = 1 ] || exec %s; %s --dataset=/no/data; sleep 0.5; "
+                                 "exit 5",
+                                 line, line);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int n = 0; n < 2; n++) {
+        assert_int_equal(r[n].exit_code, 5);
+        assert_contains(r[n].err, "lockstep run: rank 1 (pid ");
+        assert_contains(r[n].err, ") exited with code 5 at step 0, phase set-up: dataset ");
+    }
+}
+
 /* All processes of a node are stopped, and a rank of another one fails: the job continues without
  * that node. When it runs again, it ends with a reason, and its ranks end. */
 static void test_frozen(void **state)
@@ -1456,6 +1478,7 @@ int main(void)
         cmocka_unit_test(test_cannot_start_elastic),
         cmocka_unit_test(test_node_lost),
         cmocka_unit_test(test_left_early),
+        cmocka_unit_test(test_gave_up),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_launcher_stopped),
         cmocka_unit_test(test_launcher_suspended),
