@@ -1105,6 +1105,7 @@ static void test_wrong_options(void **state)
         {{"--nnodes=2", "--node-rank=0", "--master-port=0"}, "must be from 1 to 65535, because"},
         {{"--hosts=a,b", "--master-port=0"}, "must be from 1 to 65535, because"},
         {{"--hosts=localhost,b"}, "is localhost, at which host b would reach itself: use"},
+        {{"--hosts=me@localhost,b"}, "is localhost, at which host b would reach itself: use"},
         {{"--hosts=127.0.0.1,localhost,b"}, "is 127.0.0.1, at which host b would reach itself"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
