@@ -79,11 +79,14 @@ train() { # OUT: in the background, until it has a checkpoint
         sleep 0.1
     done
 }
+signal_second() { # SIGNAL OUT: rank 1
+    for pid in $(pgrep -f "train .*--out_dir=$work/$2 "); do
+        ! tr '\0' '\n' <"/proc/$pid/environ" | grep -qx SLURM_PROCID=1 || victim=$pid
+    done
+    kill "-$1" "$victim"
+}
 train killed
-for pid in $(pgrep -f "train --dataset=$work/data --out_dir=$work/killed"); do
-    ! tr '\0' '\n' <"/proc/$pid/environ" | grep -qx SLURM_PROCID=1 || victim=$pid
-done
-kill -9 "$victim"
+signal_second KILL killed
 wait $srun && fail 'srun says that nothing happened'
 grep -q "rank 0: rank 1 (pid $victim, .*) ended" "$work/killed.log" || fail 'rank 1 was not named'
 
@@ -97,10 +100,15 @@ echo '== examples/cluster/train.sbatch runs, and goes on when it is submitted ag
 mkdir "$work/bin"
 ln -s "$tool" "$work/bin/lockstep"
 export PATH="$work/bin:$PATH"
-submit() { # OUT MAX_ITERS
+batch() { # OUT MAX_ITERS [SETTINGS]
+    out=$1 iters=$2
+    shift 2
     (cd "$work" && timeout "$(patient 120)" sbatch --wait --overcommit --time=10 "$source/examples/cluster/train.sbatch" "$work/data" \
-        "$work/$1" --n_layer=1 --n_embd=16 --n_head=2 --block_size=16 --batch_size=2 --eval_interval=3 \
-        --eval_iters=1 --threads=1 --max_iters="$2") >"$work/sbatch.log" 2>&1 || fail "sbatch: $(cat "$work"/lockstep-*.log)"
+        "$work/$out" --n_layer=1 --n_embd=16 --n_head=2 --block_size=16 --batch_size=2 --eval_interval=3 \
+        --eval_iters=1 --threads=1 --max_iters="$iters" "$@") >"$work/sbatch.log" 2>&1
+}
+submit() { # OUT MAX_ITERS
+    batch "$@" || fail "sbatch: $(cat "$work"/lockstep-*.log)"
 }
 submit parts 3
 rm "$work"/lockstep-*.log
@@ -108,4 +116,17 @@ submit parts 6
 ! grep 'iter 0:' "$work"/lockstep-*.log || fail 'the second job began anew'
 submit whole 6
 cmp "$work/parts/latest/model.safetensors" "$work/whole/latest/model.safetensors" || fail 'jobs in parts give other bytes'
+
+echo '== a rank that stands still ends the job'
+batch still 100000000 --timeout=5 &
+tries=0
+until [ -e "$work/still/latest" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt "$(patient 300)" ] || fail 'no checkpoint'
+    sleep 0.1
+done
+signal_second STOP still
+! wait $! || fail 'sbatch says that nothing happened'
+! kill -9 "$victim" 2>/dev/null || fail 'rank 1 is left'
+grep -q "no answer for 5 s .* from rank 1 (pid $victim, stopped by a signal" "$work"/lockstep-*.log || fail 'rank 1 was not named'
 echo 'all as it should be'

@@ -65,10 +65,10 @@ run code sh -c '[ $RANK != 2 ] || exit 5; sleep 30'
 [ $code -eq 5 ] || fail "exit code $code"
 grep -q 'rank 2 (pid [0-9]*, host .*) exited with code 5$' "$work/code.log" || fail 'rank 2 was not named'
 
-echo '== stopped in order, and killed: nothing stays there'
+echo '== with a user, stopped in order, and killed: nothing stays there'
 mark=54$$
 for signal in TERM KILL; do
-    "$tool" run --hosts=localhost:1,127.0.0.1:1 --rsh="$ssh" sh -c "echo ready; exec sleep $mark" \
+    "$tool" run --hosts="$(id -un)@127.0.0.1:1,127.0.0.1:1" --rsh="$ssh" sh -c "echo ready; exec sleep $mark" \
         >"$work/$signal.log" 2>&1 &
     tries=0
     until [ "$(grep -c ready "$work/$signal.log")" = 2 ]; do

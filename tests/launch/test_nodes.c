@@ -527,6 +527,28 @@ static void test_left_early(void **state)
     }
 }
 
+/* A rank that gave up is named with its host, and its exit code is the job's, although it ends
+ * after the other host's rank. */
+static void test_gave_up(void **state)
+{
+    const char *out;
+    const int port = lks_test_free_port();
+    law_args args = law_train("random", &out);
+    const char *line = law_words(&args),
+               *script =
+                   lks_test_text("[ $RANK = 1 ] || exec %s; %s --dataset=/no/data; sleep 0.5; "
+                                 "exit 5",
+                                 line, line);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int n = 0; n < 2; n++) {
+        assert_int_equal(r[n].exit_code, 5);
+        assert_contains(r[n].err, "lockstep run: rank 1 (pid ");
+        assert_contains(r[n].err, ") exited with code 5 at step 0, phase set-up: dataset ");
+    }
+}
+
 /* All processes of a node are stopped, and a rank of another one fails: the job continues without
  * that node. When it runs again, it ends with a reason, and its ranks end. */
 static void test_frozen(void **state)
@@ -1083,6 +1105,7 @@ static void test_wrong_options(void **state)
         {{"--nnodes=2", "--node-rank=0", "--master-port=0"}, "must be from 1 to 65535, because"},
         {{"--hosts=a,b", "--master-port=0"}, "must be from 1 to 65535, because"},
         {{"--hosts=localhost,b"}, "is localhost, at which host b would reach itself: use"},
+        {{"--hosts=me@localhost,b"}, "is localhost, at which host b would reach itself: use"},
         {{"--hosts=127.0.0.1,localhost,b"}, "is 127.0.0.1, at which host b would reach itself"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -1272,7 +1295,8 @@ static void test_hosts_hang(void **state)
                        2); /* the script, and the host that hangs: signals are handled by now */
         for (int i = 0; i < lks_test_tries(40) && lks_test_is_running(&child); i++) {
             sleep(1);
-            kill(child.pid, SIGTERM);
+            if (c > 0 || i > 6) /* the other host fails at once: the job ends by itself */
+                kill(child.pid, SIGTERM);
         }
         lks_test_result r = lks_test_wait(&child, 1);
         assert_int_equal(r.exit_code, cases[c].code);
@@ -1363,6 +1387,7 @@ static void test_hosts_wrong(void **state)
     r = HOSTS("true", "--hosts=localhost:1,detaches:1",
               lks_test_text("--master-port=%d", lks_test_free_port()), rsh);
     assert_int_equal(r.exit_code, 1);
+    assert_null(strstr(r.err, "waiting up to ")); /* the other host is ended at once */
     r = HOSTS("exit 123", "--hosts=far:1", rsh);
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "exited with code 123");
@@ -1454,6 +1479,7 @@ int main(void)
         cmocka_unit_test(test_cannot_start_elastic),
         cmocka_unit_test(test_node_lost),
         cmocka_unit_test(test_left_early),
+        cmocka_unit_test(test_gave_up),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_launcher_stopped),
         cmocka_unit_test(test_launcher_suspended),

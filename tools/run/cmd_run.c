@@ -34,11 +34,18 @@ static bool is_loopback(const char *host)
            strcmp(host, "::1") == 0;
 }
 
+/* The first host as other hosts reach it: ssh's USER@HOST without the user. */
+static const char *first_host(const struct run *r)
+{
+    const char *name = r->hosts[0].name, *at = strchr(name, '@');
+    return at != NULL ? at + 1 : name;
+}
+
 /* The first host serves the others. They must not reach themselves at its name, and it must not
  * listen at an address that only it can reach. */
 static lks_status check_first_host(const struct run *r)
 {
-    const char *first = r->hosts[0].name;
+    const char *first = first_host(r);
     char number[LKS__NUMBER_BYTES], advice[LKS__NUMBER_BYTES];
     int other = 1;
     if (r->given[OPT_master_addr] != NULL || r->given[OPT_rdzv_endpoint] != NULL)
@@ -77,7 +84,7 @@ static lks_status launch_hosts(struct run *r, int *code_p)
         r->given[OPT_link_timeout] = link_s;
     bool made = asprintf(&words[n++], "--nnodes=%d", r->n_hosts) >= 0;
     if (r->given[OPT_master_addr] == NULL && r->given[OPT_rdzv_endpoint] == NULL)
-        made = made && asprintf(&words[n++], "--master-addr=%s", r->hosts[0].name) >= 0;
+        made = made && asprintf(&words[n++], "--master-addr=%s", first_host(r)) >= 0;
     for (int i = 0; i < N_OPTIONS && made; i++) {
         bool bare = !run_takes_value((enum option)i);
         if (r->given[i] != NULL && !own[i])

@@ -29,6 +29,7 @@ struct agent {
     pid_t pid;
     int lifeline; /* -1: closed */
     bool running, ended_by_us;
+    bool never_began; /* it ended and left the token unread */
     int code;
 };
 
@@ -295,14 +296,11 @@ static void say_whom(const lks__hosts_options *o, const struct agent *agents, do
                 name_of(o, first, name), more);
 }
 
-/* True if the command that just ended, the i-th, left the token unread, or was the first to fail.
- * Then its code may be the only explanation that the user gets. */
+/* True if the command that just ended, the i-th, never began, or was the first to fail. Then its
+ * code may be the only explanation that the user gets. */
 static bool unexplained(const lks__hosts_options *o, const struct agent *agents, int i)
 {
-    int unread = 0;
-    if (agents[i].lifeline >= 0 && ioctl(agents[i].lifeline, FIONREAD, &unread) == 0 && unread > 0)
-        return true;
-    for (int j = 0; j < o->n; j++)
+    for (int j = 0; j < o->n && !agents[i].never_began; j++)
         if (j != i && !agents[j].running && agents[j].code != 0)
             return false;
     return true;
@@ -310,13 +308,15 @@ static bool unexplained(const lks__hosts_options *o, const struct agent *agents,
 
 static void reap(const lks__hosts_options *o, struct agent *agents, bool asked, int *n_running)
 {
-    int status;
+    int status, unread = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
         for (int i = 0; i < o->n; i++) {
             struct agent *a = &agents[i];
             if (!a->running || a->pid != pid)
                 continue;
             a->running = false;
+            a->never_began =
+                a->lifeline >= 0 && ioctl(a->lifeline, FIONREAD, &unread) == 0 && unread > 0;
             a->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             /* Codes of ssh and of a shell are always named. A launcher here prints its own reason
              * unless it is killed. */
@@ -383,9 +383,12 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
                     dprintf(agents[i].lifeline, "%d\n", signo);
         }
         reap(o, agents, asked > 0, &n_running);
-        for (int i = 0; i < o->n && cut_at == 0; i++) /* after a signal, others may still save */
+        /* After a signal, others may still save. Without all hosts, no rank has started. */
+        for (int i = 0; i < o->n && cut_at == 0; i++)
             if (!agents[i].running && agents[i].code != 0)
-                cut_at = lks__sys_now() + (asked > 0 ? SAVE_S : GRACE_S);
+                cut_at = lks__sys_now() + (asked > 0               ? SAVE_S
+                                           : agents[i].never_began ? 0
+                                                                   : GRACE_S);
         if (cut_at > 0 && say_at == 0)
             say_at = lks__sys_now() + PATIENCE_S;
         if (say_at > 0 && lks__sys_now() >= say_at) {

@@ -160,13 +160,14 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     sup->failed = sup->ended_by_others = true;
     /* The table is shown if ranks of another node found that one of our ranks makes no progress. */
     lks__segment_table(a->segment, a->nproc, a->first_global, table, sizeof table);
+    int spared = -1;
     if (!lks__segment_abort_report(a->segment, LKS_ERR_PEER, -1, text, table)) {
-        /* Otherwise they have ended because of our ranks. A rank that lost a peer only noticed
-         * their end. */
+        /* If a rank of ours gave up, the others have ended because of it. It is about to exit. */
         const lks_status st = keep_first(sup);
-        sup->ended_by_others = sup->first_rank < 0 || st == LKS_ERR_PEER;
+        sup->ended_by_others = sup->first_rank < 0;
+        spared = st == LKS_ERR_PEER ? sup->first_rank : -1;
     }
-    lks__signal_all(a, SIGTERM, -1);
+    lks__signal_all(a, SIGTERM, spared);
     sup->kill_at = lks__sys_now() + TERM_GRACE_S;
 }
 
