@@ -178,6 +178,35 @@ static void test_container(void **state)
     forge_close(&m);
 }
 
+/* As torch.save writes the script's dict: all int8 values, then their scales, then the rest.
+ * Another order compresses worse. */
+static void test_order(void **state)
+{
+    static const char *const dicts[] = {"quantized", "scales", "passthrough"};
+    const char *path = lks_test_text("%s/m.ptz", lks_test_folder());
+    forge_model m = forge_shape(192, 400); /* 5 large matrices */
+    lks__torchfile *file;
+    size_t bytes, next = 0;
+    m.params = calloc(m.table.count, sizeof *m.params);
+    assert_non_null(m.params);
+    assert_ok(lks__artifact_write(path, &m.table, m.params, &m.about, NULL));
+    char *data = forge_decompress(path, &bytes);
+    assert_ok(lks__torchfile_open_bytes("x", data, bytes, &file));
+    for (int d = 0; d < 3; d++)
+        for (size_t i = 0; i < m.table.n_tensors; i++) {
+            const lks__pickle_value *dict = lks__pickle_find(lks__torchfile_root(file), dicts[d]);
+            if (!lks__pickle_find(dict, m.table.tensors[i].name))
+                continue;
+            const lks__pickle_storage *s = tensor(file, dicts[d], m.table.tensors[i].name)->storage;
+            const char *key = lks_test_text("%.*s", (int)s->key_bytes, s->key);
+            assert_string_equal(key, lks_test_text("%zu", next++));
+        }
+    assert_int_equal(next, m.table.n_tensors + 5);
+    lks__torchfile_close(file);
+    free(data);
+    forge_close(&m);
+}
+
 /* Files in the form of before are read, with the same result. */
 static void test_form_of_before(void **state)
 {
@@ -251,7 +280,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_no_tokenizer),
         cmocka_unit_test(test_same_bytes),     cmocka_unit_test(test_container),
         cmocka_unit_test(test_form_of_before), cmocka_unit_test(test_cannot_write),
-        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_order),          cmocka_unit_test(test_lines),
     };
     lks_test_need_zip();
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

@@ -10,7 +10,8 @@
 #include "weights/artifact/layout.h"
 #include "weights/artifact/saved.h"
 
-/* Storages: each tensor's values, followed by its scales if it has any. */
+/* Storages are in the pickle's order, as torch.save writes them: zlib compresses neighbours of one
+ * type better. */
 typedef struct writer {
     const lks__table *table;
     const float *params;
@@ -21,8 +22,10 @@ typedef struct writer {
         const lks__artifact_part *part;
         bool is_scales;
     } * storages;
-    char *buffer; /* contains the part that `now` is */
+    char *buffer; /* contains the values of the part that `now` is */
     const lks__artifact_part *now;
+    char *scales; /* of all parts; those of part i begin at scales_at[i] */
+    size_t *scales_at;
 } writer;
 
 static lks_status no_memory(void)
@@ -37,20 +40,21 @@ lks_status lks__artifact_available(void)
 
 /* ---- the tensors' elements --------------------------------------------------------------- */
 
-static void add_storage(writer *w, const lks__artifact_part *part, bool is_scales)
+static unsigned add_storage(writer *w, const lks__artifact_part *part, bool is_scales)
 {
     w->bytes[w->n] = is_scales ? part->scales.bytes : part->values.bytes;
     w->storages[w->n].part = part;
-    w->storages[w->n++].is_scales = is_scales;
+    w->storages[w->n].is_scales = is_scales;
+    return (unsigned)w->n++;
 }
 
-/* Quantize a part when its values are first asked for; its scales follow. */
+/* Quantize a part when its values are first asked for, and keep its scales for later. */
 static lks_status read_storage(void *ctx, size_t storage, uint64_t first, void *out, size_t bytes)
 {
     writer *w = ctx;
     const lks__artifact_part *part = w->storages[storage].part;
-    char *scales = w->buffer + lks__artifact_part_scales_at(part);
-    if (w->now != part) {
+    char *scales = w->scales + w->scales_at[part - w->parts];
+    if (w->now != part && !w->storages[storage].is_scales) {
         lks_status st = lks__quantize(part->scheme, w->params + part->tensor->offset, part->rows,
                                       part->cols, w->buffer, scales);
         if (st != LKS_OK)
@@ -65,7 +69,7 @@ static lks_status read_storage(void *ctx, size_t storage, uint64_t first, void *
 
 enum { QUANTIZED, SCALES, DTYPES, PASSED, QMETA, PASSED_DTYPES };
 
-static void emit_item(lks__emit *e, const lks__artifact_part *part, int what, unsigned storage)
+static void emit_item(writer *w, lks__emit *e, const lks__artifact_part *part, int what)
 {
     const lks__st_tensor *t = what == SCALES ? &part->scales : &part->values;
     lks__emit_text(e, part->tensor->name);
@@ -79,7 +83,7 @@ static void emit_item(lks__emit *e, const lks__artifact_part *part, int what, un
     } else if (what == DTYPES || what == PASSED_DTYPES) {
         lks__emit_text(e, "float32");
     } else {
-        lks__emit_tensor(e, t->dtype, t->n_dims, t->shape, storage + (what == SCALES));
+        lks__emit_tensor(e, t->dtype, t->n_dims, t->shape, add_storage(w, part, what == SCALES));
     }
 }
 
@@ -98,7 +102,7 @@ static bool has_item(const lks__artifact_part *part, int what)
 }
 
 /* One dict of names, omitted if it is empty and not needed. */
-static void emit_names(const writer *w, lks__emit *e, const char *key, int what, bool needed)
+static void emit_names(writer *w, lks__emit *e, const char *key, int what, bool needed)
 {
     size_t n = 0;
     for (size_t i = 0; i < w->table->n_tensors; i++)
@@ -107,12 +111,9 @@ static void emit_names(const writer *w, lks__emit *e, const char *key, int what,
         return;
     lks__emit_text(e, key);
     lks__emit_dict(e);
-    unsigned storage = 0;
-    for (size_t i = 0; i < w->table->n_tensors; i++) {
+    for (size_t i = 0; i < w->table->n_tensors; i++)
         if (has_item(&w->parts[i], what))
-            emit_item(e, &w->parts[i], what, storage);
-        storage += w->parts[i].has_scales ? 2 : 1;
-    }
+            emit_item(w, e, &w->parts[i], what);
     lks__emit_dict_end(e);
 }
 
@@ -125,7 +126,7 @@ static void emit_json(lks__emit *e, const char *key, const json_t *json)
     free(text);
 }
 
-static void emit_all(const writer *w, const lks__artifact_about *about, lks__emit *e)
+static void emit_all(writer *w, const lks__artifact_about *about, lks__emit *e)
 {
     lks__emit_start(e);
     lks__emit_dict(e);
@@ -176,13 +177,15 @@ static lks_status make(const char *path, writer *w, const lks__artifact_about *a
 {
     lks__emit e = {0};
     unsigned char *data = NULL;
-    size_t bytes = 0;
+    size_t bytes = 0, room = 1;
     for (size_t i = 0; i < w->table->n_tensors; i++) {
         lks__artifact_part_of(&w->table->tensors[i], &w->parts[i]);
-        add_storage(w, &w->parts[i], false);
-        if (w->parts[i].has_scales)
-            add_storage(w, &w->parts[i], true);
+        w->scales_at[i] = room = lks__round_up(room, 8);
+        room += w->parts[i].scales.bytes;
     }
+    w->scales = malloc(room);
+    if (!w->scales)
+        return no_memory();
     emit_all(w, about, &e);
     const lks__torchsave_what what = {&e, w->bytes, w->n, read_storage, w};
     lks_status st = lks__torchsave_bytes(&what, &data, &bytes);
@@ -202,12 +205,15 @@ lks_status lks__artifact_write(const char *path, const lks__table *table, const 
                 .parts = calloc(n + 1, sizeof *w.parts),
                 .bytes = calloc(2 * n + 1, sizeof *w.bytes),
                 .storages = calloc(2 * n + 1, sizeof *w.storages),
-                .buffer = malloc(lks__part_room(table))};
+                .buffer = malloc(lks__part_room(table)),
+                .scales_at = calloc(n + 1, sizeof *w.scales_at)};
     lks__artifact_count(table, &stats);
-    lks_status st =
-        w.parts && w.bytes && w.storages && w.buffer ? make(path, &w, about, &stats) : no_memory();
+    const bool have = w.parts && w.bytes && w.storages && w.buffer && w.scales_at;
+    lks_status st = have ? make(path, &w, about, &stats) : no_memory();
     if (st == LKS_OK && stats_p)
         *stats_p = stats;
+    free(w.scales);
+    free(w.scales_at);
     free(w.buffer);
     free(w.storages);
     free(w.bytes);
