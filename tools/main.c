@@ -276,9 +276,14 @@ int main(int argc, char **argv)
     /* A full disk shows only when the output is written. */
     bool failed = ferror(stdout);
     errno = 0;
+    if (fflush(stdout) != 0)
+        failed = true;
+    const bool reader_left = failed && tool_reader_left();
     if (fclose(stdout) != 0)
         failed = true;
-    if (failed && code == TOOL_OK) {
+    if (reader_left && code == TOOL_OK) {
+        code = TOOL_SIGNAL + SIGPIPE; /* as `lockstep report | head -1` ends other programs */
+    } else if (failed && code == TOOL_OK) {
         fprintf(stderr, "lockstep: writing to the standard output failed%s%s\n", errno ? ": " : "",
                 errno ? strerror(errno) : "");
         code = TOOL_FAILED;

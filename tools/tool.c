@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,10 +138,16 @@ int tool_stopped(const char *name, int signo, const char *left)
     return TOOL_SIGNAL + signo;
 }
 
+bool tool_reader_left(void)
+{
+    struct pollfd out = {.fd = 1};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 lks_status tool_flush(void)
 {
     errno = 0; /* the reason of an earlier failure is lost */
-    if (!ferror(stdout) && fflush(stdout) == 0)
+    if ((!ferror(stdout) && fflush(stdout) == 0) || tool_reader_left())
         return LKS_OK;
     const int err = errno;
     return lks__fail(LKS_ERR_IO, "writing to the standard output failed%s%s", err != 0 ? ": " : "",

@@ -51,7 +51,9 @@ void tool_stoppable(void);
 /* Print the name and size of the file that the command has written to stderr. For a folder: of its
  * weights. */
 void tool_wrote(const char *name, const char *path);
-/* Flush stdout. ERR_IO if any output couldn't be written. */
+/* True if stdout is a pipe that nobody reads any more. */
+bool tool_reader_left(void);
+/* Flush stdout. ERR_IO if any output couldn't be written, unless its reader has left. */
 lks_status tool_flush(void);
 /* Print "stopped by SIGTERM: " and `left`, a sentence about the remaining state, to stderr. Returns
  * the exit code. */

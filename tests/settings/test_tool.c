@@ -228,8 +228,18 @@ static void test_lost_output(void **state)
     expect(lks_test_run(full, NULL, 60), 1, "", "standard output failed");
     const char *const closed[] = {"sh", "-c", "\"$1\" --help >&-", "sh", LKS_TEST_TOOL, NULL};
     expect(lks_test_run(closed, NULL, 60), 1, "", "standard output failed");
-    /* With both closed the files written are not taken for them. */
+    /* A reader that has left is no error to speak of. */
     const char *dir = lks_test_folder();
+    const char *const left[] = {
+        "sh",
+        "-c",
+        "mkfifo \"$2/p\" && exec 3<>\"$2/p\" 4>\"$2/p\" 3<&- && \"$1\" train --help=all >&4",
+        "sh",
+        LKS_TEST_TOOL,
+        dir,
+        NULL};
+    expect(lks_test_run(left, NULL, 60), 128 + SIGPIPE, "", "");
+    /* With both closed the files written are not taken for them. */
     lks_test_write(lks_test_text("%s/t", dir), "abcabcabca", 10);
     const char *const none[] = {
         "sh", "-c", "cd \"$2\" && \"$1\" prep char --input=t --out=o >&- 2>&-", "sh", LKS_TEST_TOOL,
