@@ -109,7 +109,8 @@ struct Socket {
     ino_t number; // Gloo closes it if its peer fails; then `file` may be another one
 };
 std::mutex sockets_lock;
-std::vector<Socket> sockets;
+// Never destroyed: a process may end while its thread is still inside gloo_join().
+std::vector<Socket> &sockets = *new std::vector<Socket>;
 
 std::vector<int> open_files()
 {
