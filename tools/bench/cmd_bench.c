@@ -294,7 +294,11 @@ lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer 
     lks__early_hold(); /* until the data is removed */
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
-    LKS__THEN(st, lks__trainer_open(s, t, &(int){0}));
+    if (st == LKS_OK) {
+        st = lks__trainer_open(s, t, &(int){0});
+        if (st != LKS_OK)
+            lks__trainer_close(t);
+    }
     remove_data(s, dir);
     lks__early_release();
     return st;

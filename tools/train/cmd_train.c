@@ -133,12 +133,11 @@ static int run_rank(const lks__settings *s)
     int stopped;
     lks__signals_install(lks__setting_word(s, LKS__SETTING_stop_signal));
     lks_status st = lks__trainer_open(s, &trainer, &stopped);
-    if (st == LKS_ERR_STOPPED)
-        return stop_early(stopped);
-    if (st != LKS_OK)
-        return tool_fail("train", st);
-    st = lks__train_loop(&trainer, &stopped);
-    int code = st == LKS_OK ? TOOL_OK : tool_fail("train", st);
+    const bool stopped_early = st == LKS_ERR_STOPPED;
+    LKS__THEN(st, lks__train_loop(&trainer, &stopped));
+    const int code = stopped_early  ? stop_early(stopped)
+                     : st == LKS_OK ? TOOL_OK
+                                    : tool_fail("train", st);
     lks__trainer_close(&trainer);
     return code == TOOL_OK && stopped != 0 ? TOOL_SIGNAL + stopped : code;
 }

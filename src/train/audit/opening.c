@@ -109,9 +109,9 @@ lks_status lks__audit_open(lks__replay *r, uint64_t start, lks__trainer *t)
     int stopped;
     LKS__MEMORY(s, "for an audit");
     lks_status st = lks__audit_settings(r, start, s);
-    LKS__THEN(st, explain(r, start, lks__trainer_open(s, t, &stopped), s));
     if (st == LKS_OK) {
-        st = compare(r, start, t);
+        st = explain(r, start, lks__trainer_open(s, t, &stopped), s);
+        LKS__THEN(st, compare(r, start, t));
         if (st != LKS_OK)
             lks__trainer_close(t);
     }

@@ -409,7 +409,6 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     lks_status st = open_session(s, &t->ses);
     if (st != LKS_OK) {
         *stopped_p = lks__stop_requested;
-        lks__trace_file_close(&t->trace);
         return st;
     }
     lks_comm_note(t->ses.comm, 0, "set-up");
@@ -424,9 +423,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     LKS__THEN(st, lks__trace_file_open(&t->trace, &t->ses));
     if (st != LKS_OK) {
         *stopped_p = lks__session_asked_stop(&t->ses);
-        lks__session_fail(&t->ses, st);
-        lks__trainer_close(t);
-        return st;
+        return lks__session_fail(&t->ses, st);
     }
     t->checks.saved_at = lks__sys_now();
     lks__trace_end();
