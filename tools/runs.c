@@ -210,12 +210,15 @@ const char *tool_run_example(char out[600])
  * run has. */
 static lks_status check_checkpoint(const char *folder)
 {
-    char run[LKS__CKPT_PATH];
-    const char *slash = strrchr(folder, '/'), *name = slash != NULL ? slash + 1 : folder;
+    char run[LKS__CKPT_PATH], bare[LKS__CKPT_PATH];
+    snprintf(bare, sizeof bare, "%s", folder);
+    for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/';)
+        bare[--n] = '\0';
+    const char *slash = strrchr(bare, '/'), *name = slash != NULL ? slash + 1 : bare;
     const lks__entry e = lks__entry_parse(name);
     lks__ckpt ckpt;
     lks_status st = LKS_OK;
-    lks__ckpt_parent(folder, run);
+    lks__ckpt_parent(bare, run);
     if (!lks__sys_is_folder(run) || !has_checkpoint(run))
         return LKS_OK;
     if (strcmp(name, LKS__NAME_BEST) == 0)

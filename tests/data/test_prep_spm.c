@@ -518,7 +518,7 @@ static void test_tool(void **state)
     }
     r = lks_test_tool("prep", "char", input, out, lks_test_text("--tokenizer=%s", folder));
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the tokens there aren't characters");
+    assert_contains(r.err, "has no characters: give a folder of `lockstep prep char`");
 }
 
 /* A program without the module beside it can do all but this, and names the package to install. */

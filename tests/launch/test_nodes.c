@@ -502,29 +502,40 @@ static void test_node_lost(void **state)
 
 /* A rank that exits with code 0 too early is the cause, although only the other host's rank fails:
  * a shell whose child, which trains, is killed. */
-static void test_left_early(void **state)
+static void check_left_early(const char *n_here, const char *left, const char *slow)
 {
     const char *out, *folder = lks_test_folder();
     const int port = lks_test_free_port();
     law_args args = law_train("random", &out);
     law_add(&args, "--max_iters=1000000");
     const char *line = law_words(&args),
-               *script = lks_test_text("[ $RANK = 1 ] || exec %s; %s & while [ ! -e \"%s/end\" ]; "
-                                       "do sleep 0.05; done; kill -9 $!",
-                                       line, line, folder);
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
-                b = START(port, script, "--nnodes=2", "--node-rank=1");
+               *script = lks_test_text("case $RANK in %s) ;; %s) %s; r=$?; sleep 0.6; exit $r;; *) "
+                                       "exec %s;; esac; %s & while [ ! -e \"%s/end\" ]; do sleep "
+                                       "0.05; done; kill -9 $!",
+                                       left, slow, line, line, line, folder);
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0", n_here),
+                b = START(port, script, "--nnodes=2", "--node-rank=1", n_here);
     for (int k = 0; k < lks_test_tries(2000) && law_count_checkpoints(out) == 0; k++)
         usleep(10000);
     lks_test_write(lks_test_text("%s/end", folder), "", 0);
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int n = 0; n < 2; n++) {
         assert_int_equal(r[n].exit_code, 1);
-        assert_contains(r[n].err, "lockstep run: rank 1 (host ");
-        assert_contains(r[n].err, ") exited with code 0 while other ranks still waited for it: "
-                                  "rank 1 (the first of host ");
-        assert_contains(r[n].err, ". All ranks must make the same calls: find out why rank 1 ");
+        assert_contains(r[n].err, lks_test_text("lockstep run: rank %s (host ", left));
+        assert_contains(r[n].err,
+                        lks_test_text(") exited with code 0 while other ranks still waited for it: "
+                                      "rank %s (the first of host ",
+                                      left));
+        assert_contains(
+            r[n].err,
+            lks_test_text(". All ranks must make the same calls: find out why rank %s ", left));
     }
+}
+
+static void test_left_early(void **state)
+{
+    check_left_early("--nproc-per-node=1", "1", "none");
+    check_left_early("--nproc-per-node=2", "2", "3"); /* also if another rank there ends late */
 }
 
 /* A rank that gave up is named with its host, and its exit code is the job's, although it ends
@@ -536,7 +547,7 @@ static void test_gave_up(void **state)
     law_args args = law_train("random", &out);
     const char *line = law_words(&args),
                *script =
-                   lks_test_text("[ $RANK = 1 ] || exec %s; %s --dataset=/no/data; sleep 0.5; "
+                   lks_test_text("[ $RANK = 1 ] || exec %s; %s --dataset=/no/data; sleep 0.3; "
                                  "exit 5",
                                  line, line);
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
@@ -1295,7 +1306,7 @@ static void test_hosts_hang(void **state)
                        2); /* the script, and the host that hangs: signals are handled by now */
         for (int i = 0; i < lks_test_tries(40) && lks_test_is_running(&child); i++) {
             sleep(1);
-            if (c > 0 || i > 6) /* the other host fails at once: the job ends by itself */
+            if (c > 0 || i > 6) /* a signal would end the first case before its message */
                 kill(child.pid, SIGTERM);
         }
         lks_test_result r = lks_test_wait(&child, 1);

@@ -202,9 +202,9 @@ static void test_no_run(void **state)
     expect(in(dir, ".", "info loop/run"), 1, "",
            "info: cannot read loop/run: Too many levels of symbolic links\n");
     expect(in(dir, ".", "resume out/run --checkpoint=3"), 2, "",
-           "resume: give the checkpoint's folder instead of --checkpoint: `lockstep resume "
-           "out/run/ckpt-00000003`\n");
-    expect(in(dir, ".", "resume --checkpoint=best"), 2, "", "`lockstep resume RUN/best`\n");
+           "resume: give the checkpoint's folder instead of --checkpoint, as in `lockstep resume "
+           "out/my/ckpt-00002000`\n");
+    expect(in(dir, ".", "resume out/run --checkpoint best"), 2, "", "instead of --checkpoint,");
     expect(in(dir, ".", "eval out/run else"), 2, "", "else: the command uses one run");
     expect(in(dir, ".", "eval out/run --out_dir=else"), 2, "",
            "the folder out/run and --out_dir each name a model");

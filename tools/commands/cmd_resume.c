@@ -57,24 +57,15 @@ static lks_status check(const lks__settings *s)
     return lks__continue_can(s->out_dir) ? LKS_OK : tool_run_check("resume", s->out_dir);
 }
 
-/* The name of the checkpoint that --checkpoint asks for, as in `sample`, but to `resume` its folder
- * is given; or NULL. */
-static const char *find_checkpoint(int argc, char **argv, char out[LKS__CKPT_NAME])
+/* True if --checkpoint is given, as to `sample`. */
+static bool names_checkpoint(int argc, char **argv)
 {
-    static const char word[] = "--checkpoint=";
-    const char *value = NULL;
-    char *end;
-    for (int i = 1; i < argc && value == NULL; i++)
-        if (strncmp(argv[i], word, sizeof word - 1) == 0)
-            value = argv[i] + sizeof word - 1;
-    if (value == NULL)
-        return NULL;
-    const uint64_t iter = strtoull(value, &end, 10);
-    if (*end == '\0')
-        lks__entry_name(out, LKS__ENTRY_CKPT, iter);
-    else
-        snprintf(out, LKS__CKPT_NAME, "%s", value);
-    return out;
+    static const char word[] = "--checkpoint";
+    for (int i = 1; i < argc; i++)
+        if (strncmp(argv[i], word, strcspn(argv[i], "=")) == 0 &&
+            strcspn(argv[i], "=") == sizeof word - 1)
+            return true;
+    return false;
 }
 
 /* The word that is the run's folder: the first one, or a folder after --key=value. 0: none. */
@@ -93,20 +84,17 @@ int tool_resume(int argc, char **argv)
     lks__settings s;
     lks__args args;
     int code;
-    char example[600], name[LKS__CKPT_NAME], train[] = "train", init[] = "--init_from=resume";
+    char example[600], train[] = "train", init[] = "--init_from=resume";
     const int named = find_folder(argc, argv);
     if (asks_for_help(argc, argv)) {
         tool_settings("resume", LKS__CMD_TRAIN, usage, argc, argv, 0, &s, &args, &code);
         return code;
     }
-    const char *checkpoint = find_checkpoint(argc, argv, name);
-    if (checkpoint != NULL)
+    if (names_checkpoint(argc, argv))
         return tool_fail("resume",
                          lks__fail(LKS_ERR_CONFIG,
-                                   "give the checkpoint's folder instead of --checkpoint: "
-                                   "`lockstep resume %s/%s`",
-                                   named > 0 ? lks__quoted(argv[named], 600) : "RUN",
-                                   lks__shown(checkpoint, 64)));
+                                   "give the checkpoint's folder instead of --checkpoint, as in "
+                                   "`lockstep resume out/my/ckpt-00002000`"));
     longer_begin(&l, train);
     if (named > 0)
         longer_add_text(&l, "--out_dir=%s", argv[named]);

@@ -37,7 +37,7 @@ static bool is_loopback(const char *host)
 /* The first host as other hosts reach it: ssh's USER@HOST without the user. */
 static const char *first_host(const struct run *r)
 {
-    const char *name = r->hosts[0].name, *at = strchr(name, '@');
+    const char *name = r->hosts[0].name, *at = strrchr(name, '@');
     return at != NULL ? at + 1 : name;
 }
 

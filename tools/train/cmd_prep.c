@@ -146,20 +146,20 @@ static lks_status read_chars(const char *path, lks__meta *meta)
     lks__weights *w;
     if (access(path, F_OK) != 0)
         return lks__sys_fail("cannot read", path);
-    lks_status st = lks__meta_load_any(path, &found, meta);
-    if (st == LKS_OK && !found) {
-        LKS__TRY(lks__weights_open(path, &(lks__weights_want){0}, &w));
-        st = lks__weights_meta(w, meta);
+    LKS__TRY(lks__meta_load_any(path, &found, meta));
+    if (!found && lks__weights_open(path, &(lks__weights_want){0}, &w) == LKS_OK) {
+        const lks_status st = lks__weights_meta(w, meta);
         lks__weights_close(w);
+        LKS__TRY(st);
     }
-    LKS__TRY(st);
     if (meta->chars != NULL)
         return LKS_OK;
     lks__meta_free(meta);
-    return lks__fail(LKS_ERR_CONFIG,
-                     "--tokenizer=%s: the tokens there aren't characters, so `lockstep prep char` "
-                     "can't use them",
-                     lks__shown(path, 512));
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "--tokenizer=%s has no characters: give a folder of `lockstep prep char`, or a "
+        "run on such data",
+        lks__shown(path, 512));
 }
 
 static lks_status make_tokens(const char *name, lks__prep_options *o, lks__prep_result *result)
@@ -190,7 +190,7 @@ static lks_status check_out(const char *out)
 
 static lks_status prep(const char *name, lks__settings *s, lks__prep_result *result)
 {
-    if (strcmp(name, "sentencepiece") != 0)
+    if (strcmp(name, "sentencepiece") != 0 && strcmp(name, "char") != 0)
         LKS__TRY(lks__known_tokenizer(s->tokenizer, sizeof s->tokenizer));
     lks__prep_options options = {
         .input = s->input,

@@ -164,10 +164,17 @@ static lks_status open_weights(struct text *t)
                      t->shown);
 }
 
+/* Without weights the text decides: characters, or bytes if it isn't UTF-8. */
+static lks_status guess_kind(struct text *t)
+{
+    return t->weights != NULL ? LKS_OK : lks__prep_guess(t->path, &t->kind);
+}
+
 static lks_status check_settings(struct text *t)
 {
     const lks__settings *s = t->given;
     char hand[8 * PATH_BYTES], out[PATH_BYTES];
+    t->kind = "char";
     if (lks__settings_init(s) == LKS__INIT_WEIGHTS)
         LKS__TRY(open_weights(t));
     if (tool_is_rank())
@@ -189,10 +196,11 @@ static lks_status check_settings(struct text *t)
                          "%s`, and give --dataset",
                          lks__setting_word(s, LKS__SETTING_family), t->shown,
                          lks__family_of(s)->prep);
-    if (s->dry_run)
-        return lks__fail(LKS_ERR_CONFIG, "--dry_run needs prepared data: %s, with --dry_run",
-                         longer_commands(t, hand));
-    return LKS_OK;
+    if (!s->dry_run)
+        return LKS_OK;
+    LKS__TRY(guess_kind(t));
+    return lks__fail(LKS_ERR_CONFIG, "--dry_run needs prepared data: %s, with --dry_run",
+                     longer_commands(t, hand));
 }
 
 /* Check that no run uses OUT, and that OUT/data was made by this command or doesn't exist. */
@@ -464,7 +472,6 @@ static lks_status check(struct text *t, const lks__args *args)
     if (args->n_positional > 1)
         return too_many_words(args);
     LKS__TRY(check_path(t));
-    LKS__TRY(lks__prep_guess(t->path, &t->kind));
     LKS__TRY(check_settings(t));
     return check_out(t);
 }
@@ -475,6 +482,7 @@ static lks_status make(struct text *t, int argc, char **argv, lks__settings *s)
 {
     const size_t missing = find_missing(t->out);
     int lock;
+    LKS__TRY(guess_kind(t));
     lks_status st = lock_out(t, &lock);
     const bool is_ours = st != LKS_ERR_CONFIG; /* ERR_CONFIG: another process has locked it */
     LKS__THEN(st, prepare(t));

@@ -162,10 +162,13 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     lks__segment_table(a->segment, a->nproc, a->first_global, table, sizeof table);
     int spared = -1;
     if (!lks__segment_abort_report(a->segment, LKS_ERR_PEER, -1, text, table)) {
-        /* If a rank of ours gave up, the others have ended because of it. It is about to exit. */
+        /* If a rank of ours gave up, the others have ended because of it: it usually exits within
+         * the grace, and its own code counts. One that has left with code 0 isn't named by us. */
         const lks_status st = keep_first(sup);
-        sup->ended_by_others = sup->first_rank < 0;
-        spared = st == LKS_ERR_PEER ? sup->first_rank : -1;
+        const bool is_lost = st == LKS_ERR_PEER && sup->first_rank >= 0;
+        sup->ended_by_others =
+            sup->first_rank < 0 || (is_lost && !a->ranks[sup->first_rank].running);
+        spared = is_lost ? sup->first_rank : -1;
     }
     lks__signal_all(a, SIGTERM, spared);
     sup->kill_at = lks__sys_now() + TERM_GRACE_S;

@@ -88,7 +88,7 @@ lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *wher
 lks_status lks__spm_read(const char *path, char **model_p, size_t *bytes_p)
 {
     char *file = NULL;
-    if (lks__sys_has(path, LKS__META_MODEL) && asprintf(&file, "%s/" LKS__META_MODEL, path) < 0)
+    if (lks__sys_is_folder(path) && asprintf(&file, "%s/" LKS__META_MODEL, path) < 0)
         return no_memory();
     const lks_status st =
         lks__sys_read_file(file != NULL ? file : path, MAX_MODEL_BYTES, model_p, bytes_p);

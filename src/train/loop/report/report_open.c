@@ -261,7 +261,8 @@ static void note_schedule(lks__report *r, const lks__run *run, const lks__state 
                          "warm-up; --min_lr=%.3g lets it fall",
                          rate, min_lr, s->learning_rate / 10.0);
     if (s->from[LKS__SETTING_warmup_iters] == LKS__FROM_DEFAULT &&
-        s->from[LKS__SETTING_max_iters] != LKS__FROM_DEFAULT && end < (uint64_t)s->warmup_iters)
+        s->from[LKS__SETTING_max_iters] != LKS__FROM_DEFAULT && end >= 20 &&
+        end < (uint64_t)s->warmup_iters)
         lks__log_message(&r->log,
                          "the learning rate rises during the whole run, as warmup_iters=%" PRId64
                          " and max_iters=%" PRIu64 "; --warmup_iters=%" PRIu64
