@@ -90,8 +90,8 @@ has() {
         command -v aarch64-linux-gnu-gcc ;;
     arm64-libraries) # Debian's packages for arm64 (cmake/aarch64.cmake lists them): dpkg has to know that architecture
         [ -z "$(arm64_lacks)" ] ;;
-    pytorch) # with torchrun; downloads of gigabytes that tests do without
-        python_has torch.distributed && command -v torchrun ;;
+    pytorch) # with torchrun, NumPy and SentencePiece; downloads of gigabytes that tests do without
+        python_has "torch.distributed, numpy, sentencepiece" && command -v torchrun ;;
     chromium) # a browser, 300 MB: the page of lockstep watch in it
         command -v chromium ;;
     tensorboard) # the same, to read the events of runs
@@ -99,7 +99,7 @@ has() {
     numpy) # a Python that has it; LOCKSTEP_TEST_PYTHON names one
         python_has numpy ;;
     transformers) # as pytorch
-        python_has transformers ;;
+        python_has "torch, transformers" ;;
     golf-data) # parameter-golf's data script, in data/ next to the path in LOCKSTEP_TEST_GOLF
         [ -e "$(dirname "${LOCKSTEP_TEST_GOLF-none}")/data/download_hf_docs_and_tokenize.py" ] ;;
     golf-script) # parameter-golf's train_gpt.py, at the path in LOCKSTEP_TEST_GOLF
