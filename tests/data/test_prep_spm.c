@@ -516,6 +516,8 @@ static void test_tool(void **state)
         assert_int_equal(r.exit_code, 2);
         assert_contains(r.err, "--tokenizer doesn't apply to raw");
     }
+    r = lks_test_tool("prep", "raw", input, out, "--tokenizer=gpt2");
+    assert_contains(r.err, "--tokenizer doesn't apply to raw");
     r = lks_test_tool("prep", "char", input, out, lks_test_text("--tokenizer=%s", folder));
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "has no characters: give a folder of `lockstep prep char`");

@@ -223,6 +223,7 @@ refused 2 'then `lockstep train own.conf --dataset=new/data --out_dir=new`, with
 refused 2 'there is no config file no.py' no.py
 refused 2 'n_layer must be' text.txt --n_layer=x
 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 refused 2 'prepare it first' text.txt
+RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 refused 2 'lockstep prep raw --input=latin.txt' latin.txt
 LOCKSTEP_FAULT=write:2:term refused 143 'stopped by SIGTERM: the text was not prepared' text.txt --out_dir=o
 for write in 1 2; do
     LOCKSTEP_FAULT=write:$write:ENOSPC refused 1 'No space left' text.txt --out_dir=o

@@ -147,9 +147,14 @@ static lks_status read_chars(const char *path, lks__meta *meta)
     if (access(path, F_OK) != 0)
         return lks__sys_fail("cannot read", path);
     LKS__TRY(lks__meta_load_any(path, &found, meta));
-    if (!found && lks__weights_open(path, &(lks__weights_want){0}, &w) == LKS_OK) {
-        const lks_status st = lks__weights_meta(w, meta);
-        lks__weights_close(w);
+    if (!found) {
+        lks_status st = lks__weights_open(path, &(lks__weights_want){0}, &w);
+        if (st == LKS_OK) {
+            st = lks__weights_meta(w, meta);
+            lks__weights_close(w);
+        } else if (!lks__sys_has(path, "metrics.jsonl") && st != LKS_ERR_NOMEM) {
+            st = LKS_OK; /* it is neither a run nor other weights */
+        }
         LKS__TRY(st);
     }
     if (meta->chars != NULL)
@@ -190,6 +195,7 @@ static lks_status check_out(const char *out)
 
 static lks_status prep(const char *name, lks__settings *s, lks__prep_result *result)
 {
+    LKS__TRY(check(name, lks__prep_kind_of(name), s));
     if (strcmp(name, "sentencepiece") != 0 && strcmp(name, "char") != 0)
         LKS__TRY(lks__known_tokenizer(s->tokenizer, sizeof s->tokenizer));
     lks__prep_options options = {
@@ -210,7 +216,6 @@ static lks_status prep(const char *name, lks__settings *s, lks__prep_result *res
         .note = print_note,
         .training = training,
     };
-    LKS__TRY(check(name, lks__prep_kind_of(name), s));
     LKS__TRY(check_out(s->out));
     return make_tokens(name, &options, result);
 }

@@ -177,6 +177,8 @@ static lks_status check_settings(struct text *t)
     t->kind = "char";
     if (lks__settings_init(s) == LKS__INIT_WEIGHTS)
         LKS__TRY(open_weights(t));
+    if (tool_is_rank() || s->dry_run)
+        LKS__TRY(guess_kind(t));
     if (tool_is_rank())
         return lks__fail(LKS_ERR_CONFIG,
                          "a launcher has started this process as one of several ranks, which can't "
@@ -196,11 +198,10 @@ static lks_status check_settings(struct text *t)
                          "%s`, and give --dataset",
                          lks__setting_word(s, LKS__SETTING_family), t->shown,
                          lks__family_of(s)->prep);
-    if (!s->dry_run)
-        return LKS_OK;
-    LKS__TRY(guess_kind(t));
-    return lks__fail(LKS_ERR_CONFIG, "--dry_run needs prepared data: %s, with --dry_run",
-                     longer_commands(t, hand));
+    if (s->dry_run)
+        return lks__fail(LKS_ERR_CONFIG, "--dry_run needs prepared data: %s, with --dry_run",
+                         longer_commands(t, hand));
+    return LKS_OK;
 }
 
 /* Check that no run uses OUT, and that OUT/data was made by this command or doesn't exist. */

@@ -24,8 +24,8 @@ typedef struct lks__trainer {
 /* Set up everything that a step needs, and start from new weights, given ones, or the newest
  * checkpoint (`--init_from`). `s` has been checked. On a resume SHAPE and RUN settings come from
  * the checkpoint. ERR_STOPPED, with the signal in *stopped_p, if one arrived before the run began;
- * then nothing was written. Collective. After a failure, too, lks__trainer_close() has to follow.
- * Print the message before: mpirun kills all ranks once the first one has ended. */
+ * then nothing was written. Collective. After a failure, too, lks__trainer_close() frees what was
+ * opened. A rank prints its message before: mpirun kills all ranks once the first one has ended. */
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p);
 void lks__trainer_close(lks__trainer *t);
 
