@@ -14,6 +14,16 @@ patient() {
     awk -v n="$1" -v patience="${LKS_TEST_PATIENCE:-1}" 'BEGIN { printf "%d", n * patience + 0.5 }'
 }
 
+# await PATH WHY: waits until PATH exists; fails with WHY after 30 seconds.
+await() {
+    tries=0
+    until [ -e "$1" ]; do
+        tries=$((tries + 1))
+        [ $tries -lt "$(patient 300)" ] || fail "$2"
+        sleep 0.1
+    done
+}
+
 # find_python WHAT MODULES [PYTHON]: sets `python` to the first of PYTHON, LOCKSTEP_TEST_PYTHON, python3
 # and Debian's python3 that imports MODULES ("torch, numpy"). If none does, the machine lacks WHAT.
 find_python() {

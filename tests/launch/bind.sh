@@ -20,12 +20,7 @@ allowed() {
     shift
     train "$out" 100000000 "$@" &
     launcher=$!
-    tries=0
-    until [ -e "$work/$out/latest" ]; do
-        tries=$((tries + 1))
-        [ $tries -lt "$(patient 300)" ] || fail "$out has no checkpoint"
-        sleep 0.1
-    done
+    await "$work/$out/latest" "$out has no checkpoint"
     for pid in $(pgrep -f "train --dataset=$work/data --out_dir=$work/$out "); do
         ! tr '\0' '\n' <"/proc/$pid/environ" | grep -q '^RANK=' ||
             sed -n 's/^Cpus_allowed_list:[[:blank:]]*//p' "/proc/$pid/status"

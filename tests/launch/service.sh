@@ -21,12 +21,7 @@ recipe() { # MAX_ITERS
 }
 recipe 100000000
 sh -c "$command" >run.log 2>&1 &
-tries=0
-until [ -e out/latest ]; do
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 300)" ] || fail 'no checkpoint'
-    sleep 0.1
-done
+await out/latest 'no checkpoint'
 kill -TERM $!
 code=0
 wait $! || code=$?

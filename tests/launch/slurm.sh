@@ -72,12 +72,7 @@ train() { # OUT: in the background, until it has a checkpoint
         --max_iters=100000000 --eval_interval=50 --eval_iters=1 --threads=1 --keep=2 \
         >"$work/$1.log" 2>&1 &
     srun=$!
-    tries=0
-    until [ -e "$work/$1/latest" ]; do
-        tries=$((tries + 1))
-        [ $tries -lt "$(patient 300)" ] || fail "$1 has no checkpoint"
-        sleep 0.1
-    done
+    await "$work/$1/latest" "$1 has no checkpoint"
 }
 signal_second() { # SIGNAL OUT: rank 1
     for pid in $(pgrep -f "train .*--out_dir=$work/$2 "); do
@@ -119,12 +114,7 @@ cmp "$work/parts/latest/model.safetensors" "$work/whole/latest/model.safetensors
 
 echo '== a rank that stands still ends the job'
 batch still 100000000 --timeout=5 &
-tries=0
-until [ -e "$work/still/latest" ]; do
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 300)" ] || fail 'no checkpoint'
-    sleep 0.1
-done
+await "$work/still/latest" 'still has no checkpoint'
 signal_second STOP still
 ! wait $! || fail 'sbatch says that nothing happened'
 ! kill -9 "$victim" 2>/dev/null || fail 'rank 1 is left'
