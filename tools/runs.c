@@ -36,9 +36,7 @@ static bool is_run(const char *dir)
 /* True if `runs`, unless NULL, has the run in the folder `dir`. */
 static bool is_known(const tool_runs *runs, const char *dir)
 {
-    size_t n = strlen(dir);
-    while (n > 1 && dir[n - 1] == '/')
-        n--;
+    const size_t n = lks__sys_path_length(dir);
     for (size_t i = 0; runs != NULL && i < runs->n; i++)
         if (strncmp(runs->all[i].dir, dir, n) == 0 && runs->all[i].dir[n] == '\0')
             return true;
@@ -211,9 +209,7 @@ const char *tool_run_example(char out[600])
 static lks_status check_checkpoint(const char *folder)
 {
     char run[LKS__CKPT_PATH], bare[LKS__CKPT_PATH];
-    snprintf(bare, sizeof bare, "%s", folder);
-    for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/';)
-        bare[--n] = '\0';
+    snprintf(bare, sizeof bare, "%.*s", (int)lks__sys_path_length(folder), folder);
     const char *slash = strrchr(bare, '/'), *name = slash != NULL ? slash + 1 : bare;
     const lks__entry e = lks__entry_parse(name);
     lks__ckpt ckpt;

@@ -128,12 +128,11 @@ static lks_status none_of_them(const lks__weights *w, bool folder)
 
 static lks_status set_path(lks__weights *w, const char *path)
 {
-    size_t n = strlen(path);
+    const size_t n = lks__sys_path_length(path);
     if (n >= sizeof w->path)
         return lks__fail(LKS_ERR_CONFIG, "the path of the weights has %zu bytes: too many", n);
-    memcpy(w->path, path, n + 1);
-    while (n > 1 && w->path[n - 1] == '/')
-        w->path[--n] = '\0';
+    memcpy(w->path, path, n);
+    w->path[n] = '\0';
     lks__escape(w->shown, sizeof w->shown, w->path, n);
     return LKS_OK;
 }

@@ -7,9 +7,7 @@
 #include "../runs.h"
 #include "../tool.h"
 #include "base/system/sys.h"
-#include "base/text/shell.h"
 #include "files/checkpoint/ckpt.h"
-#include "files/checkpoint/folder.h"
 #include "train/setup/continue.h"
 #include "weights/forms/saved.h"
 
@@ -60,10 +58,8 @@ static lks_status check(const lks__settings *s)
 /* True if --checkpoint is given, as to `sample`. */
 static bool names_checkpoint(int argc, char **argv)
 {
-    static const char word[] = "--checkpoint";
     for (int i = 1; i < argc; i++)
-        if (strncmp(argv[i], word, strcspn(argv[i], "=")) == 0 &&
-            strcspn(argv[i], "=") == sizeof word - 1)
+        if (strcmp(argv[i], "--checkpoint") == 0 || strncmp(argv[i], "--checkpoint=", 13) == 0)
             return true;
     return false;
 }

@@ -184,9 +184,7 @@ static lks_status check_out(const char *out)
 {
     char bare[LKS__SETTING_STR], parent[LKS__CKPT_PATH];
     LKS__TRY(lks__outdir_free(out, true));
-    snprintf(bare, sizeof bare, "%s", out);
-    for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/';)
-        bare[--n] = '\0';
+    snprintf(bare, sizeof bare, "%.*s", (int)lks__sys_path_length(out), out);
     lks__ckpt_parent(bare, parent);
     LKS__TRY(lks__outdir_free(parent, true));
     snprintf(parent, sizeof parent, "%s/..", out); /* a link may lead elsewhere */

@@ -84,9 +84,10 @@ static lks_status check_path(const struct text *t)
 {
     char share[PATH_MAX], run[PATH_BYTES];
     struct stat info;
-    if (stat(t->path, &info) != 0 && errno != ENOENT && errno != ENOTDIR)
+    const bool exists = stat(t->path, &info) == 0;
+    if (!exists && errno != ENOENT && errno != ENOTDIR)
         return lks__sys_fail("cannot read", t->path);
-    if (stat(t->path, &info) != 0)
+    if (!exists)
         return lks__fail(LKS_ERR_CONFIG,
                          "\"%s\" is neither a text (there is no such file or folder) nor a setting "
                          "(--key=value) nor a config file (a name ending in .conf or .py) nor a "

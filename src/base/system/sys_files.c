@@ -226,6 +226,14 @@ lks_status lks__sys_make_dirs(const char *path)
     return LKS_OK;
 }
 
+size_t lks__sys_path_length(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return n;
+}
+
 bool lks__sys_is_folder(const char *path)
 {
     struct stat info;

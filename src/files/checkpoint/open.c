@@ -334,9 +334,7 @@ static lks_status clean_path(const char *out_dir, char out[LKS__CKPT_PATH])
 {
     shown_path shown;
     struct stat info;
-    size_t len = strlen(out_dir);
-    while (len > 1 && out_dir[len - 1] == '/')
-        len--;
+    const size_t len = lks__sys_path_length(out_dir);
     if (len >= LKS__CKPT_PATH)
         return lks__fail(LKS_ERR_IO, "the folder's path is too long: %s", show(shown, out_dir));
     memcpy(out, out_dir, len);

@@ -28,9 +28,7 @@ static bool is_of_run(const char *path, const char *run)
 void lks__outdir_of(const char *path, char *run, size_t bytes)
 {
     char whole[LKS__CKPT_PATH], parent[LKS__CKPT_PATH];
-    snprintf(whole, sizeof whole, "%s", path);
-    for (size_t n = strlen(whole); n > 1 && whole[n - 1] == '/'; n--)
-        whole[n - 1] = '\0';
+    snprintf(whole, sizeof whole, "%.*s", (int)lks__sys_path_length(path), path);
     const char *slash = strrchr(whole, '/'), *name = slash != NULL ? slash + 1 : whole;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
         char *real = realpath(path, NULL);

@@ -402,13 +402,13 @@ lks_status lks__series_open(const char *arg, lks__series *s)
     *s = (lks__series){.artifact_loss = (double)NAN, .artifact_bpb = (double)NAN};
     const char *dir = lks__series_dir(arg);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
-    for (size_t n = strlen(s->dir); n > 1 && s->dir[n - 1] == '/'; n--)
-        s->dir[n - 1] = '\0';
+    s->dir[lks__sys_path_length(s->dir)] = '\0';
     const char *last = strrchr(s->dir, '/');
     if (dir > arg)
         snprintf(s->name, sizeof s->name, "%.*s", (int)(dir - arg) - 1, arg);
     else
-        snprintf(s->name, sizeof s->name, "%s", last != NULL && last[1] ? last + 1 : s->dir);
+        snprintf(s->name, sizeof s->name, "%.*s", (int)sizeof s->name - 1,
+                 last != NULL && last[1] ? last + 1 : s->dir);
     lks__utf8_make(s->name);
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
     if (stat(path, &info) != 0)

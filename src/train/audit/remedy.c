@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "files/checkpoint/folder.h"
@@ -177,7 +178,6 @@ static lks_status settings_of(const lks__history *h, const lks__settings *asked,
 static lks_status write_command(const lks__history *run, const lks__settings *s,
                                 lks__settings *given, const json_t *differ, json_t *command)
 {
-    int n = (int)strlen(run->run);
     json_array_append_new(command, json_string("train"));
     add_files(command, run);
     lks_status st = parse(command, given);
@@ -194,9 +194,8 @@ static lks_status write_command(const lks__history *run, const lks__settings *s,
     if (given->dtype == LKS__dtype_auto && strcmp(s->device, "cpu") == 0)
         given->dtype = LKS__dtype_float32;
     LKS__TRY(add_settings(command, given, s, differ));
-    while (n > 1 && run->run[n - 1] == '/')
-        n--;
-    add_word(command, json_sprintf("--out_dir=%.*s-equal", n, run->run));
+    add_word(command,
+             json_sprintf("--out_dir=%.*s-equal", (int)lks__sys_path_length(run->run), run->run));
     return LKS_OK;
 }
 
