@@ -237,6 +237,8 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
         free(words);
         return st;
     }
+    /* Before the command starts: if it ends at once, the token is unread, not unwritten. */
+    dprintf(fds[1], "%s\n", token);
     if (here)
         setenv(LKS__LIFELINE_ENV, role, 1);
     a->pid = fork();
@@ -252,7 +254,6 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
     }
     a->running = true;
     a->lifeline = fds[1];
-    dprintf(a->lifeline, "%s\n", token);
     return LKS_OK;
 }
 
