@@ -543,14 +543,20 @@ int lks_test_tries(int n)
     return (int)(n * lks_test_patience());
 }
 
-static int bind_port(bool reuse, int *port_p)
+/* Binds a socket to the port, or to any if it is 0; -1 if somebody has it. */
+static int bind_port(int port, int *port_p)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                             .sin_port = htons((uint16_t)port)};
     socklen_t bytes = sizeof at;
-    const int on = reuse, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) != 0) {
+        assert_true(port != 0 && errno == EADDRINUSE);
+        close(fd);
+        return -1;
+    }
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
     *port_p = ntohs(at.sin_port);
     return fd;
@@ -558,14 +564,35 @@ static int bind_port(bool reuse, int *port_p)
 
 int lks_test_bind(int *port_p)
 {
-    return bind_port(false, port_p);
+    return bind_port(0, port_p);
+}
+
+/* Keeps the port until the program ends, but lets a server that reuses addresses listen on it. */
+static void reserve(int fd)
+{
+    const int on = 1;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
 }
 
 int lks_test_free_port(void)
 {
     int port;
-    (void)bind_port(true, &port); /* until the program ends */
+    reserve(bind_port(0, &port));
     return port;
+}
+
+int lks_test_two_free_ports(void)
+{
+    for (;;) {
+        int port, next;
+        const int first = bind_port(0, &port), second = bind_port(port + 1, &next);
+        if (second >= 0) {
+            reserve(first);
+            reserve(second);
+            return port;
+        }
+        close(first);
+    }
 }
 
 int lks_test_pipe_begin(int fd, int *kept_p)

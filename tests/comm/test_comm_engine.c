@@ -686,7 +686,13 @@ static void test_at_master(void **state)
     assert_int_equal(expect_all("11", "mixed"), 0);
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     assert_int_equal(expect_all("22", "no_master"), 0);
+    assert_int_equal(expect_all("11", "other_world"), 0);
+}
+
+static int leave_master(void **state)
+{
     at_master = false;
+    return unsetenv("TORCHELASTIC_USE_AGENT_STORE");
 }
 
 static void test_killed(void **state)
@@ -762,10 +768,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_many),
     };
-    const struct CMUnitTest gloos[] = {
-        cmocka_unit_test(test_at_master), cmocka_unit_test(test_other_world),
-        cmocka_unit_test(test_suspended), cmocka_unit_test(test_inside_srun),
-        cmocka_unit_test(test_ended),     cmocka_unit_test(test_gives_up_and_ends)};
+    const struct CMUnitTest gloos[] = {cmocka_unit_test_teardown(test_at_master, leave_master),
+                                       cmocka_unit_test(test_other_world),
+                                       cmocka_unit_test(test_suspended),
+                                       cmocka_unit_test(test_inside_srun),
+                                       cmocka_unit_test(test_ended),
+                                       cmocka_unit_test(test_gives_up_and_ends)};
     const struct CMUnitTest mpis[] = {
         cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_absent),
         cmocka_unit_test(test_too_large), cmocka_unit_test(test_other_launcher),

@@ -119,19 +119,6 @@ static void test_places(void **state)
     forget_all(NULL);
 }
 
-/* A free port whose next one is free, too: another test's ended connection may still have that. */
-static int two_free_ports(void)
-{
-    for (;;) {
-        const int port = lks_test_free_port();
-        lks__store_server *next;
-        if (lks__store_serve("127.0.0.1", port + 1, token, &next) != LKS_OK)
-            continue;
-        lks__store_stop(next);
-        return port;
-    }
-}
-
 /* Rank 0 serves a store at the master's address, or beside the agent that listens there already. */
 static void test_master(void **state)
 {
@@ -145,7 +132,7 @@ static void test_master(void **state)
         struct leader first, second, stranger;
         void *data = NULL;
         size_t bytes;
-        const int port = two_free_ports();
+        const int port = lks_test_two_free_ports();
         setenv("MASTER_PORT", lks_test_text("%d", port), 1);
         set("TORCHELASTIC_USE_AGENT_STORE", cases[i].agent);
         assert_ok(meet(&first, (lks_world){0, 4, 0, 2}));

@@ -178,28 +178,37 @@ static lks_status world_of(struct lks__hier *h, int host, double end, struct wor
     return st;
 }
 
+static lks_status same_world(const struct lks__hier *h, const struct world *mine, int host,
+                             const struct world *theirs)
+{
+    if (theirs->n_ranks == mine->n_ranks && theirs->n_hosts == mine->n_hosts)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "host %d has a world of %d ranks on %d hosts, and host %d one of %d ranks on "
+                     "%d: WORLD_SIZE and GROUP_WORLD_SIZE must be the same everywhere",
+                     h->join.host, mine->n_ranks, mine->n_hosts, host, theirs->n_ranks,
+                     theirs->n_hosts);
+}
+
+/* Host 0 compares itself with all others, and they with host 0. They have read its world before it
+ * can read theirs: if the worlds differ, it ends, and the store may end with it. */
 lks_status lks__hier_compare_worlds(struct lks__hier *h)
 {
     const lks__engine_join *j = &h->join;
     const struct world mine = {j->world_size, j->n_hosts};
     const double end = lks__sys_now() + h->comm->timeout_s;
+    struct world theirs = mine;
     char key[LKS__STORE_KEY_BYTES];
     if (h->part != NULL)
         return LKS_OK;
+    if (j->host != 0)
+        LKS__TRY(world_of(h, 0, end, &theirs));
     LKS__TRY(key_of_world(h, j->host, key));
     LKS__TRY(lks__store_set(h->store, key, &mine, sizeof mine));
-    /* Host 0 compares itself with all others, and they with host 0. */
-    const int first = j->host == 0 ? 1 : 0, last = j->host == 0 ? j->n_hosts - 1 : 0;
-    for (int host = first; host <= last; host++) {
-        struct world theirs;
+    LKS__TRY(same_world(h, &mine, 0, &theirs));
+    for (int host = 1; j->host == 0 && host < j->n_hosts; host++) {
         LKS__TRY(world_of(h, host, end, &theirs));
-        if (theirs.n_ranks != mine.n_ranks || theirs.n_hosts != mine.n_hosts)
-            return lks__fail(LKS_ERR_CONFIG,
-                             "host %d has a world of %d ranks on %d hosts, and host %d one of %d "
-                             "ranks on %d: WORLD_SIZE and GROUP_WORLD_SIZE must be the same "
-                             "everywhere",
-                             j->host, mine.n_ranks, mine.n_hosts, host, theirs.n_ranks,
-                             theirs.n_hosts);
+        LKS__TRY(same_world(h, &mine, host, &theirs));
     }
     return LKS_OK;
 }
