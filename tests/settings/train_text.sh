@@ -41,6 +41,10 @@ grep -q '^lockstep train: my.txt has [0-9]* characters, 23 different' "$work/err
 [ "$(cut -c 1-200 out/my/data/source.json)" = "{\"text\":\"$(realpath my.txt)\",\"kind\":\"char\"}" ] || fail source.json
 lockstep sample out/my --num_samples=1 --max_new_tokens=20 >"$work/log" 2>&1 || fail 'sample RUN'
 ! grep -q 'the context\|samples of' "$work/log" || fail 'lines that a small sample has no use for'
+mkfifo "$work/pipe" # its reader has left, as after `| head -1`
+code=0
+(exec 3<>"$work/pipe" 4>"$work/pipe" 3<&- && lockstep sample out/my >&4) 2>"$work/log" || code=$?
+[ $code = 141 ] && ! grep -q pipe "$work/log" || fail "sample without a reader: $code, $(cat "$work/log")"
 lockstep resume out/my --max_iters=16 >"$work/log" 2>&1 || fail 'resume RUN'
 lockstep info out/my >"$work/log" 2>&1 || fail 'info RUN'
 tr -s ' ' <"$work/log" >"$work/told"
@@ -70,6 +74,10 @@ LOCKSTEP_FAULT=rename:9:die LOCKSTEP_FAULT_RANK=0 lockstep train 'my text.txt' $
 [ -e 'out/my text/latest' ] && [ ! -e 'out/my text/ckpt-00000013' ] || fail 'it was not killed in the middle'
 lockstep info 'out/my text/ckpt-00000003' >"$work/log" 2>&1 || fail 'info of a checkpoint'
 grep -q "^state  *stopped: .lockstep resume 'out/my text'. continues it from iteration 6, and repeats the steps up to iteration 7$" "$work/log" || fail 'info of a run that was killed'
+cp -R 'out/my text' less && rm -r less/ckpt-00000006
+lockstep info less >"$work/log" 2>&1 || fail 'info without the newest checkpoint'
+grep -q '^checkpoints  latest is ckpt-00000004$' "$work/log" && grep -q ' continues it from iteration 4, ' "$work/log" ||
+    fail "info without the newest checkpoint: $(cat "$work/log")"
 (cd .. && lockstep resume 'b/out/my text' --max_iters=16) >"$work/log" 2>&1 || fail 'resume from elsewhere'
 cmp "$work/a/out/my/ckpt-00000017/model.safetensors" 'out/my text/ckpt-00000017/model.safetensors' || fail 'other bytes after the death'
 
@@ -78,7 +86,7 @@ cd "$work/a"
 sed 's/things/thoughts/' "$work/my text.txt" >my.txt
 # shellcheck disable=SC2086
 lockstep train my.txt $small --max_iters=4 >"$work/log" 2>&1 || fail 'a second run'
-grep -q '^lockstep train: an earlier run was moved to out/my/earlier-1$' "$work/log" || fail 'nothing was said of the earlier run'
+grep -q '^lockstep train: an earlier run was moved to out/my/earlier-1; to continue it: lockstep resume out/my/earlier-1$' "$work/log" || fail 'nothing was said of the earlier run'
 ! cmp -s out/my/data/train.bin out/my/earlier-1/data/train.bin || fail "the earlier run's data"
 lockstep info out/my/earlier-1 | grep -q '^data .*/out/my/earlier-1/data$' || fail 'info names other data than the earlier run uses'
 lockstep info out/my | grep -q '^data .*/out/my/data$' || fail "info doesn't name the run's data"

@@ -13,7 +13,6 @@
 #include "../tool.h"
 #include "base/text/shell.h"
 #include "files/checkpoint/folder.h"
-#include "files/checkpoint/name.h"
 #include "report/record/files.h"
 #include "report/record/metrics/metrics.h"
 #include "report/record/outdir.h"
@@ -52,12 +51,20 @@ static void print_losses(const lks__series *s)
     putchar('\n');
 }
 
-/* The checkpoint to which OUT/WHICH points. Its name is "" if there is none. */
-static lks__entry name_of(const char *run, const char *which)
+/* The checkpoint that resume opens, or with `best` the best one. Its name is "" if it can't be
+ * opened. */
+static lks__entry entry_of(const char *run, bool best)
 {
-    lks__entry e;
-    const bool found = lks__name_read(run, which, &e) == LKS_OK && e.kind == LKS__ENTRY_CKPT;
-    return found ? e : (lks__entry){.name = ""};
+    lks__ckpt ckpt;
+    lks__entry e = {.name = ""};
+    const lks_status st = best ? lks__ckpt_open_best(run, LKS__CKPT_ONLY_STATE, &ckpt)
+                               : lks__ckpt_open(run, LKS__CKPT_ONLY_STATE, &ckpt);
+    if (st != LKS_OK)
+        return e;
+    e.iter = ckpt.iter;
+    memcpy(e.name, ckpt.name, sizeof e.name);
+    lks__ckpt_close(&ckpt);
+    return e;
 }
 
 /* A resume starts at the newest checkpoint, and repeats the steps after it. */
@@ -75,7 +82,7 @@ static void print_stopped(const lks__series *s, const lks__entry *latest, const 
 static void print_state(const char *run, const lks__series *s)
 {
     char program[PATH_MAX], command[2 * PATH_MAX + 16];
-    const lks__entry latest = name_of(run, LKS__NAME_LATEST), best = name_of(run, LKS__NAME_BEST);
+    const lks__entry latest = entry_of(run, false), best = entry_of(run, true);
     const bool running = lks__outdir_free(run, true) != LKS_OK;
     const bool complete = lks__series_complete(s);
     lks__shell_program(program, sizeof program);

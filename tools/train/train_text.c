@@ -403,9 +403,12 @@ static void explain(const struct text *t, const lks__settings *s)
     const int64_t steps = s->max_iters + 1; /* as in nanoGPT */
     const int cores = lks__choose_cores();
     const bool is_char = strcmp(t->kind, "char") == 0, is_gpt2 = strcmp(t->kind, "gpt2") == 0;
-    if (t->moved[0] != '\0')
-        fprintf(stderr, "lockstep train: an earlier run was moved to %s\n",
-                lks__shown(t->moved, 4200));
+    if (t->moved[0] != '\0') {
+        const bool saved = lks__sys_has(t->moved, LKS__NAME_LATEST);
+        fprintf(stderr, "lockstep train: an earlier run was moved to %s%s%s\n",
+                lks__shown(t->moved, 4200), saved ? "; to continue it: lockstep resume " : "",
+                saved ? lks__quoted(t->moved, 4200) : "");
+    }
     fprintf(stderr, "lockstep train: %s has %" PRIu64 " %s", t->shown, n,
             is_char              ? "characters"
             : is_gpt2            ? "of GPT-2's tokens"
