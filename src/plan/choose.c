@@ -52,12 +52,19 @@ static bool is_given(const lks__settings *s, int setting)
     return s->from[setting] == LKS__FROM_ARG;
 }
 
-static void add(lks__choice *c, const lks__settings *given, int setting, int64_t value)
+static void add_text(lks__choice *c, const lks__settings *given, int setting, const char *value)
 {
     if (is_given(given, setting))
         return;
     c->setting[c->n] = setting;
-    snprintf(c->value[c->n++], LKS__CHOOSE_VALUE, "%" PRId64, value);
+    snprintf(c->value[c->n++], LKS__CHOOSE_VALUE, "%s", value);
+}
+
+static void add(lks__choice *c, const lks__settings *given, int setting, int64_t value)
+{
+    char text[LKS__CHOOSE_VALUE];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    add_text(c, given, setting, text);
 }
 
 /* The value on the command line, or the rule's. */
@@ -78,6 +85,19 @@ static int64_t steps_for(const lks__choose_text *text, int64_t tokens)
     if (text->n_train >= enough)
         return MOST_STEPS;
     return clamp(PASSES * (int64_t)text->n_train / tokens / 100 * 100, LEAST_STEPS, MOST_STEPS);
+}
+
+/* The run's last iteration, counted from 0: max_iters=N trains N + 1 steps, as in nanoGPT. */
+static int64_t last_iteration(const lks__choose_text *text, int64_t block,
+                              const lks__settings *given)
+{
+    const double tokens = given_or(given, LKS__SETTING_gradient_accumulation_steps,
+                                   given->gradient_accumulation_steps, MICRO_BATCHES) *
+                          given_or(given, LKS__SETTING_batch_size, given->batch_size, BATCH) *
+                          given_or(given, LKS__SETTING_block_size, given->block_size, block);
+    if (is_given(given, LKS__SETTING_max_iters))
+        return given->max_iters;
+    return steps_for(text, (int64_t)(tokens < MOST_TOKENS ? tokens : MOST_TOKENS)) - 1;
 }
 
 lks_status lks__choose(const lks__choose_text *text, int cores, const lks__settings *given,
@@ -105,15 +125,7 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
     }
     if (rule->n_layer > 0 || block != rule->block_size)
         add(c, given, LKS__SETTING_block_size, block);
-    const double tokens = given_or(given, LKS__SETTING_gradient_accumulation_steps,
-                                   given->gradient_accumulation_steps, MICRO_BATCHES) *
-                          given_or(given, LKS__SETTING_batch_size, given->batch_size, BATCH) *
-                          given_or(given, LKS__SETTING_block_size, given->block_size, block);
-    /* max_iters=N trains N + 1 steps, as in nanoGPT. */
-    const int64_t last =
-        is_given(given, LKS__SETTING_max_iters)
-            ? given->max_iters
-            : steps_for(text, (int64_t)(tokens < MOST_TOKENS ? tokens : MOST_TOKENS)) - 1;
+    const int64_t last = last_iteration(text, block, given);
     const int64_t warmup = (last + 1) / 20 > WARMUP ? (last + 1) / 20 : WARMUP;
     add(c, given, LKS__SETTING_max_iters, last);
     add(c, given, LKS__SETTING_lr_decay_iters, last);
@@ -122,7 +134,7 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
     return LKS_OK;
 }
 
-void lks__choose_tuning(const lks__choose_text *text, int64_t block_size,
+void lks__choose_tuning(const lks__choose_text *text, int64_t block_size, bool is_gpt2,
                         const lks__settings *given, lks__choice *c)
 {
     const uint64_t least = text->n_val < text->n_train ? text->n_val : text->n_train;
@@ -132,4 +144,13 @@ void lks__choose_tuning(const lks__choose_text *text, int64_t block_size,
         block /= 2;
     if (block != block_size)
         add(c, given, LKS__SETTING_block_size, block);
+    if (is_gpt2)
+        return;
+    const int64_t last = last_iteration(text, block, given);
+    add(c, given, LKS__SETTING_batch_size, BATCH);
+    add(c, given, LKS__SETTING_gradient_accumulation_steps, MICRO_BATCHES);
+    add(c, given, LKS__SETTING_max_iters, last);
+    add_text(c, given, LKS__SETTING_learning_rate, "1e-3");
+    add(c, given, LKS__SETTING_eval_interval, last > 5 ? last / 5 : 1);
+    add(c, given, LKS__SETTING_log_interval, 10);
 }

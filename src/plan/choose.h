@@ -3,6 +3,7 @@
 #ifndef LKS_PLAN_CHOOSE_H
 #define LKS_PLAN_CHOOSE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "settings/settings.h"
@@ -22,7 +23,7 @@ typedef struct lks__choose_text {
 enum { LKS__CHOOSE_SETTINGS = 12, LKS__CHOOSE_VALUE = 24 };
 
 typedef struct lks__choice {
-    const char *recipe; /* "quickstart" */
+    const char *recipe; /* "quickstart" or "finetune_shakespeare" */
     int n;              /* settings that differ from the recipe's, in order */
     int setting[LKS__CHOOSE_SETTINGS];
     char value[LKS__CHOOSE_SETTINGS][LKS__CHOOSE_VALUE];
@@ -35,8 +36,9 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
                        lks__choice *choice);
 
 /* The same for weights with this context, which are trained further. A text shorter than the
- * context makes it smaller. */
-void lks__choose_tuning(const lks__choose_text *text, int64_t block_size,
+ * context makes it smaller. The recipe is for tokens of GPT-2: models of characters or bytes are
+ * small, so they need more steps at a higher rate. */
+void lks__choose_tuning(const lks__choose_text *text, int64_t block_size, bool is_gpt2,
                         const lks__settings *given, lks__choice *choice);
 
 #endif

@@ -22,18 +22,33 @@ static void test_ranks(void **state)
     assert_true(lks__choose_cores() >= 1);
 }
 
-/* "--n_layer=6 …" */
+/* "n_layer=6 …" */
+static const char *words_of(const lks__choice *c)
+{
+    const char *text = "";
+    for (int i = 0; i < c->n; i++)
+        text = lks_test_text("%s%s%s=%s", text, i > 0 ? " " : "", lks__setting_name(c->setting[i]),
+                             c->value[i]);
+    return text;
+}
+
 static const char *chosen(uint64_t n_train, uint64_t n_val, int cores, const lks__settings *given)
 {
     lks__choice c;
-    const char *text = "";
     const lks__choose_text size = {n_train, n_val};
     assert_ok(lks__choose(&size, cores, given, &c));
     assert_string_equal(c.recipe, "quickstart");
-    for (int i = 0; i < c.n; i++)
-        text = lks_test_text("%s%s%s=%s", text, i > 0 ? " " : "", lks__setting_name(c.setting[i]),
-                             c.value[i]);
-    return text;
+    return words_of(&c);
+}
+
+static const char *tuned(uint64_t n_train, uint64_t n_val, int64_t block, bool is_gpt2,
+                         const lks__settings *given)
+{
+    lks__choice c;
+    const lks__choose_text size = {n_train, n_val};
+    lks__choose_tuning(&size, block, is_gpt2, given, &c);
+    assert_string_equal(c.recipe, "finetune_shakespeare");
+    return words_of(&c);
 }
 
 static void test_text(void **state)
@@ -95,8 +110,30 @@ static void test_text(void **state)
                         "lr_decay_iters=0 warmup_iters=0 eval_interval=1");
 }
 
+/* nanoGPT's recipe for GPT-2's tokens; more steps at a higher rate for characters and bytes. */
+static void test_tuning(void **state)
+{
+    lks__settings given;
+    lks__settings_defaults(&given);
+    assert_string_equal(tuned(90000, 10000, 1024, true, &given), "");
+    assert_string_equal(tuned(9000, 1000, 1024, true, &given), "block_size=512");
+    assert_string_equal(tuned(90000, 10000, 64, false, &given),
+                        "batch_size=4 gradient_accumulation_steps=8 max_iters=1699 "
+                        "learning_rate=1e-3 eval_interval=339 log_interval=10");
+    assert_string_equal(tuned(450, 50, 64, false, &given),
+                        "block_size=32 batch_size=4 gradient_accumulation_steps=8 max_iters=299 "
+                        "learning_rate=1e-3 eval_interval=59 log_interval=10");
+    given.max_iters = 4;
+    given.from[LKS__SETTING_max_iters] = (unsigned char)LKS__FROM_ARG;
+    given.from[LKS__SETTING_learning_rate] = (unsigned char)LKS__FROM_ARG;
+    assert_string_equal(
+        tuned(90000, 10000, 64, false, &given),
+        "batch_size=4 gradient_accumulation_steps=8 eval_interval=1 log_interval=10");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranks), cmocka_unit_test(test_text)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranks), cmocka_unit_test(test_text),
+                                       cmocka_unit_test(test_tuning)};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -171,6 +171,7 @@ sed 's/ says / s /' my.txt >second.txt
 cp -R "$work/b/out/my" chars
 lockstep train second.txt --init_from=chars --max_iters=2 --eval_iters=1 >"$work/log" 2>"$work/err" || fail "characters: $(cat "$work/err")"
 grep -q '^lockstep train: second.txt has [0-9]* characters\. 1 layer of width 16, 3 steps of 512 tokens' "$work/err" || fail 'what the second text has'
+grep -q '^  lockstep train finetune_shakespeare .* --learning_rate=1e-3 ' "$work/err" || fail 'the rate for characters'
 lockstep sample out/second --start=ay --num_samples=1 --max_new_tokens=3 >"$work/log" 2>&1 || fail 'a character that only the first text has'
 mv out/second first
 sed -n 's/^  \(lockstep .*\)/\1/p' "$work/err" >"$work/longer"
