@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "report/record/outdir.h"
 #include "report/view/compare.h"
 #include "report/view/series.h"
 
@@ -129,6 +130,10 @@ static void test_extended(void **state)
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *const argv[] = {"lockstep", "info", dir, NULL};
     lks__series s;
+    int lock;
+    assert_ok(lks__outdir_lock(dir, true, &lock));
+    assert_contains(lks_test_run(argv, NULL, 10).out, "running: `lockstep watch"); /* unsaved */
+    assert_int_equal(close(lock), 0);
     assert_int_equal(mkdir(lks_test_text("%s/ckpt-00000020", dir), 0777), 0);
     assert_contains(lks_test_run(argv, NULL, 10).out, "complete: `lockstep sample");
     fake_append(dir, "{'kind':'host'}\n{'kind':'train','iter':20,'loss':7,'ms':100}\n"

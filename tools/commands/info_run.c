@@ -138,8 +138,9 @@ static lks_status print_run(const char *folder)
     char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
     lks__series s;
     bool found = false;
-    LKS__TRY(tool_run_check("info", folder));
     lks__outdir_of(folder, run, sizeof run);
+    if (lks__outdir_free(run, true) == LKS_OK) /* a run in progress may have no checkpoint yet */
+        LKS__TRY(tool_run_check("info", folder));
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run);
     if (access(metrics, F_OK) != 0)
         LKS__TRY(print_library(folder, &found));
