@@ -120,11 +120,16 @@ static void test_guess(void **state)
         assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", rows[i][0]), &kind));
         assert_string_equal(kind, rows[i][1]);
     }
+    assert_contains(lks_last_error(), "a.txt is not valid UTF-8: byte 0xe9 at offset 3; it looks");
     static char large[3 << 20] = "a";
     for (size_t i = 1; i + 2 < sizeof large; i += 2)
         memcpy(large + i, "\xc3\xa9", 2);
     assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", large), &kind));
     assert_string_equal(kind, "char");
+    large[(2 << 20) + 1] = '\xff'; /* instead of the first byte of a character */
+    assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", large), &kind));
+    assert_string_equal(kind, "raw");
+    assert_contains(lks_last_error(), "byte 0xff at offset 2097153; text before it is UTF-8");
 }
 
 static char left[2048];

@@ -127,10 +127,12 @@ cd "$work/b"
 awk 'BEGIN { for (i = 0; i < 90; i++) printf "caf\351 %d\n\n\n \t indented\r\n\f\n", i }' >latin.txt
 awk 'BEGIN { for (i = 0; i < 200; i++) printf "%d ", i }' >line.txt
 mkdir texts && cp my.txt texts/
-for text in latin.txt line.txt texts/; do
+for text in line.txt texts/ latin.txt; do
     # shellcheck disable=SC2086
     lockstep train $text $small --max_iters=1 >"$work/log" 2>&1 || fail "$text"
 done
+grep -q '^lockstep train: note: the tokens are bytes: latin.txt is not valid UTF-8: byte 0xe9 at offset 3; it looks like LATIN1: `iconv ' "$work/log" ||
+    fail "latin.txt: $(cat "$work/log")"
 od -An -v -tu1 -w1 latin.txt | awk '{ print $1 + 4 }' >"$work/ids"
 cat out/latin/data/*train*.bin out/latin/data/*val*.bin | od -An -v -tu2 -w2 | awk '{ print $1 + 0 }' | cmp - "$work/ids" || fail 'Latin-1 is not kept byte for byte'
 lockstep sample out/line --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'a text in one line'

@@ -227,9 +227,10 @@ static void test_any_bytes(void **state)
     lks_test_write(text, "caf\xe9\n\n\xff", 7);
     const lks_test_result r = run_ok(lks_test_tool(
         "prep", "bytes", lks_test_text("--input=%s", text), lks_test_text("--out=%s", out)));
-    assert_contains(r.err,
-                    "is not valid UTF-8 (byte 0xe9 at offset 3), and its bytes are kept, but "
-                    "samples will show U+FFFD for them; to avoid that, convert");
+    assert_contains(
+        r.err,
+        "is not valid UTF-8 (byte 0xe9 at offset 3), and its bytes are kept, but "
+        "samples will show U+FFFD for them; it looks like LATIN1: `iconv -f LATIN1 -t UTF-8 ");
     static const uint16_t train[] = {LKS__BYTE_BOS, 0xff + 4},
                           val[] = {LKS__BYTE_BOS, 'c' + 4, 'a' + 4, 'f' + 4, 0xe9 + 4};
     size_t bytes;

@@ -45,6 +45,7 @@ struct text {
     bool has_config;    /* a config file or recipe was given: choose only the number of ranks */
     const char *recipe; /* its name, for messages */
     const char *kind;
+    char not_utf8[1024];            /* why the tokens are bytes; or "" */
     lks__weights *weights;          /* of --init_from; or NULL */
     char tokenizer[LKS__CKPT_PATH]; /* their vocabulary; "": the text's characters, or bytes */
     lks__prep_result tokens;
@@ -168,7 +169,12 @@ static lks_status open_weights(struct text *t)
 /* Without weights the text decides: characters, or bytes if it isn't UTF-8. */
 static lks_status guess_kind(struct text *t)
 {
-    return t->weights != NULL ? LKS_OK : lks__prep_guess(t->path, &t->kind);
+    if (t->weights != NULL)
+        return LKS_OK;
+    LKS__TRY(lks__prep_guess(t->path, &t->kind));
+    if (strcmp(t->kind, "raw") == 0)
+        snprintf(t->not_utf8, sizeof t->not_utf8, "%s", lks_last_error());
+    return LKS_OK;
 }
 
 static lks_status check_settings(struct text *t)
@@ -410,11 +416,12 @@ static void explain(const struct text *t, const lks__settings *s)
                 lks__shown(t->moved, 4200), saved ? "; to continue it: lockstep resume " : "",
                 saved ? lks__quoted(t->moved, 4200) : "");
     }
+    if (t->not_utf8[0] != '\0')
+        fprintf(stderr, "lockstep train: note: the tokens are bytes: %s\n", t->not_utf8);
     fprintf(stderr, "lockstep train: %s has %" PRIu64 " %s", t->shown, n,
-            is_char              ? "characters"
-            : is_gpt2            ? "of GPT-2's tokens"
-            : t->weights != NULL ? "bytes"
-                                 : "bytes (it is not UTF-8)");
+            is_char   ? "characters"
+            : is_gpt2 ? "of GPT-2's tokens"
+                      : "bytes");
     if (is_char && t->weights == NULL)
         fprintf(stderr, ", %" PRIu32 " different", t->tokens.vocab_size);
     fputs(". ", stderr);

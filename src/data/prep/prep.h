@@ -48,8 +48,9 @@ typedef struct lks__prep_kind lks__prep_kind;
 /* "char", "gpt2", ...; NULL if the kind is unknown. The table is in prep_run.c. */
 const lks__prep_kind *lks__prep_kind_of(const char *name);
 const char *lks__prep_kind_name(int i); /* name of the i-th kind; NULL after the last */
-/* Guess the kind for a text: char, or raw if it isn't UTF-8. Reads the whole text. ERR_FORMAT if it
- * is empty, a compressed file, or not text (it contains a byte of value 0). */
+/* Guess the kind for a text: char, or raw if it isn't UTF-8, with the first such byte in
+ * lks_last_error(). Reads the whole text. ERR_FORMAT if it is empty, a compressed file, or not text
+ * (it contains a byte of value 0). */
 lks_status lks__prep_guess(const char *input, const char **kind_p);
 
 /* The options among `tokenizer`, `vocab_size`, `special`, `val_docs` and `train_docs` that the kind

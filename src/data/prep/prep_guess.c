@@ -71,6 +71,7 @@ static lks_status look_at_block(struct look *l, const lks__text_file *file, size
     *rest_p = have - n;
     if (*rest_p < MAX_UTF8 && (*rest_p == 0 || !last))
         return LKS_OK;
+    (void)lks__not_utf8(file->path, l->block, have, n, at + n, 0); /* the caller's message */
     l->is_utf8 = false;
     *rest_p = 0;
     return LKS_OK;

@@ -57,7 +57,10 @@ static const struct lks__prep_kind kinds[] = {
      .takes = LKS__PREP_VAL_DOCS,
      .keeps = LKS__KEEPS_ALL,
      .run = lks__prep_bytes},
-    {.name = "raw", .val_fraction = 0.1, .keeps = LKS__KEEPS_ALL, .run = lks__prep_raw},
+    {.name = "raw",
+     .val_fraction = 0.1,
+     .keeps = LKS__KEEPS_MARK | LKS__KEEPS_CRLF,
+     .run = lks__prep_raw},
 };
 
 const char *lks__prep_kind_name(int i)

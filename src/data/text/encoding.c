@@ -188,7 +188,7 @@ const char *lks__text_remark(const char *path, const char *head, size_t bytes, i
         advise(path, head, bytes, i, i, what, sizeof what);
         snprintf(out, LKS__REMARK,
                  "%s is not valid UTF-8 (byte 0x%02x at offset %zu), and its bytes are kept, but "
-                 "samples will show U+FFFD for them; to avoid that, convert it first; %s",
+                 "samples will show U+FFFD for them; %s",
                  name, (unsigned char)head[i], i, what);
         return out;
     }
