@@ -130,7 +130,7 @@ static void test_bad_docs(void **state)
         {"t.jsonl", "{\"text\":\"a\"} x", {"line 1", "JSON"}},
         {"t.jsonl", "[\"text\"]", {"line 1", "a string \"text\" is expected"}},
         {"t.jsonl", "{\"text\":7}", {"line 1", "a string \"text\" is expected"}},
-        {"t.jsonl", "{}\n", {"line 1", "a string \"text\" is expected"}},
+        {"t.jsonl", "{}\n", {"a string \"text\" is expected", "--field=NAME` reads another"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *path = write_input(cases[i].name, cases[i].text, strlen(cases[i].text)), *text;

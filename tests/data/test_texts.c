@@ -294,6 +294,7 @@ static void test_encodings(void **state)
          6,
          {"is an xz file", "xz -dc "}},
         {"%PDF-1.7", 8, {"is a PDF file", "plain text"}},
+        {"{\\rtf1\\ansi", 10, {"is a rich-text file", "plain text"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *path = lks_test_text("%s/my text", lks_test_folder());

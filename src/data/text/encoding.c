@@ -36,6 +36,7 @@ static const struct container {
     {"PK\3\4", 4, "zip", "unzip -p"},
     {"%PDF-", 5, "PDF", NULL},
     {"PAR1\x15", 5, "Parquet", NULL},
+    {"{\\rtf", 5, "rich-text", NULL},
 };
 
 static const struct container *container_of(const char *head, size_t bytes)

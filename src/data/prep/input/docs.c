@@ -299,7 +299,9 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
     }
     const json_t *text = json_object_get(d->json, d->field);
     if (!json_is_string(text))
-        return lks__fail(LKS_ERR_FORMAT, "%s, %s: a JSON object with a string \"%s\" is expected",
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s, %s: a JSON object with a string \"%s\" is expected; `lockstep prep "
+                         "... --field=NAME` reads another member",
                          d->name, place(d, where), lks__shown(d->field, 256));
     *text_p = json_string_value(text);
     *bytes_p = json_string_length(text);
