@@ -28,8 +28,8 @@ static lks_status name_server(const struct lks__hier *h, lks_status st)
 {
     if (st != LKS_ERR_PEER || h->part != NULL || lks__env_set(LKS__STORE_ENV))
         return st;
-    return lks__fail_in(st, "rank 0 failed before all hosts had joined; its own message has the "
-                            "reason");
+    return lks__fail_in(st,
+                        "rank 0 failed before all hosts had joined (its message has the reason)");
 }
 
 static int explain(struct lks__hier *h, lks_status st)
