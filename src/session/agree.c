@@ -7,7 +7,7 @@
 #include "session/session.h"
 #include "session/signals.h"
 
-static bool on_record; /* static, because a process is one rank */
+static bool on_record, other_failed; /* static, because a process is one rank */
 
 static void put_on_record(const lks__session *s, const char *why)
 {
@@ -84,6 +84,13 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     }
     if (first == W)
         return LKS_OK;
+    /* mpirun and srun kill all ranks once one has ended, so each must have the reason. */
+    char host[LKS__HOST_NAME], reason[sizeof kept + sizeof(lks__place_text) + 16];
+    lks__session_host(host);
+    snprintf(reason, sizeof reason, "%s failed: %s", lks__session_place(first, host).text, kept);
+    if (lks_comm_broadcast(s->comm, reason, sizeof reason, LKS_UINT8, first) != LKS_OK)
+        snprintf(reason, sizeof reason, "rank %d failed; its own message has the reason", first);
+    reason[sizeof reason - 1] = '\0';
     /* All ranks know the verdict after this. If the group ended earlier, a rank that is still in
      * the exchange would report its own failure as the first. */
     lks_comm_barrier(s->comm);
@@ -93,7 +100,8 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     }
     lks_comm_barrier(s->comm); /* until it has published: a rank that exits earlier would be taken
                                   for the cause */
-    return lks__fail(LKS_ERR_PEER, "rank %d failed; its own message has the reason", first);
+    other_failed = true;
+    return lks__fail(LKS_ERR_PEER, "%s", reason);
 }
 
 /* ERR_PEER isn't published: it could hide the rank that really failed. */
@@ -123,4 +131,9 @@ void *lks__session_gather(const lks__session *s, const void *mine, size_t bytes,
 bool lks__session_on_record(void)
 {
     return on_record;
+}
+
+bool lks__session_other_failed(void)
+{
+    return other_failed;
 }

@@ -80,9 +80,9 @@ lks_status lks__session_rehearse(lks__session *s, const char *kept, lks__rehears
 lks_status lks__session_peak(const lks__session *s, int threads, int bursts, double *flops_p);
 
 /* Collective: OK if every rank passes OK. Otherwise the lowest rank that failed gets its own status
- * back, and every other rank gets ERR_PEER naming that rank, so there is one message per failure.
- * After a failure the group is aborted. ERR_STOPPED is not a failure: if a rank passes it and no
- * rank fails, all get it, and lks__session_asked_stop() is the signal on all. */
+ * back, and every other rank gets ERR_PEER with that rank's message. After a failure the group is
+ * aborted. ERR_STOPPED is not a failure: if a rank passes it and no rank fails, all get it, and
+ * lks__session_asked_stop() is the signal on all. */
 lks_status lks__session_agree(lks__session *s, lks_status st);
 
 /* Collective: `mine` [bytes] of every rank, by rank, in memory that the caller frees. NULL if *st_p
@@ -123,5 +123,9 @@ lks_status lks__session_fail(const lks__session *s, lks_status st);
 /* True if this process has reported its failure to all ranks. Then lockstep's launcher prints it,
  * too. */
 bool lks__session_on_record(void);
+
+/* True if lks__session_agree() has named another rank. Its launcher then sends signals to this one,
+ * which don't ask for a stop. */
+bool lks__session_other_failed(void);
 
 #endif

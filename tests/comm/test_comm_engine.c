@@ -334,6 +334,42 @@ static int body_other_world(void)
     return seen_by(world.rank, 2);
 }
 
+/* The second rank of the first host was given another world: all ranks learn which. */
+static int body_odd_world(void)
+{
+    lks_world world;
+    lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
+    lks_comm *comm = NULL;
+    const bool odd = strcmp(getenv("RANK"), "1") == 0;
+    if (odd)
+        setenv("WORLD_SIZE", "4", 1);
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    lks_status st = lks_comm_open(&world, &options, &comm);
+    LKS__THEN(st, lks_comm_barrier(comm));
+    EXPECT(st == (odd ? LKS_ERR_CONFIG : LKS_ERR_PEER));
+    EXPECT(odd || strstr(lks_last_error(), "rank 1 failed: ") != NULL);
+    EXPECT(strstr(lks_last_error(), "WORLD_SIZE is 4 here, and 3 on this host's first rank"));
+    const int code = seen_by(world.rank, 3);
+    lks_comm_close(comm);
+    return code;
+}
+
+/* Rank 0, which serves the store, can't join: the other host blames it and not the store. */
+static int body_first_fails(void)
+{
+    lks_world world;
+    lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
+    lks_comm *comm = NULL;
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    if (world.rank == 0)
+        setenv("GLOO_SOCKET_IFNAME", "nosuch0", 1);
+    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_PEER);
+    EXPECT(strstr(lks_last_error(),
+                  world.rank == 0 ? "nosuch0" : "rank 0 failed before all hosts had joined") !=
+           NULL);
+    return seen_by(world.rank, 2);
+}
+
 /* The launcher of the second host runs inside a step of srun, whose variables its ranks have. */
 static int body_inside_srun(void)
 {
@@ -632,6 +668,7 @@ static void test_programs_mpi(void **state)
 static void test_other_world(void **state)
 {
     assert_int_equal(expect_all("11", "other_world"), 0);
+    assert_int_equal(expect_all("21", "odd_world"), 0);
 }
 
 static void test_inside_srun(void **state)
@@ -686,6 +723,7 @@ static void test_at_master(void **state)
     assert_int_equal(expect_all("11", "mixed"), 0);
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     assert_int_equal(expect_all("22", "no_master"), 0);
+    assert_int_equal(expect_all("11", "first_fails"), 0);
     assert_int_equal(expect_all("11", "other_world"), 0);
 }
 
@@ -744,6 +782,8 @@ int main(int argc, char **argv)
         {"wrong_host", body_wrong_host},
         {"programs_mpi", body_programs_mpi},
         {"other_world", body_other_world},
+        {"odd_world", body_odd_world},
+        {"first_fails", body_first_fails},
         {"inside_srun", body_inside_srun},
         {"absent", body_absent},
         {"no_master", body_no_master},

@@ -97,6 +97,7 @@ static int run_rank(int argc, char **argv)
         st = lks__trainer_open(&s, &t, &stopped);
     if (st != LKS_OK) {
         fprintf(stderr, "%s\n", lks_last_error());
+        lks__trainer_close(&t);
         return 3;
     }
     st = lks__train_loop(&t, &stopped);

@@ -14,6 +14,14 @@ mkdir "$work/munge" "$work/state" "$work/spool"
 
 # shellcheck disable=SC2317 # by trap
 remove() {
+    if [ -s "$work/slurmd.pid" ]; then # jobs outlive it
+        timeout 20 scancel --full --signal=KILL --user="$(id -un)" 2>/dev/null || true
+        tries=0
+        while [ -n "$(timeout 10 squeue --noheader 2>/dev/null)" ] && [ $tries -lt "$(patient 100)" ]; do
+            tries=$((tries + 1))
+            sleep 0.1
+        done
+    fi
     for pid in "$work"/*.pid; do
         [ ! -s "$pid" ] || kill "$(cat "$pid")" 2>/dev/null || true
     done

@@ -1152,7 +1152,7 @@ static void test_wrong_options(void **state)
                    "true");
     r = end_of(&x);
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "no.such.host.invalid");
+    assert_contains(r.err, "--master-addr: the address of \"no.such.host.invalid\"");
 }
 
 /* --- one command for all ------------------------------------------------------------------ */

@@ -219,6 +219,18 @@ static int stop_before_joining(void)
     return 0;
 }
 
+/* Let rank 0, which stops itself, go on, and expect both ranks to see what they should. */
+static void continue_first(struct ranks *r)
+{
+    assert_int_equal(waitpid(r->pids[0], &r->status[0], WUNTRACED), r->pids[0]);
+    assert_true(WIFSTOPPED(r->status[0]));
+    r->status[0] = -1;
+    assert_int_equal(kill(r->pids[0], SIGCONT), 0);
+    ranks_wait(r, 30);
+    assert_int_equal(r->status[0], 0);
+    assert_int_equal(r->status[1], 0);
+}
+
 /* A launcher's signal reaches ranks one after the other. A rank that it reaches late isn't failed
  * by the others' leaving. */
 static void test_stop_before_joining(void **state)
@@ -227,13 +239,37 @@ static void test_stop_before_joining(void **state)
     ranks_start(&r, 2, "stop", NULL);
     for (int i = 0; i < lks_test_tries(20000) && !lks__segment_aborted(r.segment); i++)
         usleep(1000);
-    assert_int_equal(waitpid(r.pids[0], &r.status[0], WUNTRACED), r.pids[0]);
-    assert_true(WIFSTOPPED(r.status[0]));
-    r.status[0] = -1;
-    assert_int_equal(kill(r.pids[0], SIGCONT), 0);
-    ranks_wait(&r, 30);
-    assert_int_equal(r.status[0], 0);
-    assert_int_equal(r.status[1], 0);
+    continue_first(&r);
+}
+
+/* Rank 1 has more threads than are possible; rank 0 joins after a signal, as srun sends it when a
+ * rank has failed. */
+static int fail_and_stop(void)
+{
+    lks__session s;
+    const bool first = strcmp(getenv("RANK"), "0") == 0;
+    lks__signals_install("");
+    if (first) {
+        raise(SIGSTOP);
+        raise(SIGTERM);
+    }
+    EXPECT(lks__session_open("shm", 20 * lks_test_patience(), first ? 1 : 1 << 20, LKS__BIND_NONE,
+                             &s) == (first ? LKS_ERR_PEER : LKS_ERR_CONFIG));
+    EXPECT(strstr(lks_last_error(), "threads=1048576 for each of 2 ranks here") != NULL);
+    return 0;
+}
+
+/* A failure is reported as one, although a signal has come, too: Slurm's scripts requeue jobs that
+ * a signal has stopped. */
+static void test_stop_after_failure(void **state)
+{
+    struct ranks r;
+    ranks_start(&r, 2, "fail", NULL);
+    for (int i = 0;
+         i < lks_test_tries(20000) && atomic_load(&lks__segment_line(r.segment, 1)->posted) == 0;
+         i++)
+        usleep(1000);
+    continue_first(&r);
 }
 
 /* Writing to a pipe that nobody reads is an error, and doesn't end the process. */
@@ -348,16 +384,24 @@ static void test_first_process(void **state)
 
 int main(int argc, char **argv)
 {
-    static const struct rank_body bodies[] = {{"stop", stop_before_joining}, {NULL, NULL}};
+    static const struct rank_body bodies[] = {
+        {"stop", stop_before_joining}, {"fail", fail_and_stop}, {NULL, NULL}};
     ranks_main(argc, argv, bodies);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_few_cores),
-        cmocka_unit_test(test_peak),          cmocka_unit_test(test_peak_of_cores),
-        cmocka_unit_test(test_stoppable),     cmocka_unit_test(test_group),
-        cmocka_unit_test(test_closed_pipe),   cmocka_unit_test(test_device_names),
-        cmocka_unit_test(test_long_trace),    cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_first_process), cmocka_unit_test(test_stop_before_joining),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_few_cores),
+        cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_peak_of_cores),
+        cmocka_unit_test(test_stoppable),
+        cmocka_unit_test(test_group),
+        cmocka_unit_test(test_closed_pipe),
+        cmocka_unit_test(test_device_names),
+        cmocka_unit_test(test_long_trace),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_first_process),
+        cmocka_unit_test(test_stop_before_joining),
+        cmocka_unit_test(test_stop_after_failure),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

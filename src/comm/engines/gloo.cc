@@ -56,14 +56,14 @@ class Store : public gloo::rendezvous::Store
     void set(const std::string &key, const std::vector<char> &data) override
     {
         if (join_.store_set(join_.store, key.c_str(), data.data(), data.size()) != 0)
-            throw std::runtime_error("the job's store takes no more");
+            throw std::runtime_error(join_.store_why);
     }
     std::vector<char> get(const std::string &key) override
     {
         void *data = nullptr;
         size_t bytes = 0;
         if (join_.store_get(join_.store, key.c_str(), join_.timeout_s, &data, &bytes) != 0)
-            throw std::runtime_error("a host did not reach the job's store in time");
+            throw std::runtime_error(join_.store_why);
         std::vector<char> value(static_cast<char *>(data), static_cast<char *>(data) + bytes);
         std::free(data);
         return value;

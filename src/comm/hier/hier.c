@@ -131,6 +131,11 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
     LKS__MEMORY(h->first, "for %d hosts", h->n_hosts);
     LKS__TRY(lks_comm_broadcast(h->local, h->first, ((size_t)h->n_hosts + 1) * sizeof *h->first,
                                 LKS_UINT8, 0));
+    if (h->first[h->n_hosts] != h->join.world_size) /* the leaders have compared theirs */
+        return lks__fail(LKS_ERR_CONFIG,
+                         "WORLD_SIZE is %d here, and %d on this host's first rank: it must be the "
+                         "same everywhere",
+                         h->join.world_size, h->first[h->n_hosts]);
     /* Ranks are in the order of (host, local rank), whatever the launcher's numbers are. */
     h->comm->world.rank = h->first[h->host] + h->join.local_rank;
     if (h->part == NULL)

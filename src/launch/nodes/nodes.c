@@ -181,6 +181,8 @@ static lks_status join(struct lks__nodes *n)
         lks_status st = lks__store_serve(job->store_host, job->store_port, job->token, &job->store);
         if (st == LKS_OK)
             job->store_port = lks__store_port(job->store);
+        else if (st == LKS_ERR_CONFIG) /* with --hosts, the name may be only ssh's */
+            return lks__fail_in(st, "--master-addr");
         else if (st != LKS_ERR_SUPPORT || o->node_rank == 0)
             return st;
         else

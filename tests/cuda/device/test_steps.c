@@ -41,7 +41,7 @@ static int make_steps(bool golf, const char *of_data, const char *dtype, int n)
     int n_args = 0;
     lks__settings s;
     lks__args args;
-    lks__trainer t;
+    lks__trainer t = {0};
     lks__step_result r;
     lks__device_counts before = {0}, after;
     for (; small[golf][n_args] != NULL; n_args++)
@@ -61,13 +61,12 @@ static int make_steps(bool golf, const char *of_data, const char *dtype, int n)
         st = lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r);
         after = t.ses.device->ops->counts(t.ses.device);
     }
-    if (st != LKS_OK) {
+    if (st != LKS_OK)
         fprintf(stderr, "%s\n", lks_last_error());
-        return 1;
-    }
-    printf("%.17g %.17g\n", after.bytes - before.bytes, after.flops - before.flops);
+    else
+        printf("%.17g %.17g\n", after.bytes - before.bytes, after.flops - before.flops);
     lks__trainer_close(&t);
-    return 0;
+    return st == LKS_OK ? 0 : 1;
 }
 
 /* --- the costs of the last of n steps -------------------------------------------------------- */

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 enum {
-    LKS__ENGINE_VERSION = 5,
+    LKS__ENGINE_VERSION = 6,
     LKS__ENGINE_MESSAGE = 1024,
     LKS__ENGINE_HELLO = 128,
     LKS__ENGINE_SLOTS = 8, /* operations that may be in progress together */
@@ -33,14 +33,15 @@ typedef struct lks__engine_join {
     const int *members; /* [world_size] number() of each rank; NULL: all processes, in rank order */
     int tag; /* with `members`: differs between groups of the same first rank that meet at once */
     /* For engines that need a store: our host's number, our address as others see it, and the
-     * store. Keys and values are copied; the caller frees the value that get returns. 0, or -1
-     * after a deadline. */
+     * store. Keys and values are copied; the caller frees the value that get returns. 0, or
+     * another number after a failure, with its reason in store_why. */
     int host, n_hosts;
     char address[64];
     void *store;
     int (*store_set)(void *store, const char *key, const void *data, size_t bytes);
     int (*store_get)(void *store, const char *key, double timeout_s, void **data_p,
                      size_t *bytes_p);
+    char store_why[256];
     char hello[LKS__ENGINE_HELLO]; /* in: the leader's hello; out: the same on the host's other
                                       ranks */
 } lks__engine_join;

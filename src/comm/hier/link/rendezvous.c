@@ -23,19 +23,38 @@ static lks_status key_of(const struct lks__hier *h, const char *key, char out[LK
     return n < LKS__STORE_KEY_BYTES ? LKS_OK : LKS_ERR_ARG;
 }
 
+/* A store that rank 0 serves ends with it: the others name it. */
+static lks_status name_server(const struct lks__hier *h, lks_status st)
+{
+    if (st != LKS_ERR_PEER || h->part != NULL || lks__env_set(LKS__STORE_ENV))
+        return st;
+    return lks__fail_in(st,
+                        "rank 0 failed before all hosts had joined (its message has the reason)");
+}
+
+static int explain(struct lks__hier *h, lks_status st)
+{
+    if (name_server(h, st) != LKS_OK)
+        snprintf(h->join.store_why, sizeof h->join.store_why, "%s", lks_last_error());
+    return st != LKS_OK;
+}
+
 static int store_set(void *hier, const char *key, const void *data, size_t bytes)
 {
     char full[LKS__STORE_KEY_BYTES];
     struct lks__hier *h = hier;
-    return key_of(h, key, full) != LKS_OK || lks__store_set(h->store, full, data, bytes) != LKS_OK;
+    lks_status st = key_of(h, key, full);
+    LKS__THEN(st, lks__store_set(h->store, full, data, bytes));
+    return explain(h, st);
 }
 
 static int store_get(void *hier, const char *key, double timeout_s, void **data_p, size_t *bytes_p)
 {
     char full[LKS__STORE_KEY_BYTES];
     struct lks__hier *h = hier;
-    return key_of(h, key, full) != LKS_OK ||
-           lks__store_get(h->store, full, timeout_s, data_p, bytes_p) != LKS_OK;
+    lks_status st = key_of(h, key, full);
+    LKS__THEN(st, lks__store_get(h->store, full, timeout_s, data_p, bytes_p));
+    return explain(h, st);
 }
 
 /* srun has started each of the ranks; its variables are in the environment of other launchers, too.
@@ -192,7 +211,7 @@ static lks_status same_world(const struct lks__hier *h, const struct world *mine
 
 /* Host 0 compares itself with all others, and they with host 0. They have read its world before it
  * can read theirs: if the worlds differ, it ends, and the store may end with it. */
-lks_status lks__hier_compare_worlds(struct lks__hier *h)
+static lks_status compare_worlds(struct lks__hier *h)
 {
     const lks__engine_join *j = &h->join;
     const struct world mine = {j->world_size, j->n_hosts};
@@ -211,6 +230,11 @@ lks_status lks__hier_compare_worlds(struct lks__hier *h)
         LKS__TRY(same_world(h, &mine, host, &theirs));
     }
     return LKS_OK;
+}
+
+lks_status lks__hier_compare_worlds(struct lks__hier *h)
+{
+    return name_server(h, compare_worlds(h));
 }
 
 static lks_status meet_world(struct lks__hier *h)
