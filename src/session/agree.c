@@ -85,7 +85,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     if (first == W)
         return LKS_OK;
     /* mpirun and srun kill all ranks once one has ended, so each must have the reason. */
-    char host[LKS__HOST_NAME], reason[sizeof kept + sizeof(lks__place_text) + 16];
+    char host[LKS__HOST_NAME], reason[sizeof kept + sizeof(lks__place_text) + 16] = "";
     lks__session_host(host);
     snprintf(reason, sizeof reason, "%s failed: %s", lks__session_place(first, host).text, kept);
     if (lks_comm_broadcast(s->comm, reason, sizeof reason, LKS_UINT8, first) != LKS_OK)
