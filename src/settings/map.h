@@ -138,8 +138,9 @@ enum {
     X(STR, code, "", A_PATH, TRAIN | EXPORT, HOST | LIST | GOLF | KEPT, FILES,                     \
       "file whose size counts as code of the submission (golf); may be given several times")       \
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
-      "share of the text that is kept for validation: the end of a single text, or the first of "  \
-      "several documents; default for gpt2 and openwebtext: 0.0005; 0: no validation tokens")      \
+      "share of the text that is kept for validation: the end of the text (char, raw, and gpt2 "   \
+      "with one plain file), random documents (openwebtext), or else the first documents; "        \
+      "default for gpt2 and openwebtext: 0.0005; 0: no validation tokens")                         \
     X(BOOL, special, false, ANY, PREP | SAMPLE, HOST | SAME, FILES,                                \
       "true: <|endoftext|> and other special tokens' spellings in the text, or in a prompt of "    \
       "sample, become these tokens; false: they are ordinary text (gpt2)")                         \

@@ -206,6 +206,7 @@ static void test_folder(void **state)
     assert_int_equal(mkdir(lks_test_text("%s/d", dir), 0777), 0);
     const lks__prep_options o = options_of(dir, out, 0.5);
     assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
+    assert_int_equal(r.n_docs, 4);
     add(&val, "alpha  ", 7, true);
     add(&val, "beta", 4, true);
     add(&train, "gamma", 5, true);

@@ -126,7 +126,12 @@ static void test_bad_docs(void **state)
         {"t.jsonl", "{\"text\":\"a\"}\n\n{}", {"line 3 (byte offset 14)", "a string \"text\""}},
         {"t.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"", {"line 2 (byte offset 13)", "JSON"}},
         {"t.jsonl", "{\"text\":\"\xff\"}", {"line 1 (byte offset 0)", "JSON"}},
-        {"t.jsonl", "{\"text\":\"\\ud800\"}", {"line 1 (byte offset 0)", "JSON"}},
+        {"t.jsonl",
+         "{\"text\":\"\\ud800\"}",
+         {"line 1 (byte offset 0) can't be read as JSON: invalid Unicode", ", at column 16"}},
+        {"t.jsonl",
+         "{\"text\":\"a\",\"n\":1e999}",
+         {"line 1 (byte offset 0) can't be read as JSON: real number overflow", "'1e999'"}},
         {"t.jsonl", "{\"text\":\"a\"} x", {"line 1", "JSON"}},
         {"t.jsonl", "[\"text\"]", {"line 1", "a string \"text\" is expected"}},
         {"t.jsonl", "{\"text\":7}", {"line 1", "a string \"text\" is expected"}},
@@ -284,6 +289,49 @@ static void test_model_unseen(void **state)
         models[i] = lks_test_text("%s/%s", out, LKS__META_MODEL);
     }
     assert_same_file(models[0], models[1]);
+}
+
+static char notes[1024];
+
+static void keep_note(const char *sentence)
+{
+    const size_t n = strlen(notes);
+    snprintf(notes + n, sizeof notes - n, "%s\n", sentence);
+}
+
+/* Documents in which the model changes white space are counted, unless it has no such rules. */
+static void test_layout(void **state)
+{
+    lks_test_need_sentencepiece();
+    static const char text[] = "{\"text\":\"a b c\"}\n{\"text\":\"a\\nb\"}\n{\"text\":\"a\\tb\"}\n"
+                               "{\"text\":\"a  b\"}\n{\"text\":\"\"}\n";
+    const char *one = write_input("one.jsonl", text, strcspn(text, "\n"));
+    const char *all = write_input("all.jsonl", text, sizeof text - 1);
+    lks__prep_options o = options_for(one, lks_test_folder());
+    lks__prep_result r;
+    size_t bytes;
+    o.note = keep_note;
+    o.val_fraction = 0;
+    notes[0] = '\0';
+    assert_ok(prep(&o, &r));
+    assert_string_equal(notes, "");
+    o.input = all;
+    assert_ok(prep(&o, &r));
+    assert_contains(notes, "3 of 5 documents contain line feeds, tabs or runs of blanks");
+    assert_int_equal(r.n_docs, 5);
+    assert_int_equal(r.n_empty, 1);
+
+    /* Appended to the model, an empty table of characters replaces the model's. */
+    const char *model = lks_test_read(lks_test_text("%s/%s", o.out_dir, LKS__META_MODEL), &bytes);
+    char *same = test_malloc(bytes + 4);
+    memcpy(same, model, bytes);
+    memcpy(same + bytes, "\x1a\2\x12\0", 4);
+    o.tokenizer = write_input("same.model", same, bytes + 4);
+    o.vocab_size = 0;
+    test_free(same);
+    notes[0] = '\0';
+    assert_ok(prep(&o, &r));
+    assert_string_equal(notes, "");
 }
 
 static int pieces_left;
@@ -665,7 +713,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_tool),
         cmocka_unit_test(test_no_module),    cmocka_unit_test(test_exporter),
-        cmocka_unit_test(test_model_unseen),
+        cmocka_unit_test(test_model_unseen), cmocka_unit_test(test_layout),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -86,6 +86,8 @@ static void test_documents(void **state)
     assert_true(lks_test_exists(other) && lks_test_exists(none));
     assert_string_equal(raw_text(out, "train"), "alpha\nbeta\ng\xc3\xa9\n\ndel\nta\nend\n");
     assert_int_equal(result.n_val, 0);
+    assert_int_equal(result.n_docs, 6);
+    assert_int_equal(result.n_empty, 1);
     assert_false(lks_test_exists(lks_test_text("%s/val.bin", out)));
 
     /* The last characters are for validation, wherever documents end. */
@@ -102,7 +104,7 @@ static void test_documents(void **state)
     const char *two = lks_test_text("%s/d.txt\n%s/a.txt", dir, dir);
     assert_ok(prep((lks__prep_options){.input = two, .out_dir = out}));
     assert_string_equal(raw_text(out, "train"), "end\nalpha\n");
-    const char *field = file(dir, "f.jsonl", "{\"text\":1,\"body\":\"x\"}");
+    const char *field = file(dir, "f.JSONL", "{\"text\":1,\"body\":\"x\"}");
     assert_ok(prep((lks__prep_options){.input = field, .out_dir = out, .field = "body"}));
     assert_string_equal(raw_text(out, "train"), "x\n");
 }
@@ -132,11 +134,13 @@ static void test_guess(void **state)
     assert_contains(lks_last_error(), "byte 0xff at offset 2097153; text before it is UTF-8");
 }
 
-static char left[2048];
+static char notes[4096];
 
+/* Keep all notes, each with a line feed. */
 static void keep_note(const char *text)
 {
-    snprintf(left, sizeof left, "%s", text);
+    const size_t n = strlen(notes);
+    snprintf(notes + n, sizeof notes - n, "%s\n", text);
 }
 
 static void link_to(const char *target, const char *dir, const char *name)
@@ -156,15 +160,15 @@ static void test_tree(void **state)
     file(dir, "b/deep.txt", "three"); /* '.' comes before '/' */
     file(dir, "c.txt", "five");
     file(dir, "a.txt", "one");
-    file(dir, "a/y.jsonl", "{\"text\":\"two\"}");
-    left[0] = '\0';
+    file(dir, "a/y.ndjson", "{\"text\":\"two\"}");
+    notes[0] = '\0';
     assert_ok(prep(o));
     assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\n");
-    assert_string_equal(left, "");
+    assert_string_equal(notes, "");
     assert_ok(prep(o)); /* its own tokens are no text */
     assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\n");
-    assert_string_equal(left,
-                        lks_test_text("left out 1 entry of folders: %s (folder of tokens)", out));
+    assert_string_equal(notes,
+                        lks_test_text("left out 1 entry of folders: %s (folder of tokens)\n", out));
 
     /* Links to folders lead in circles; a link to a file is that file. */
     link_to("..", dir, "b/up");
@@ -178,12 +182,16 @@ static void test_tree(void **state)
     lks_test_write(lks_test_text("%s/a/picture", dir), "P\0P", 3);
     file(dir, "a/pack.gz", "\x1f\x8b\x08");
     assert_int_equal(mkfifo(lks_test_text("%s/pipe", dir), 0600), 0);
+    notes[0] = '\0';
     assert_ok(prep(o));
     assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\none\n");
-    assert_string_equal(left, lks_test_text("left out 9 entries of folders: %s/.git (hidden), "
-                                            "%s/.hidden (hidden), %s/a/lost (broken link), "
-                                            "%s/a/pack.gz (gzip), %s/a/picture (binary) and 4 more",
-                                            dir, dir, dir, dir, dir));
+    assert_string_equal(
+        notes, lks_test_text("left out 9 entries of folders: %s/.git (hidden), "
+                             "%s/.hidden (hidden), %s/a/lost (broken link), "
+                             "%s/a/pack.gz (gzip), %s/a/picture (binary) and 4 more\n"
+                             "read more than once: %s/a.txt (also as %s/zero); a text may then be "
+                             "in both train and val\n",
+                             dir, dir, dir, dir, dir, dir, dir));
     /* A file that is named itself is read, or refused, as before. */
     assert_fails(
         LKS_ERR_FORMAT,
@@ -367,29 +375,46 @@ static void test_remarks(void **state)
     }
 }
 
-static int n_notes;
-
-static void count_note(const char *text)
-{
-    assert_contains(text, "byte order mark");
-    n_notes++;
-}
-
-/* Three remarks are enough, and JSON lines have none; without validation there is no such file. */
+/* One remark of each kind, with the number of other files; JSON lines have none. Without validation
+ * there is no such file. */
 static void test_notes(void **state)
 {
-    const char *dir = lks_test_folder(), *out = lks_test_folder();
-    for (int i = 0; i < 5; i++)
-        file(dir, lks_test_text("%d.txt", i), "\xef\xbb\xbftext");
-    n_notes = 0;
-    assert_ok(prep((lks__prep_options){.input = dir, .out_dir = out, .note = count_note}));
-    assert_int_equal(n_notes, 3);
-    const lks__prep_options o = {
+    const char *dir = lks_test_folder();
+    lks__prep_options o = {.input = dir, .out_dir = lks_test_folder(), .note = keep_note};
+    for (int i = 0; i < 3; i++) {
+        file(dir, lks_test_text("a%d.txt", i), "caf\xe9 noir");
+        file(dir, lks_test_text("b%d.txt", i), "one\r\ntwo\r\n");
+    }
+    file(dir, "c0.txt", "\xef\xbb\xbfone\r\ntwo");
+    file(dir, "c1.txt", "\xef\xbb\xbftext");
+    notes[0] = '\0';
+    assert_ok(lks__prep(lks__prep_kind_of("bytes"), &o, &result));
+    assert_contains(notes, "/a0.txt is not valid UTF-8");
+    assert_contains(notes, "/a0.txt > utf8.txt` (and 2 more files like it)\n");
+    assert_contains(notes, "/b0.txt > new.txt` makes it LF (and 3 more files like it)\n");
+    assert_contains(notes, "/c0.txt > new.txt` drops it (and 1 more file like it)\n");
+    const char *nul = lks_test_text("%s/nul.txt", lks_test_folder());
+    lks_test_write(nul, "a\0b", 3);
+    notes[0] = '\0';
+    assert_ok(prep((lks__prep_options){.input = nul, .out_dir = o.out_dir, .note = keep_note}));
+    assert_string_equal(notes, lks_test_text("%s contains NUL characters, which are kept: "
+                                             "`tr -d '\\0' < %s > new.txt` drops them\n",
+                                             nul, nul));
+    /* Twice in the list, and not for each time. */
+    const char *x = file(lks_test_folder(), "x", "x"), *y = file(lks_test_folder(), "y", "y");
+    notes[0] = '\0';
+    assert_ok(prep((lks__prep_options){.input = lks_test_text("%s\n%s\n%s\n%s\n%s", x, y, x, y, x),
+                                       .out_dir = o.out_dir,
+                                       .note = keep_note}));
+    assert_contains(notes, "read more than once: /");
+    assert_contains(notes, " and 1 more; a text may");
+    o = (lks__prep_options){
         .input = file(lks_test_folder(), "t.jsonl", "{\"text\":\"a\"}\r\n{\"text\":\"b\"}\r\n"),
         .out_dir = lks_test_folder(),
-        .note = count_note};
+        .note = keep_note};
+    notes[0] = '\0';
     assert_ok(lks__prep(lks__prep_kind_of("bytes"), &o, &result));
-    assert_int_equal(n_notes, 3);
+    assert_string_equal(notes, "");
     assert_int_equal(result.n_train, 4);
     assert_int_equal(lks_test_count_files(o.out_dir), 2); /* and meta.json */
 }

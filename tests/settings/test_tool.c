@@ -80,6 +80,19 @@ static void test_prep(void **state)
            lks_test_text("lockstep prep: wrote the tokens to %s/tokens\n", dir));
     assert_true(lks_test_exists(lks_test_text("%s/tokens/meta.json", dir)));
     expect(lks_test_tool("prep", "--help"), 0, "--val_fraction=0.1", "");
+    expect(lks_test_tool("prep", "--help"), 0, "are folded (Unicode NFKC)\n", "");
+    expect(lks_test_tool("help", "val_fraction"), 0, "the end of the\n", "");
+    expect(lks_test_tool("prep", "char", input, input, out), 0,
+           "vocab size: 4\ndocuments: 2, empty: 0\ntrain has 19 tokens\nval has 3 tokens\n",
+           lks_test_text("note: read more than once: %s; ", text));
+    expect(lks_test_tool("prep", "char", input, out), 0, "train has 9 tokens\n", "");
+    /* the folder of a run can contain tokens, but not be one of them */
+    const char *run = lks_test_text("%s/run", dir), *in_run = lks_test_text("--out=%s", run);
+    assert_int_equal(mkdir(run, 0777), 0);
+    lks_test_write(lks_test_text("%s/metrics.jsonl", run), "", 0);
+    expect(lks_test_tool("prep", "char", input, in_run), 2, "",
+           lks_test_text("%s is the folder of a run", run));
+    expect(lks_test_tool("prep", "char", input, lks_test_text("%s/data", in_run)), 0, "", "");
     /* a window needs one token more than block_size */
     const char *data = lks_test_text("--dataset=%s/tokens", dir);
     expect(lks_test_tool("train", "--dry_run", data, "--block_size=9"), 2, "",

@@ -12,6 +12,7 @@
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
 #include "files/checkpoint/folder.h"
+#include "files/checkpoint/name.h"
 #include "prep.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
@@ -37,8 +38,8 @@ static const char usage[] =
     "folder, all text files in it and in its folders are read, in the order of their paths. "
     "Hidden\n"
     "and binary files and links to folders are left out, and prep names them.\n"
-    "NAME.jsonl is a file of JSON lines (--field=text). With --field standard input is read as\n"
-    "JSON lines, too.\n"
+    "NAME.jsonl and NAME.ndjson are files of JSON lines (--field=text). With --field standard\n"
+    "input is read as JSON lines, too.\n"
     "\n"
     "  char           one token per different character (Unicode code point). --tokenizer: the\n"
     "                 characters of other data or of a run, to train that model further\n"
@@ -51,7 +52,9 @@ static const char usage[] =
     "  shakespeare    gpt2 with --val_fraction=0.1\n"
     "  sentencepiece  a SentencePiece model, either given or trained here; also writes\n"
     "                 DIR/sp.model. Documents are JSON lines, or the parts of a text between\n"
-    "                 blank lines\n"
+    "                 blank lines. A model trained here normalizes text as parameter-golf's\n"
+    "                 do: line feeds, tabs and runs of blanks become one blank, and characters\n"
+    "                 are folded (Unicode NFKC)\n"
     "  bytes          one token per byte (parameter-golf's 260 ids). Documents as with\n"
     "                 sentencepiece\n"
     "  raw            the same ids for one text, which is kept byte for byte (for a text that\n"
@@ -179,11 +182,17 @@ static lks_status make_tokens(const char *name, lks__prep_options *o, lks__prep_
     return st;
 }
 
-/* Refuse the folder of a run in progress, and one in it, such as its data, which needn't exist. */
+/* Refuse the folder of a run, whose tokenizer the new meta.json would replace, and, for a run in
+ * progress, also one in it, such as its data, which needn't exist. */
 static lks_status check_out(const char *out)
 {
     char bare[LKS__SETTING_STR], parent[LKS__CKPT_PATH];
     LKS__TRY(lks__outdir_free(out, true));
+    if (lks__sys_has(out, "metrics.jsonl") || lks__sys_has(out, LKS__NAME_LATEST))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is the folder of a run, and can't also be one of tokens: give another "
+                         "--out",
+                         lks__shown(out, 512));
     snprintf(bare, sizeof bare, "%.*s", (int)lks__sys_path_length(out), out);
     lks__ckpt_parent(bare, parent);
     LKS__TRY(lks__outdir_free(parent, true));
@@ -266,6 +275,8 @@ int tool_prep(int argc, char **argv)
         return tool_fail("prep", st);
     progress_end();
     printf("vocab size: %" PRIu32 "\n", result.vocab_size);
+    if (result.n_docs > 1)
+        printf("documents: %" PRIu64 ", empty: %" PRIu64 "\n", result.n_docs, result.n_empty);
     printf("train has %" PRIu64 " tokens\n", result.n_train);
     printf("val has %" PRIu64 " tokens\n", result.n_val);
     fflush(stdout); /* before the next message */

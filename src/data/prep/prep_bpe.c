@@ -124,6 +124,7 @@ static lks_status begin_document(struct prep *p)
 static lks_status put_file(struct prep *p, size_t file)
 {
     int fd;
+    lks__prep_count(p->job, p->job->texts.files[file].bytes);
     LKS__TRY(begin_document(p));
     LKS__TRY(lks__texts_file(&p->job->texts, file, &fd));
     lks_status st = lks__bpe_pipe_range(p->pipe, file, fd, 0, p->job->texts.files[file].bytes);
@@ -133,6 +134,7 @@ static lks_status put_file(struct prep *p, size_t file)
 
 static lks_status put_text(struct prep *p, const char *text, size_t bytes)
 {
+    lks__prep_count(p->job, bytes);
     LKS__TRY(begin_document(p));
     LKS__TRY(lks__bpe_pipe_text(p->pipe, text, bytes));
     return lks__bpe_pipe_end(p->pipe);

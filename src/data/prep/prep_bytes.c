@@ -4,8 +4,7 @@
 #include "data/prep/prep_docs.h"
 #include "data/text/byte_tokens.h"
 
-static lks_status encode(const void *ctx, const char *text, size_t bytes, int32_t **ids_p,
-                         size_t *n_p)
+static lks_status encode(void *ctx, const char *text, size_t bytes, int32_t **ids_p, size_t *n_p)
 {
     int32_t *ids = malloc((bytes + 1) * sizeof *ids);
     LKS__MEMORY(ids, "for the ids of %zu bytes of text", bytes);

@@ -72,10 +72,13 @@ static lks_status decode(struct pass *p, const char *text, size_t bytes, size_t 
     return take_chars(p, n);
 }
 
-/* Add a line feed after a document that doesn't end in one, if there are several documents. */
-static lks_status end_document(struct pass *p, bool several)
+/* Add a line feed after a document of so many bytes that doesn't end in one, if there are several
+ * documents. */
+static lks_status end_document(struct pass *p, bool several, uint64_t bytes)
 {
     p->was_cr = false;
+    if (p->number == 0)
+        lks__prep_count(p->job, bytes);
     if (!several || p->last == '\n')
         return LKS_OK;
     p->chars[0] = '\n';
@@ -125,7 +128,7 @@ static lks_status take_lines(struct pass *p, size_t i)
     while ((st = lks__docs_next(docs, &text, &bytes)) == LKS_OK && text != NULL) {
         p->last = 0;
         st = take_text(p, text, bytes);
-        LKS__THEN(st, end_document(p, true));
+        LKS__THEN(st, end_document(p, true, bytes));
         if (st != LKS_OK)
             break;
         const uint64_t done = p->done + lks__docs_done(docs);
@@ -152,7 +155,7 @@ static lks_status go_through(struct pass *p)
         lks_status st = take_file(p, i, fd);
         lks__sys_close(fd);
         LKS__TRY(st);
-        LKS__TRY(end_document(p, texts->n > 1));
+        LKS__TRY(end_document(p, texts->n > 1, texts->files[i].bytes));
     }
     return LKS_OK;
 }

@@ -46,7 +46,7 @@ void lks__prep_docs_close(lks__prep_docs *d)
 struct encoding {
     int32_t bos;
     lks__prep_encode *encode;
-    const void *ctx;
+    void *ctx;
 };
 
 static lks_status put_doc(lks__prep_docs *d, const struct encoding *e, const char *text,
@@ -54,6 +54,7 @@ static lks_status put_doc(lks__prep_docs *d, const struct encoding *e, const cha
 {
     int32_t *ids;
     size_t n;
+    lks__prep_count(d->job, bytes);
     LKS__TRY(lks__split_put(&d->job->writer, &e->bos, 1));
     LKS__TRY(e->encode(e->ctx, text, bytes, &ids, &n));
     lks_status st = lks__split_put(&d->job->writer, ids, n);
@@ -80,7 +81,7 @@ static lks_status write_split(lks__prep_docs *d, const struct encoding *e, int s
 }
 
 lks_status lks__prep_docs_write(lks__prep_docs *d, uint32_t vocab_size, int32_t bos,
-                                lks__prep_encode *encode, const void *ctx)
+                                lks__prep_encode *encode, void *ctx)
 {
     const struct encoding e = {bos, encode, ctx};
     LKS__TRY(lks__prep_begin(d->job, vocab_size));

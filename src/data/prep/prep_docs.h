@@ -18,11 +18,11 @@ lks_status lks__prep_docs_open(lks__prep_job *job, bool any_bytes, lks__prep_doc
 void lks__prep_docs_close(lks__prep_docs *d);
 
 /* Encode a document: its ids, malloc'd, without BOS. */
-typedef lks_status lks__prep_encode(const void *ctx, const char *text, size_t bytes,
-                                    int32_t **ids_p, size_t *n_p);
+typedef lks_status lks__prep_encode(void *ctx, const char *text, size_t bytes, int32_t **ids_p,
+                                    size_t *n_p);
 
 /* Write all splits, with lks__prep_begin() and the functions after it. */
 lks_status lks__prep_docs_write(lks__prep_docs *d, uint32_t vocab_size, int32_t bos,
-                                lks__prep_encode *encode, const void *ctx);
+                                lks__prep_encode *encode, void *ctx);
 
 #endif

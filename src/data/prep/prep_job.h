@@ -42,6 +42,8 @@ lks_status lks__prep_end_split(lks__prep_job *job);
 /* Call last: writes meta.json. */
 lks_status lks__prep_describe(lks__prep_job *job, const lks__meta *meta);
 
+/* Count a document for the result, once. */
+void lks__prep_count(lks__prep_job *job, uint64_t bytes);
 void lks__prep_progress(const lks__prep_job *job, uint64_t done, uint64_t all);
 /* A name of the whole input for messages. Returns `out`. */
 const char *lks__prep_input(const lks__prep_job *job, char out[256]);

@@ -12,13 +12,13 @@
 
 #define TINYSHAKESPEARE "`lockstep fetch shakespeare`, then --input=data/shakespeare/input.txt"
 
-enum { HEAD_BYTES = 1 << 16, MAX_REMARKS = 3 };
+enum { HEAD_BYTES = 1 << 16 };
 
 static const struct lks__prep_kind kinds[] = {
     {.name = "char",
      .val_fraction = 0.1,
      .takes = LKS__PREP_TOKENIZER,
-     .keeps = LKS__KEEPS_MARK,
+     .keeps = LKS__KEEPS_MARK | LKS__KEEPS_NUL,
      .get = "give your own text, or get nanoGPT's with " TINYSHAKESPEARE,
      .run = lks__prep_char},
     {.name = "gpt2",
@@ -59,7 +59,7 @@ static const struct lks__prep_kind kinds[] = {
      .run = lks__prep_bytes},
     {.name = "raw",
      .val_fraction = 0.1,
-     .keeps = LKS__KEEPS_MARK | LKS__KEEPS_CRLF,
+     .keeps = LKS__KEEPS_MARK | LKS__KEEPS_CRLF | LKS__KEEPS_NUL,
      .run = lks__prep_raw},
 };
 
@@ -108,6 +108,12 @@ lks_status lks__prep_describe(lks__prep_job *job, const lks__meta *meta)
     return st;
 }
 
+void lks__prep_count(lks__prep_job *job, uint64_t bytes)
+{
+    job->result.n_docs++;
+    job->result.n_empty += bytes == 0;
+}
+
 void lks__prep_progress(const lks__prep_job *job, uint64_t done, uint64_t all)
 {
     if (job->o.progress != NULL)
@@ -150,11 +156,19 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
 
 /* --- the inputs ------------------------------------------------------------------------------ */
 
-/* Check the beginning of a file; `*n_remarks` counts the remarks so far. */
-static lks_status look_at(const lks__prep_job *job, int keeps, size_t i, char *head, int *n_remarks)
+/* Remarks about the files, by kind: LKS__KEEPS_... is 1 << kind. */
+enum { REMARKS = 4 };
+struct remarks {
+    char first[REMARKS][LKS__REMARK];
+    size_t n[REMARKS];
+};
+
+/* Check the beginning of a file. */
+static lks_status look_at(const lks__prep_job *job, int keeps, size_t i, char *head,
+                          struct remarks *r)
 {
     int fd;
-    char remark[LKS__REMARK] = "";
+    char remark[LKS__REMARK];
     const lks__text_file *file = &job->texts.files[i];
     const size_t n = file->bytes < HEAD_BYTES ? (size_t)file->bytes : HEAD_BYTES;
     LKS__TRY(lks__texts_file(&job->texts, i, &fd));
@@ -162,25 +176,39 @@ static lks_status look_at(const lks__prep_job *job, int keeps, size_t i, char *h
     lks__sys_close(fd);
     LKS__TRY(st);
     LKS__TRY(lks__check_container(file->path, head, n));
-    if (file->is_jsonl || job->o.note == NULL || *n_remarks == MAX_REMARKS)
-        return LKS_OK;
-    lks__text_remark(file->path, head, n, keeps, remark);
-    if (remark[0] != '\0') {
-        job->o.note(remark);
-        ++*n_remarks;
+    for (int k = 0; k < REMARKS && !file->is_jsonl; k++) {
+        lks__text_remark(file->path, head, n, keeps & 1 << k, remark);
+        if (remark[0] != '\0' && r->n[k]++ == 0)
+            memcpy(r->first[k], remark, sizeof remark);
     }
     return LKS_OK;
 }
 
+/* Report the first file of each kind, and the number of others. */
+static void note_remarks(const lks__prep_job *job, const struct remarks *r)
+{
+    char text[LKS__REMARK + 64];
+    for (int k = 0; k < REMARKS && job->o.note != NULL; k++) {
+        if (r->n[k] == 0)
+            continue;
+        const size_t more = r->n[k] - 1;
+        snprintf(text, sizeof text, more == 0 ? "%s" : "%s (and %zu more file%s like it)",
+                 r->first[k], more, more == 1 ? "" : "s");
+        job->o.note(text);
+    }
+}
+
 static lks_status look_at_all(const lks__prep_job *job, int keeps)
 {
-    int n_remarks = 0;
+    struct remarks r = {0};
     lks_status st = LKS_OK;
     char *head = malloc(HEAD_BYTES);
     LKS__MEMORY(head, "to read a text");
     for (size_t i = 0; i < job->texts.n && st == LKS_OK; i++)
-        st = look_at(job, keeps, i, head, &n_remarks);
+        st = look_at(job, keeps, i, head, &r);
     free(head);
+    if (st == LKS_OK)
+        note_remarks(job, &r);
     return st;
 }
 
@@ -200,6 +228,51 @@ static void note_left(const lks__prep_job *job)
     if (t->n_left > SHOWN)
         snprintf(text + at, sizeof text - at, " and %zu more", t->n_left - SHOWN);
     job->o.note(text);
+}
+
+static bool is_same(const lks__text_file *a, const lks__text_file *b)
+{
+    return a->dev == b->dev && a->ino == b->ino;
+}
+
+static int by_file(const void *a, const void *b)
+{
+    const lks__text_file *x = a, *y = b;
+    if (x->dev != y->dev)
+        return x->dev < y->dev ? -1 : 1;
+    if (x->ino != y->ino)
+        return x->ino < y->ino ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+/* Report files that are read more than once: validation could then measure text of the training
+ * split. */
+static lks_status note_twice(const lks__prep_job *job)
+{
+    const size_t n = job->texts.n;
+    char other[300] = "", more[40] = "", text[700];
+    const lks__text_file *first = NULL;
+    size_t n_twice = 0;
+    lks__text_file *files = malloc((n + 1) * sizeof *files);
+    LKS__MEMORY(files, "to list the input's files");
+    memcpy(files, job->texts.files, n * sizeof *files);
+    qsort(files, n, sizeof *files, by_file);
+    for (size_t i = 1; i < n; i++)
+        if (is_same(&files[i - 1], &files[i]) && (i < 2 || !is_same(&files[i - 2], &files[i])) &&
+            n_twice++ == 0)
+            first = &files[i - 1];
+    if (first != NULL && job->o.note != NULL) {
+        if (strcmp(first[0].path, first[1].path) != 0)
+            snprintf(other, sizeof other, " (also as %s)", lks__shown(first[1].path, 256));
+        if (n_twice > 1)
+            snprintf(more, sizeof more, " and %zu more", n_twice - 1);
+        snprintf(text, sizeof text,
+                 "read more than once: %s%s%s; a text may then be in both train and val",
+                 lks__shown(first[0].path, 256), other, more);
+        job->o.note(text);
+    }
+    free(files);
+    return LKS_OK;
 }
 
 /* --- the preparation ------------------------------------------------------------------------- */
@@ -274,6 +347,7 @@ static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
     LKS__TRY(lks__texts_open(job->o.input, job->o.field_given, &job->texts));
     LKS__TRY(check_field(job));
     note_left(job);
+    LKS__TRY(note_twice(job));
     LKS__TRY(look_at_all(job, kind->keeps));
     LKS__TRY(find_earlier(job->o.out_dir, &tokenizer));
     LKS__TRY(kind->run(job));

@@ -20,6 +20,8 @@ struct prep {
     char *model; /* the bytes of the model file */
     size_t model_bytes;
     lks__spm *spm;
+    bool folds;         /* the model reads a line feed as a blank */
+    uint64_t n_changed; /* documents in which it changes white space */
 };
 
 static bool trains(const struct prep *p)
@@ -130,10 +132,47 @@ static lks_status get_model(struct prep *p)
 
 /* ---- documents --------------------------------------------------------------------------- */
 
-static lks_status encode(const void *spm, const char *text, size_t bytes, int32_t **ids_p,
-                         size_t *n_p)
+/* Find out whether the model has rules for white space, such as nmt_nfkc, SentencePiece's default.
+ */
+static lks_status find_folds(struct prep *p)
 {
-    return lks__spm_encode(spm, text, bytes, ids_p, n_p);
+    int32_t *ids[2] = {NULL, NULL};
+    size_t n[2];
+    lks_status st = lks__spm_encode(p->spm, "x\nx", 3, &ids[0], &n[0]);
+    LKS__THEN(st, lks__spm_encode(p->spm, "x x", 3, &ids[1], &n[1]));
+    p->folds = st == LKS_OK && n[0] == n[1] && memcmp(ids[0], ids[1], n[0] * sizeof *ids[0]) == 0;
+    free(ids[0]);
+    free(ids[1]);
+    return st;
+}
+
+/* True if the text has white space other than single blanks. */
+static bool has_layout(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if ((text[i] >= '\t' && text[i] <= '\r') || (i > 0 && text[i] == ' ' && text[i - 1] == ' '))
+            return true;
+    return false;
+}
+
+static lks_status encode(void *ctx, const char *text, size_t bytes, int32_t **ids_p, size_t *n_p)
+{
+    struct prep *p = ctx;
+    p->n_changed += p->folds && has_layout(text, bytes);
+    return lks__spm_encode(p->spm, text, bytes, ids_p, n_p);
+}
+
+static void note_changed(const struct prep *p)
+{
+    char text[400];
+    if (p->n_changed == 0 || p->job->o.note == NULL)
+        return;
+    snprintf(text, sizeof text,
+             "%" PRIu64 " of %" PRIu64 " documents contain line feeds, tabs or runs of blanks, "
+             "which become one blank each: the model normalizes white space and characters "
+             "(NFKC), as in parameter-golf; char, gpt2 and bytes keep them",
+             p->n_changed, p->d.n);
+    p->job->o.note(text);
 }
 
 static lks_status write_all(struct prep *p)
@@ -141,7 +180,9 @@ static lks_status write_all(struct prep *p)
     const lks__meta meta = {.vocab_size = lks__spm_size(p->spm),
                             .is_sentencepiece = true,
                             .model_hash = lks__spm_hash(p->spm)};
-    LKS__TRY(lks__prep_docs_write(&p->d, meta.vocab_size, lks__spm_bos(p->spm), encode, p->spm));
+    LKS__TRY(find_folds(p));
+    LKS__TRY(lks__prep_docs_write(&p->d, meta.vocab_size, lks__spm_bos(p->spm), encode, p));
+    note_changed(p);
     LKS__TRY(lks__staged_add(&p->job->staged, LKS__META_MODEL, p->model, p->model_bytes));
     return lks__prep_describe(p->job, &meta);
 }

@@ -202,5 +202,9 @@ const char *lks__text_remark(const char *path, const char *head, size_t bytes, i
         snprintf(out, LKS__REMARK,
                  "lines of %s end in CRLF, which is kept: `tr -d '\\r'%s > new.txt` makes it LF",
                  name, operand(" < ", path, word));
+    else if (keeps & LKS__KEEPS_NUL && memchr(head, '\0', bytes) != NULL)
+        snprintf(out, LKS__REMARK,
+                 "%s contains NUL characters, which are kept: `tr -d '\\0'%s > new.txt` drops them",
+                 name, operand(" < ", path, word));
     return out;
 }

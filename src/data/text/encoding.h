@@ -24,12 +24,13 @@ lks_status lks__check_container(const char *path, const char *head, size_t bytes
 const char *lks__container_name(const char *head, size_t bytes);
 
 /* A remark about bytes that a kind of tokens keeps, though the user may not want them: a byte order
- * mark, CRLF, bytes that aren't UTF-8. Returns `out`, which may be "". */
+ * mark, CRLF, bytes that aren't UTF-8, NUL characters. Returns `out`, which may be "". */
 enum {
     LKS__KEEPS_MARK = 1,
     LKS__KEEPS_CRLF = 2,
     LKS__KEEPS_BYTES = 4,
-    LKS__KEEPS_ALL = 7,
+    LKS__KEEPS_NUL = 8,
+    LKS__KEEPS_ALL = 15,
     LKS__REMARK = 768
 };
 const char *lks__text_remark(const char *path, const char *head, size_t bytes, int keeps,

@@ -293,10 +293,10 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
     d->json = lks__json_load(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     if (!d->json && lks__json_no_memory(&error))
         return lks__no_memory("for the document at %s of %s", place(d, where), d->name);
-    if (!d->json) {
-        return lks__fail(LKS_ERR_FORMAT, "%s, %s is not a JSON object: %s", d->name,
-                         place(d, where), lks__shown(error.text, JSON_ERROR_TEXT_LENGTH * 4));
-    }
+    if (!d->json)
+        return lks__fail(LKS_ERR_FORMAT, "%s, %s can't be read as JSON: %s, at column %d", d->name,
+                         place(d, where), lks__shown(error.text, JSON_ERROR_TEXT_LENGTH * 4),
+                         error.column);
     const json_t *text = json_object_get(d->json, d->field);
     if (!json_is_string(text))
         return lks__fail(LKS_ERR_FORMAT,

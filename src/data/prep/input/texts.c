@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +21,8 @@ static lks_status no_memory(void)
 
 static bool is_jsonl(const char *path)
 {
-    return lks__ends_with(path, ".jsonl");
+    const char *dot = strrchr(path, '.');
+    return dot != NULL && (strcasecmp(dot, ".jsonl") == 0 || strcasecmp(dot, ".ndjson") == 0);
 }
 
 /* As lks__list_grow(). If out of memory, free `path`, which the list would have owned. */
@@ -33,10 +35,11 @@ static lks_status grow(void *list_p, size_t n, size_t *room_p, size_t bytes, cha
 }
 
 /* Append a file to the list, which then owns `path`. */
-static lks_status add(lks__texts *t, char *path, uint64_t bytes, bool jsonl)
+static lks_status add(lks__texts *t, char *path, const struct stat *info, bool jsonl)
 {
     LKS__TRY(grow(&t->files, t->n, &t->room, sizeof *t->files, path));
-    t->files[t->n++] = (lks__text_file){path, bytes, jsonl};
+    const uint64_t bytes = (uint64_t)info->st_size;
+    t->files[t->n++] = (lks__text_file){path, bytes, jsonl, info->st_dev, info->st_ino};
     t->bytes += bytes;
     return LKS_OK;
 }
@@ -63,18 +66,16 @@ static lks_status open_spool(const char *dir, int *fd_p)
     return LKS_OK;
 }
 
-static lks_status copy_stdin(const char *dir, int to, uint64_t *bytes_p)
+static lks_status copy_stdin(const char *dir, int to)
 {
     enum { BLOCK = 1 << 20 };
     char *block = malloc(BLOCK);
     LKS__MEMORY(block, "to read standard input");
     lks_status st = LKS_OK;
     ssize_t n = 0;
-    while (st == LKS_OK && (n = lks__sys_read_some(STDIN_FILENO, block, BLOCK)) > 0) {
+    while (st == LKS_OK && (n = lks__sys_read_some(STDIN_FILENO, block, BLOCK)) > 0)
         if (lks__sys_write_all(to, block, (size_t)n) < 0)
             st = fail_spool(dir);
-        *bytes_p += (uint64_t)n;
-    }
     if (n < 0)
         st = lks__sys_fail("cannot read", LKS__STDIN_NAME);
     free(block);
@@ -84,7 +85,6 @@ static lks_status copy_stdin(const char *dir, int to, uint64_t *bytes_p)
 static lks_status add_stdin(lks__texts *t, bool lines)
 {
     struct stat info;
-    uint64_t bytes = 0;
     if (t->spool >= 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "--input=- was given twice, but standard input can only be read once");
@@ -93,17 +93,18 @@ static lks_status add_stdin(lks__texts *t, bool lines)
         t->spool = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
         if (t->spool < 0)
             return lks__sys_fail("cannot read", LKS__STDIN_NAME);
-        bytes = (uint64_t)info.st_size;
     } else {
         const char *tmp = getenv("TMPDIR"), *dir = tmp == NULL || *tmp == '\0' ? "/tmp" : tmp;
         LKS__TRY(open_spool(dir, &t->spool));
-        LKS__TRY(copy_stdin(dir, t->spool, &bytes));
+        LKS__TRY(copy_stdin(dir, t->spool));
+        if (fstat(t->spool, &info) < 0)
+            return fail_spool(dir);
     }
     char *path = strdup(LKS__STDIN_NAME);
     if (path == NULL)
         return no_memory();
     t->spooled = t->n;
-    return add(t, path, bytes, lines);
+    return add(t, path, &info, lines);
 }
 
 /* --- files ----------------------------------------------------------------------------------- */
@@ -115,7 +116,7 @@ static lks_status add_path(lks__texts *t, const char *path, const struct stat *i
                          S_ISFIFO(info->st_mode) ? ", but a pipe: --input=- reads standard input"
                                                  : "");
     char *copy = strdup(path);
-    return copy == NULL ? no_memory() : add(t, copy, (uint64_t)info->st_size, is_jsonl(path));
+    return copy == NULL ? no_memory() : add(t, copy, info, is_jsonl(path));
 }
 
 /* --- folders --------------------------------------------------------------------------------- */
@@ -224,7 +225,7 @@ static lks_status add_entry(const char *dir, const char *name, void *ctx)
         return leave(w->t, path, why);
     if (S_ISDIR(info.st_mode))
         return add_folder(w, path);
-    return add(w->t, path, (uint64_t)info.st_size, is_jsonl(path));
+    return add(w->t, path, &info, is_jsonl(path));
 }
 
 static int by_path(const void *a, const void *b)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 
@@ -15,6 +16,8 @@ typedef struct lks__text_file {
     char *path;     /* also for messages */
     uint64_t bytes; /* size when listed; bytes appended later aren't read */
     bool is_jsonl;  /* a document per line; otherwise the file is plain text */
+    dev_t dev;      /* with `ino`: the same for two names of one file */
+    ino_t ino;
 } lks__text_file;
 
 /* A folder's entry that is skipped. */
@@ -38,7 +41,8 @@ typedef struct lks__texts {
  * begin with a dot, binary files (a NUL byte in the first 8 KiB, or a compressed file), links to
  * folders, which could lead in circles, and folders of runs and of tokens. "-" is standard input;
  * unless it is a file, it is copied to a file without a name in TMPDIR (or /tmp). A file NAME.jsonl
- * contains JSON lines, and so does standard input if `stdin_lines`. ERR_IO if a name can't be read,
+ * or NAME.ndjson, in letters of either case, contains JSON lines, and so does standard input if
+ * `stdin_lines`. ERR_IO if a name can't be read,
  * or is neither a regular file nor a folder. */
 lks_status lks__texts_open(const char *input, bool stdin_lines, lks__texts *texts);
 void lks__texts_close(lks__texts *texts); /* also after a failure, and for {.spool = -1} */
