@@ -92,9 +92,12 @@ def read_arguments():
     p.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "tools", "lockstep"),
                    help="the program (build/tools/lockstep)")
     a = p.parse_args()
+    names = [TWO_RANKS] + [work.name for work in WORK]
     if a.list:
-        print("\n".join([TWO_RANKS] + [work.name for work in WORK]))
+        print("\n".join(names))
         sys.exit()
+    if not any(chosen(a, name) for name in names):
+        p.error("no part's name contains the words of --only: --list prints the names")
     a.turns = 3 if a.quick else 5
     a.minutes = a.minutes or (6 if a.quick else 60)
     a.deadline = time.perf_counter() + 60 * a.minutes

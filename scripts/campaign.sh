@@ -33,7 +33,8 @@ with planted lies, five for each run. Honest runs must be equal. A full audit mu
 each lie, and a sample must find them at the rate that it prints.
 
 --named: 200 drawn faults in operations that compute numbers (tests/faults/named.py). `lockstep diff`
-of the sound and the faulty program's trails must name the right operation.
+of the sound and the faulty program's trails must name the right operation. --only=I needs the same
+--runs, too: more runs draw other faults.
 
 --hosts: one of two nodes on this machine is frozen: all its processes, its rank or its launcher,
 by SIGSTOP or the control group freezer. It is the first node or the other one, in training or after

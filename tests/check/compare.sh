@@ -23,6 +23,7 @@ grep -q '^Left out: lockstep train failed; its message is above\.$' "$work/out" 
 ! grep -q 'nanoGPT' "$work/out" || fail 'parts that were not chosen ran'
 run "$1" --quick --list || fail '--list failed'
 grep -q '^Two ranks' "$work/out" && grep -q '^shakespeare_char' "$work/out" || fail '--list lacks parts'
+! run "$1" --quick --only=startup && grep -q "no part's name contains the words of --only" "$work/out" || fail 'no part is chosen'
 
 # README's rows come before the other part, and the end lists the parts that were left out.
 run "$1" --quick --minutes=0.00001 || fail 'it failed as the time was over'

@@ -169,4 +169,6 @@ refuses '--seconds needs a value: --seconds=60' --seconds
 refuses '--ranks must be 1, 2, 4 or 8, not 3' --ranks=3
 refuses "can't read the argument --colour" --colour=red
 [ "$(ls "$work/run")" = metrics.jsonl ] || fail "quickstart left in the folder of a run: $(ls "$work/run")"
-[ "$(scripts/novels.sh --help)" = 'Usage: scripts/novels.sh FILE' ] || fail 'novels.sh --help'
+for script in novels corpus; do
+    [ "$(scripts/$script.sh --help)" = "Usage: scripts/$script.sh FILE" ] || fail "$script.sh --help"
+done
