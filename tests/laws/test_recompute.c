@@ -113,8 +113,10 @@ static void test_memory(void **state)
     assert_true(planned[1] < 0.72 * planned[0] && planned[2] < 0.4 * planned[0]);
     for (int w = 1; w < 3; w++) {
         print_message("%s: %.1f MB of activations, %.1f MB in all\n", ways[w], planned[w], used[w]);
+#ifndef __SANITIZE_THREAD__ /* its shadow memory counts, too */
         assert_near(used[0] - used[w], planned[0] - planned[w],
                     2.0 + 0.05 * (planned[0] - planned[w]));
+#endif
     }
 }
 

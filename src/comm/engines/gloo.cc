@@ -432,10 +432,13 @@ void receive_messages(Member *m, int host)
     } catch (const std::exception &e) {
         why = e.what();
     }
-    std::lock_guard<std::mutex> held(m->lock);
+    std::unique_lock<std::mutex> held(m->lock);
     peer.gone = true;
     peer.why = why;
     m->outs[host]->abortWaitSend(); // Gloo can forget a send that begins while its connection fails
+    // End when this host leaves: a rank that has given up may end before its threads are joined or
+    // detached, and the thread sanitizer would report one that has ended.
+    m->changed.wait(held, [m] { return m->stop; });
 }
 
 int gloo_tell(void *engine, const void *message)
@@ -518,6 +521,10 @@ void gloo_leave(void *engine, int orderly)
         // being reported as lost.
         static std::atomic<Member *> left;
         m->left_before = left.exchange(m);
+        m->sender.detach();
+        for (auto &peer : m->peers)
+            if (peer.thread.joinable())
+                peer.thread.detach();
         {
             // The last message contains the reason. If the connection closed before it, the close
             // would be reported as the failure.
@@ -532,10 +539,6 @@ void gloo_leave(void *engine, int orderly)
         for (auto *context : {m->data[UP].get(), m->data[DOWN].get(), m->messages.get()})
             if (context != nullptr)
                 context->closeConnections();
-        m->sender.detach();
-        for (auto &peer : m->peers)
-            if (peer.thread.joinable())
-                peer.thread.detach();
         return;
     }
     {

@@ -4,7 +4,9 @@
 #include "base/system/sys.h"
 #include "launch/ranks/supervisor.h"
 
-static const double MARGIN_S = 3.0; /* ranks that wait for another rank give it up earlier */
+/* Ranks that wait for another rank give it up earlier and name it. Over Gloo such a rank then tries
+ * for 2.6 s to tell a host that doesn't listen (LAST_SEND_S, last_message). */
+static const double MARGIN_S = 6.0;
 static const double LOOK_S = 1.0;
 
 /* The deadline of the ranks' waits; 0: none, or the program doesn't use lockstep. */
