@@ -408,6 +408,12 @@ static void test_notes(void **state)
                                        .note = keep_note}));
     assert_contains(notes, "read more than once: /");
     assert_contains(notes, " and 1 more; a text may");
+    assert_fails(LKS_ERR_CONFIG,
+                 prep((lks__prep_options){.input = lks_test_text("%s\n%s", x, y),
+                                          .out_dir = o.out_dir,
+                                          .field = "t",
+                                          .field_given = true}),
+                 lks_test_text("JSON lines, but %s and 1 more has none", x));
     o = (lks__prep_options){
         .input = file(lks_test_folder(), "t.jsonl", "{\"text\":\"a\"}\r\n{\"text\":\"b\"}\r\n"),
         .out_dir = lks_test_folder(),

@@ -123,7 +123,14 @@ void lks__prep_progress(const lks__prep_job *job, uint64_t done, uint64_t all)
 const char *lks__prep_input(const lks__prep_job *job, char out[256])
 {
     const char *name = job->texts.n == 1 ? job->texts.files[0].path : job->o.input;
-    return lks__escape(out, 256, name, strlen(name));
+    const size_t n = job->texts.n == 1 ? strlen(name) : strcspn(name, "\n");
+    size_t more = 0;
+    lks__escape(out, 256 - 32, name, n);
+    for (const char *at = name + n; *at != '\0'; at++)
+        more += *at == '\n';
+    if (more > 0)
+        snprintf(out + strlen(out), 32, " and %zu more", more);
+    return out;
 }
 
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,
