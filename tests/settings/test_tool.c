@@ -178,6 +178,23 @@ static lks_test_result train_by(const char *dir, const char *recipe, const char 
                          "--gradient_accumulation_steps=1", "--eval_iters=1", one, two);
 }
 
+/* Passes whose samples fill no whole number of batches. */
+static void test_epoch_note(void **state)
+{
+    static const char recipe[] = "warmup_iters = 1\nlr_decay_iters = 1\nmax_iters = 1\n"
+                                 "sampler = epoch\n";
+    const char *dir = lks_test_folder();
+    uint16_t ids[67 * 8 + 1] = {1}; /* 67 samples */
+    lks_test_write(lks_test_text("%s/train.bin", dir), ids, sizeof ids);
+    lks_test_write(lks_test_text("%s/val.bin", dir), ids, sizeof ids);
+    expect(train_by(dir, recipe, "--batch_size=34", NULL), 0, "",
+           "lockstep train: each pass over the data leaves out 33 of 67 samples, which don't fill "
+           "a batch of batch_size=34 for each of 1 virtual ranks; --batch_size=33 leaves out 1\n");
+    const lks_test_result most = train_by(dir, recipe, "--batch_size=32", NULL); /* 64 of 67 */
+    expect(most, 0, "", "");
+    assert_null(strstr(most.err, "each pass"));
+}
+
 /* A run that is longer than its recipe's schedule ends at the lowest rate: one line says so, unless
  * somebody chose both. Others say so if the lowest rate is above the highest, or if the warm-up is
  * longer than the run. */
@@ -772,6 +789,7 @@ int main(void)
         cmocka_unit_test(test_prep),
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_ranks_name),
+        cmocka_unit_test(test_epoch_note),
         cmocka_unit_test(test_schedule_notes),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_names),
