@@ -561,6 +561,21 @@ static void test_info(void **state)
     const char *in_c[] = {"LOCKSTEP_CPU=plain", NULL};
     r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, in_c, 60);
     expect(r, 0, "kernels      plain ", "");
+    /* a folder of tokens */
+    const char *dir = lks_test_folder();
+    const uint16_t ids[30] = {2};
+    lks_test_write(lks_test_text("%s/train.bin", dir), ids, sizeof ids);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", dir), ids, 7);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000001.bin", dir), ids, 5);
+    expect(lks_test_tool("info", dir), 0,
+           lks_test_text("data         %s\nkind         ids without a tokenizer\n"
+                         "train        30 tokens in train.bin\n"
+                         "val          12 tokens in fineweb_val_*.bin (2 files)\n",
+                         dir),
+           "");
+    static const char meta[] = "{\"kind\":\"char\",\"vocab_size\":3,\"chars\":\"abc\"}";
+    lks_test_write(lks_test_text("%s/meta.json", dir), meta, sizeof meta - 1);
+    expect(lks_test_tool("info", dir), 0, "kind         characters\nvocab_size   3\ntrain  ", "");
 }
 
 /* Without its modules, which a copy in an empty folder doesn't find, each line of info is short;
