@@ -157,6 +157,7 @@ static void test_ranks_name(void **state)
     expect(lks_test_tool("plan", "--ranks=2", "--nnodes=2", "--n_layer=1", "--vocab_size=65"), 2,
            "", "--ranks is for one host; on several, --nproc_per_node=2 counts the ranks of each");
     expect(lks_test_tool("plan", "--ranks=2", "--n_layer=1", "--vocab_size=65"), 0, "", "");
+    expect(lks_test_tool("plan", "--n_layer=1", "--dataset=/none"), 2, "", "dataset \"/none\": ");
     /* The ranks that it starts have it, too; a rank on one of two hosts refuses it. */
     expect(lks_test_tool("train", "--ranks=2", "--n_layer=1", "--dataset=/none"), 2, "", "/none");
     static const char *const hosts[] = {
