@@ -219,7 +219,8 @@ enum {
       "auto: the largest power of two up to 8 that divides gradient_accumulation_steps")           \
     X(CHOICE, sampler, random, WORDS, TRAIN, RUN, BATCH,                                           \
       "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script; epoch: "  \
-      "whole passes in DistributedSampler's order; stream: all tokens in order (golf)")            \
+      "passes in DistributedSampler's order, each without samples that don't fill a batch; "       \
+      "stream: all tokens in order (golf)")                                                        \
     X(BOOL, drop_last, false, ANY, TRAIN, RUN, BATCH,                                              \
       "epoch sampler: leave out samples that don't divide by virtual_ranks; false: repeat some "   \
       "samples")                                                                                   \

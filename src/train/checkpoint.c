@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/text/jsontext.h"
+#include "base/text/shell.h"
 #include "settings/family.h"
 #include "train/procedure/procedure.h"
 
@@ -308,8 +309,10 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
         return lks__fail(
             LKS_ERR_CONFIG,
             "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
-            "give the same --dataset",
-            run->shown_data_dir, c->path, have, lks__shown(digest, 128));
+            "give the same --dataset, or start a new run from these weights with `lockstep train "
+            "--init_from=%s --dataset=%s --out_dir=NEW`",
+            run->shown_data_dir, c->path, have, lks__shown(digest, 128),
+            lks__quoted(run->s.out_dir, 512), lks__quoted(run->s.dataset, 512));
     /* Older versions wrote none of them; all are then 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
     json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));

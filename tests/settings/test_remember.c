@@ -281,8 +281,11 @@ static void test_replaced(void **state)
         "the data in data/text is not the data that checkpoint run/ckpt-00000005 was trained on");
     expect(in(dir, ".", "eval run --nproc_per_node=2"), 2, "", "--dataset=data/text evaluates on");
     expect(in(dir, ".", "eval run --dataset=text"), 0, "val loss ", "");
-    expect(in(dir, ".", "resume run --max_iters=6"), 2, "",
-           "is not the data that checkpoint run/ckpt-00000005 was trained on");
+    const lks_test_result resumed = in(dir, ".", "resume run --max_iters=6");
+    expect(resumed, 2, "", "is not the data that checkpoint run/ckpt-00000005 was trained on");
+    expect(resumed, 2, "", "`lockstep train --init_from=run --dataset=data/text --out_dir=NEW`");
+    expect(in(dir, ".", "train --init_from=run --dataset=data/text --out_dir=new --max_iters=1"), 0,
+           "", "");
     /* of another alphabet: nobody gave a vocab_size */
     const char meta[] = "{\"kind\":\"ids\",\"vocab_size\":64}";
     lks_test_write(lks_test_text("%s/data/text/meta.json", dir), meta, strlen(meta));

@@ -170,6 +170,7 @@ static void test_ranks_name(void **state)
     expect(lks_test_tool("plan", "--ranks=2", "--nnodes=2", "--n_layer=1", "--vocab_size=65"), 2,
            "", "--ranks is for one host; on several, --nproc_per_node=2 counts the ranks of each");
     expect(lks_test_tool("plan", "--ranks=2", "--n_layer=1", "--vocab_size=65"), 0, "", "");
+    expect(lks_test_tool("plan", "--n_layer=1", "--dataset=/none"), 2, "", "dataset \"/none\": ");
     /* The ranks that it starts have it, too; a rank on one of two hosts refuses it. */
     expect(lks_test_tool("train", "--ranks=2", "--n_layer=1", "--dataset=/none"), 2, "", "/none");
     static const char *const hosts[] = {
@@ -189,6 +190,23 @@ static lks_test_result train_by(const char *dir, const char *recipe, const char 
                          lks_test_text("--out_dir=%s/run", dir), "--n_layer=1", "--n_head=1",
                          "--n_embd=16", "--block_size=8", "--batch_size=2",
                          "--gradient_accumulation_steps=1", "--eval_iters=1", one, two);
+}
+
+/* Passes whose samples fill no whole number of batches. */
+static void test_epoch_note(void **state)
+{
+    static const char recipe[] = "warmup_iters = 1\nlr_decay_iters = 1\nmax_iters = 1\n"
+                                 "sampler = epoch\n";
+    const char *dir = lks_test_folder();
+    uint16_t ids[67 * 8 + 1] = {1}; /* 67 samples */
+    lks_test_write(lks_test_text("%s/train.bin", dir), ids, sizeof ids);
+    lks_test_write(lks_test_text("%s/val.bin", dir), ids, sizeof ids);
+    expect(train_by(dir, recipe, "--batch_size=34", NULL), 0, "",
+           "lockstep train: each pass over the data leaves out 33 of 67 samples, which don't fill "
+           "a batch of batch_size=34 for each of 1 virtual ranks; --batch_size=33 leaves out 1\n");
+    const lks_test_result most = train_by(dir, recipe, "--batch_size=32", NULL); /* 64 of 67 */
+    expect(most, 0, "", "");
+    assert_null(strstr(most.err, "each pass"));
 }
 
 /* A run that is longer than its recipe's schedule ends at the lowest rate: one line says so, unless
@@ -557,6 +575,21 @@ static void test_info(void **state)
     const char *in_c[] = {"LOCKSTEP_CPU=plain", NULL};
     r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, in_c, 60);
     expect(r, 0, "kernels      plain ", "");
+    /* a folder of tokens */
+    const char *dir = lks_test_folder();
+    const uint16_t ids[30] = {2};
+    lks_test_write(lks_test_text("%s/train.bin", dir), ids, sizeof ids);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", dir), ids, 7);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000001.bin", dir), ids, 5);
+    expect(lks_test_tool("info", dir), 0,
+           lks_test_text("data         %s\nkind         ids without a tokenizer\n"
+                         "train        30 tokens in train.bin\n"
+                         "val          12 tokens in fineweb_val_*.bin (2 files)\n",
+                         dir),
+           "");
+    static const char meta[] = "{\"kind\":\"char\",\"vocab_size\":3,\"chars\":\"abc\"}";
+    lks_test_write(lks_test_text("%s/meta.json", dir), meta, sizeof meta - 1);
+    expect(lks_test_tool("info", dir), 0, "kind         characters\nvocab_size   3\ntrain  ", "");
 }
 
 /* Without its modules, which a copy in an empty folder doesn't find, each line of info is short;
@@ -785,6 +818,7 @@ int main(void)
         cmocka_unit_test(test_prep),
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_ranks_name),
+        cmocka_unit_test(test_epoch_note),
         cmocka_unit_test(test_schedule_notes),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_names),

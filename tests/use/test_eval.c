@@ -328,11 +328,56 @@ static void test_full_output(void **state)
     }
 }
 
+static void refused(lks_test_result r, const char *says)
+{
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, says);
+}
+
+/* Characters of another text are refused: their folder, and its files. */
+static void test_other_characters(void **state)
+{
+    static const char other[] = "ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU";
+    const char *dir = lks_test_folder(), *input = lks_test_text("%s/text", dir);
+    lks_test_write(input, other, sizeof other - 1);
+    tool_ok(lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
+                          lks_test_text("--out=%s/data", dir), "--val_fraction=0.5"));
+    static const char *const paths[] = {"data", "data/val.bin", "data/train.bin"};
+    for (int i = 0; i < 3; i++)
+        refused(EVAL(gpt2, lks_test_text("--dataset=%s/%s", dir, paths[i])),
+                lks_test_text("%s are not those of the weights", paths[i]));
+    assert_int_equal(unlink(lks_test_text("%s/data/meta.json", dir)), 0);
+    tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", dir)));
+}
+
+#define TRAIN_PIECES(...)                                                                          \
+    lks_test_tool("train", "--family=golf", "--vocab_size=7", "--n_layer=2", "--n_head=2",         \
+                  "--num_kv_heads=1", "--n_embd=16", "--block_size=8", "--train_batch_tokens=64",  \
+                  "--val_batch_size=64", "--iterations=2", "--threads=1", __VA_ARGS__)
+
+/* Shards whose meta.json names another SentencePiece model than the one of the run, `model`. */
+static void check_other_model(const char *dir, const char *run, const char *model)
+{
+    static const char meta[] = "{\"kind\":\"sentencepiece\",\"vocab_size\":7,\"file\":"
+                               "\"sp.model\",\"hash\":\"0000000000000001\"}";
+    const char *data = lks_test_text("--dataset=%s", dir);
+    const char *shards = lks_test_text("%s/fineweb_val_*.bin", data);
+    const char *plain = lks_test_text("--out_dir=%s/plain", dir);
+    tool_ok(TRAIN_PIECES(data, plain)); /* it doesn't know what its ids mean */
+    lks_test_write(lks_test_text("%s/meta.json", dir), meta, sizeof meta - 1);
+    refused(lks_test_tool("eval", run, data), "are not those of the weights");
+    refused(lks_test_tool("eval", run, shards), "are not those of the weights");
+    refused(lks_test_tool("eval", plain, shards, model), "were not made with the tokenizer");
+    refused(TRAIN_PIECES(data, plain, model), "were not made with the tokenizer");
+    assert_int_equal(unlink(lks_test_text("%s/meta.json", dir)), 0);
+    assert_contains(tool_ok(lks_test_tool("eval", plain, shards, model)).out, " bits per byte)");
+}
+
 /* A run whose tokenizer was given as --tokenizer_path: eval and sample use it without being told.
  */
 static void test_knows_the_tokenizer(void **state)
 {
-    enum { N = 600, V = 7 };
+    enum { N = 600 };
     static spm_bytes model;
     uint16_t tokens[N];
     const char *dir = lks_test_folder(), *path = lks_test_text("%s/some.model", dir);
@@ -343,16 +388,14 @@ static void test_knows_the_tokenizer(void **state)
     lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", dir), tokens, N / 2);
     spm_put_small_model(&model, SPM_BPE);
     lks_test_write(path, model.data, model.n);
-    const lks_test_result trained = lks_test_tool(
-        "train", "--family=golf", lks_test_text("--dataset=%s", dir), run,
-        lks_test_text("--tokenizer_path=%s", path), lks_test_text("--vocab_size=%d", V),
-        "--n_layer=2", "--n_head=2", "--num_kv_heads=1", "--n_embd=16", "--block_size=8",
-        "--train_batch_tokens=64", "--val_batch_size=64", "--iterations=2", "--threads=1");
+    const char *given = lks_test_text("--tokenizer_path=%s", path);
+    const lks_test_result trained = TRAIN_PIECES(lks_test_text("--dataset=%s", dir), run, given);
     if (strstr(trained.err, "install ") != NULL)
         lks_test_lacks("sentencepiece", "SentencePiece");
     tool_ok(trained);
     assert_contains(tool_ok(lks_test_tool("eval", run)).out, " bits per byte), ckpt-00000002");
     tool_ok(lks_test_tool("sample", run, "--start=x", "--num_samples=1", "--max_new_tokens=3"));
+    check_other_model(dir, run, given);
     /* A run that was given none has the model next to its data. */
     const char *input = lks_test_text("%s/text", dir), *data = lks_test_text("%s/data", dir);
     const char *pieces = lks_test_text("--out_dir=%s/pieces", dir), *words = "";
@@ -380,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_split),
+        cmocka_unit_test(test_other_characters),
         cmocka_unit_test(test_length),
         cmocka_unit_test(test_stride_of_python),
         cmocka_unit_test(test_full_output),

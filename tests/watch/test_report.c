@@ -255,6 +255,8 @@ static void test_two(void **state)
         fake_run("a", 1, 40, 1.5, "\"n_layer\":2,\"learning_rate\":0.001,\"eval_iters\":20");
     const char *b = fake_run(
         "b", 1, 20, 1.0, "\"n_layer\":2,\"learning_rate\":0.01,\"eval_iters\":20,\"new\":\"x|y\"");
+    const char *c = fake_run("c", 1, 20, 1.0, "\"vocab_size\":65");
+    const char *d = fake_run("d", 1, 20, 1.0, "\"vocab_size\":260");
     const char *const runs[] = {a, lks_test_text("<b>=%s", b), NULL};
     json_t *o = report(runs);
     assert_near(lks_test_number(o, "runs.0.best_val_loss"), 1.5, 1e-9);
@@ -288,6 +290,10 @@ static void test_two(void **state)
     r = tool("report", "--markdown", runs);
     assert_contains(r.out, "| new | - | x\\|y |");
     assert_contains(r.out, "\\<b\\>");
+    assert_null(strstr(r.out, "vocabularies differ"));
+    r = tool("report", NULL, (const char *const[]){c, d, NULL});
+    assert_contains(r.out,
+                    "\nThe runs' vocabularies differ, and a loss is per token: compare bits");
     r = tool("report", "--csv", runs);
     assert_contains(r.out, "\nruns,best_val_loss,a,1.5\n");
     assert_contains(r.out, "\nby_step,20,<b>,1\n");
@@ -405,7 +411,7 @@ static void test_margin(void **state)
     const char *const none[] = {"--metric=val_bpb", runs[0], NULL};
     r = tool("report", NULL, none);
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "no run has bits per byte");
+    assert_contains(r.err, "no run has recorded bits per byte, as golf runs do");
 }
 
 /* Settings that differ only after more bytes than a table shows. */

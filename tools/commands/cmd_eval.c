@@ -45,7 +45,9 @@ struct evaluation {
     lks__replica replica;
     lks__shards *data;
     char dataset[LKS__SETTING_STR + 8];
-    bool is_file; /* a file or a pattern of files; false: a folder */
+    bool is_file;                /* a file or a pattern of files; false: a folder */
+    char folder[LKS__CKPT_PATH]; /* the dataset, or the folder that contains its files */
+    lks__meta meta;              /* of the tokens in this folder; vocab_size 0: not known */
     lks__byte_table bytes;
     lks__step_work work;
     lks__split_eval eval;
@@ -60,6 +62,19 @@ static const char *data_name(const struct evaluation *e, char out[256])
     return lks__escape(out, 256, name, strlen(name));
 }
 
+/* Check that the tokens were made with the tokenizer at `path`. */
+static lks_status check_given(const struct evaluation *e, const lks__text *t, const char *path)
+{
+    lks__meta given = t->spm != NULL ? (lks__meta){.is_sentencepiece = true} : *t->meta;
+    if (t->spm != NULL)
+        given.model_hash = lks__spm_hash(t->spm);
+    if (t->bpe != NULL) {
+        given = (lks__meta){.is_bpe = true};
+        LKS__TRY(lks__bpe_hash(t->bpe, &given.model_hash));
+    }
+    return lks__given_tokenizer_of(&e->meta, e->dataset, &given, path);
+}
+
 /* Count bytes by the tokenizer at `path`; "": by the one next to the weights, if it can be read. */
 static lks_status open_tokenizer(struct evaluation *e, const char *path, bool *found_p)
 {
@@ -67,7 +82,11 @@ static lks_status open_tokenizer(struct evaluation *e, const char *path, bool *f
     lks__text text;
     lks_status st = lks__text_open(path, &e->replica, &text);
     *found_p = st == LKS_OK && lks__text_known(&text);
-    if (*found_p && text.bpe != NULL)
+    if (*found_p && path[0] != '\0')
+        st = check_given(e, &text, path);
+    if (st != LKS_OK)
+        *found_p = false;
+    else if (*found_p && text.bpe != NULL)
         st = lks__byte_table_bpe(text.bpe, vocab, &e->bytes);
     else if (*found_p && text.spm != NULL)
         st = lks__byte_table_open(path, vocab, &e->bytes);
@@ -77,26 +96,23 @@ static lks_status open_tokenizer(struct evaluation *e, const char *path, bool *f
     return st == LKS_ERR_SUPPORT && path[0] == '\0' ? LKS_OK : st;
 }
 
-/* Count bytes by the tokenizer of the data's folder: characters, bytes or GPT-2's. */
+/* Count bytes by the tokenizer next to the tokens: characters, bytes or GPT-2's. */
 static lks_status open_data_vocabulary(struct evaluation *e, uint32_t vocab, bool *found_p)
 {
-    lks__meta data = {0};
     lks__bpe *bpe;
-    lks_status st = LKS_OK;
-    LKS__TRY(lks__meta_load(e->dataset, found_p, &data));
-    if (data.chars != NULL || data.is_bytes) {
-        st = lks__byte_table_chars(&data, vocab, &e->bytes);
-    } else if ((*found_p = lks__bpe_is_at(e->dataset))) {
-        LKS__TRY(lks__bpe_open(e->dataset, &bpe));
-        st = lks__byte_table_bpe(bpe, vocab, &e->bytes);
-        lks__bpe_close(bpe);
-    }
-    lks__meta_free(&data);
+    if (e->meta.chars != NULL || e->meta.is_bytes)
+        return lks__byte_table_chars(&e->meta, vocab, &e->bytes);
+    *found_p = e->meta.is_bpe && lks__bpe_is_at(e->folder);
+    if (!*found_p)
+        return LKS_OK;
+    LKS__TRY(lks__bpe_open(e->folder, &bpe));
+    const lks_status st = lks__byte_table_bpe(bpe, vocab, &e->bytes);
+    lks__bpe_close(bpe);
     return st;
 }
 
 /* Find a tokenizer that counts bytes, in this order: the model's own, a given one, one next to the
- * weights, the folder's own. Without one no bits per byte are printed. */
+ * weights, the one next to the tokens. Without one no bits per byte are printed. */
 static lks_status open_bytes(struct evaluation *e, bool pieces)
 {
     const uint32_t vocab = (uint32_t)e->replica.config.vocab_size;
@@ -111,9 +127,9 @@ static lks_status open_bytes(struct evaluation *e, bool pieces)
         LKS__TRY(lks__byte_table_chars(meta, vocab, &e->bytes));
     else if (path[0] != '\0' || (!meta->is_sentencepiece && lks__bpe_is_at(e->replica.vocabulary)))
         LKS__TRY(open_tokenizer(e, path, &found));
-    else if (pieces && !e->is_file)
-        LKS__TRY(lks__byte_table_in(e->dataset, vocab, &found, &e->bytes));
-    else if (!e->is_file && !meta->is_sentencepiece)
+    else if (pieces)
+        LKS__TRY(lks__byte_table_in(e->folder, vocab, &found, &e->bytes));
+    else if (!meta->is_sentencepiece)
         LKS__TRY(open_data_vocabulary(e, vocab, &found));
     else
         found = false;
@@ -127,29 +143,38 @@ static lks_status find_data(struct evaluation *e)
     const char *path = e->s->dataset;
     const bool there = stat(path, &info) == 0;
     e->is_file = there ? !S_ISDIR(info.st_mode) : strpbrk(path, "*?[") != NULL;
-    if (!e->is_file)
-        return lks__settings_data_dir(e->s, e->dataset);
     snprintf(e->dataset, sizeof e->dataset, "%s", path);
+    if (e->is_file) {
+        lks__ckpt_parent(path, e->folder);
+        return LKS_OK;
+    }
+    LKS__TRY(lks__settings_data_dir(e->s, e->dataset));
+    snprintf(e->folder, sizeof e->folder, "%s", e->dataset);
     return LKS_OK;
 }
 
-/* Check that the folder's tokenizer is the model's: the one that a run recorded, or that is next to
+/* Read the tokenizer that is next to the tokens. A vocabulary that can't be read is like none. */
+static lks_status open_meta(struct evaluation *e)
+{
+    bool found;
+    LKS__TRY(lks__meta_load(e->folder, &found, &e->meta));
+    if (lks__meta_describes(&e->meta) || !lks__bpe_is_at(e->folder))
+        return LKS_OK;
+    return lks__meta_of_vocabulary(e->folder, &e->meta) == LKS_ERR_NOMEM ? LKS_ERR_NOMEM : LKS_OK;
+}
+
+/* Check that the tokens' tokenizer is the model's: the one that a run recorded, or that is next to
  * other weights. */
 static lks_status check_tokenizer(const struct evaluation *e)
 {
     const lks__replica *r = &e->replica;
-    lks__meta data, theirs = {0};
-    bool found;
-    LKS__TRY(lks__meta_load(e->dataset, &found, &data));
-    if (!found)
-        return LKS_OK;
+    lks__meta theirs = {0};
     const char *shown = lks__shown(r->path, 256);
-    lks_status st = lks__given_same_meaning(&data, e->dataset, &r->meta, shown);
+    lks_status st = lks__given_same_meaning(&e->meta, e->dataset, &r->meta, shown);
     if (st == LKS_OK && r->run_dir[0] == '\0')
         st = lks__weights_meta_in(r->vocabulary, (uint32_t)r->config.vocab_size, &theirs);
-    LKS__THEN(st, lks__given_same_meaning(&data, e->dataset, &theirs, shown));
+    LKS__THEN(st, lks__given_same_meaning(&e->meta, e->dataset, &theirs, shown));
     lks__meta_free(&theirs);
-    lks__meta_free(&data);
     return st;
 }
 
@@ -202,8 +227,9 @@ static lks_status open_split(struct evaluation *e)
     if (!e->is_file) {
         LKS__TRY(check_split(e));
         LKS__TRY(check_digest(e, golf));
-        LKS__TRY(check_tokenizer(e));
     }
+    LKS__TRY(open_meta(e));
+    LKS__TRY(check_tokenizer(e));
     if (e->is_file)
         LKS__TRY(lks__shards_open_any(e->dataset, vocab, &e->data));
     else
@@ -359,6 +385,7 @@ static int run_rank(lks__settings *s)
     if (st == LKS_OK && stop != 0 && session.world.rank == 0)
         stopped(stop);
     lks__byte_table_free(&e.bytes);
+    lks__meta_free(&e.meta);
     lks__shards_close(e.data);
     lks__batch_close(&e.work.batch);
     lks__mirror_close(&e.work.losses);

@@ -10,6 +10,7 @@
 #include "data/fetch/download.h"
 #include "data/text/sentencepiece/spm.h"
 #include "files/zip/zip_load.h"
+#include "info_data.h"
 #include "info_run.h"
 #include "report/live/serve.h"
 #include "report/plot/plot.h"
@@ -17,10 +18,11 @@
 
 static const char usage[] =
     "Usage: lockstep info\n"
-    "       lockstep info RUN\n"
+    "       lockstep info RUN|DATA\n"
     "\n"
     "Shows the features of this build and of this machine: kernels, devices, libraries. With RUN,\n"
-    "a run's folder such as out/my, it shows that run: its model, data, losses and checkpoints.\n";
+    "a run's folder such as out/my, it shows that run: its model, data, losses and checkpoints.\n"
+    "With DATA, a folder of tokens such as data/my, it shows their kind and number.\n";
 
 static int n_packages; /* names of packages printed for missing modules */
 static char advice_on_missing[160];
@@ -98,7 +100,7 @@ int tool_info(int argc, char **argv)
     if (!tool_settings("info", LKS__CMD_INFO, usage, argc, argv, 1, &s, &args, &code))
         return code;
     if (args.n_positional > 0)
-        return info_run(args.positional[0]);
+        return (info_is_data(args.positional[0]) ? info_data : info_run)(args.positional[0]);
     printf("lockstep     %s\n", LKS_VERSION_TEXT);
     printf("cpu          %s, %d core%s\n", lks__cpu_model(), lks__cpu_count(),
            lks__cpu_count() == 1 ? "" : "s");

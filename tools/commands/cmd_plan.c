@@ -58,20 +58,21 @@ struct plan {
 
 /* --- computing -------------------------------------------------------------------------------- */
 
-/* The data's vocabulary, or the procedure's default if the data are missing. */
-static uint32_t find_vocabulary(const lks__settings *s)
+/* The data's vocabulary, or the procedure's default if no data were named and they are missing. */
+static lks_status find_vocabulary(const lks__settings *s, uint32_t *size_p)
 {
     char dir[LKS__SETTING_STR + 8];
     lks__meta meta = {0};
     bool found;
-    uint32_t size = lks__procedure_of(s)->vocab_size;
+    *size_p = s->vocab_size != 0 ? (uint32_t)s->vocab_size : lks__procedure_of(s)->vocab_size;
     if (s->vocab_size != 0)
-        return (uint32_t)s->vocab_size;
-    if (lks__settings_data_dir(s, dir) == LKS_OK &&
-        lks__procedure_meta(s, dir, false, &found, &meta) == LKS_OK)
-        size = meta.vocab_size;
+        return LKS_OK;
+    lks_status st = lks__settings_data_dir(s, dir);
+    LKS__THEN(st, lks__procedure_meta(s, dir, false, &found, &meta));
+    if (st == LKS_OK)
+        *size_p = meta.vocab_size;
     lks__meta_free(&meta);
-    return size;
+    return s->from[LKS__SETTING_dataset] == LKS__FROM_ARG ? st : LKS_OK;
 }
 
 static lks_status forecast(const struct plan *p, const lks__settings *s, const lks__place *place,
@@ -467,7 +468,7 @@ static lks_status plan(const lks__settings *s, struct plan *p)
         return lks__fail(LKS_ERR_CONFIG, "batch_size=auto is chosen when a run starts: give plan a "
                                          "number, or the size of the memory as --memory");
     LKS__TRY(lks__session_describe(s->device, &p->device));
-    p->vocab = find_vocabulary(s);
+    LKS__TRY(find_vocabulary(s, &p->vocab));
     double host_bytes = (double)lks__memory_available();
     if (p->has_machine) {
         LKS__TRY(lks__machine_read(s->machine, &p->machine));

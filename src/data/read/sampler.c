@@ -62,14 +62,20 @@ static lks_status open_dealer(lks__batch_sampler *s)
     return lks_sampler_open(&o, &s->dealer);
 }
 
+/* The samples that the dealer deals in an epoch, some of them twice unless drop_last is set. */
+static uint64_t whole_of(const lks__batch_sampler_config *c)
+{
+    const uint64_t V = (uint64_t)c->V, n = samples_of(c);
+    return (c->drop_last ? n / V : (n + V - 1) / V) * V;
+}
+
 /* Epoch and position of the j-th batch of each virtual rank in a segment that began at `from`. The
  * dealer gives the samples of an epoch to the virtual ranks in turn, so one position in that order
  * describes all virtual ranks, also if a segment has another number of them. */
 static lks__data_start find_batch(const lks__batch_sampler_config *c, const lks__data_start *from,
                                   uint64_t j)
 {
-    const uint64_t V = (uint64_t)c->V, n = samples_of(c), batch = V * (uint64_t)c->B;
-    const uint64_t whole = (c->drop_last ? n / V : (n + V - 1) / V) * V;
+    const uint64_t whole = whole_of(c), batch = (uint64_t)c->V * (uint64_t)c->B;
     const uint64_t left = from->position < whole ? whole - from->position : 0;
     const uint64_t first = left / batch, per_epoch = whole / batch;
     if (j < first)
@@ -96,6 +102,15 @@ static void deal(lks__batch_sampler *s, uint64_t j, int a)
             s->offsets[(v * (size_t)c->A + (size_t)a) * (size_t)c->B + b] =
                 lks_sampler_index(s->dealer, (int)(k % V), k / V) * (uint64_t)c->T;
         }
+}
+
+uint64_t lks__batch_sampler_left_out(const lks__batch_sampler *s, int B, uint64_t *samples_p)
+{
+    const lks__batch_sampler_config *c = &s->config;
+    const uint64_t V = (uint64_t)c->V, batch = V * (uint64_t)B;
+    const uint64_t n = *samples_p = c->kind == LKS__SAMPLER_EPOCH ? samples_of(c) : 0;
+    const uint64_t used = whole_of(c) / batch * batch;
+    return used < n ? n - used : 0;
 }
 
 void lks__batch_sampler_start(lks__batch_sampler *s, const lks__data_start *from)

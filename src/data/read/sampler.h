@@ -59,6 +59,10 @@ const uint64_t *lks__batch_sampler_step(lks__batch_sampler *sampler, uint64_t st
  * in the script. */
 const uint64_t *lks__batch_sampler_eval(lks__batch_sampler *sampler, uint64_t step, int n_batches);
 
+/* epoch: the samples that each pass leaves out with batches of B, because they don't fill a batch
+ * for each virtual rank. *samples_p: all samples. For other kinds both are 0. */
+uint64_t lks__batch_sampler_left_out(const lks__batch_sampler *sampler, int B, uint64_t *samples_p);
+
 /* Read on from `from`, in a segment that isn't the first. Only epoch needs it: random and nanogpt
  * don't count samples. */
 void lks__batch_sampler_start(lks__batch_sampler *sampler, const lks__data_start *from);

@@ -448,11 +448,13 @@ static lks_status check_metric(const lks__series *runs, size_t n, lks__compare_m
     for (size_t i = 0; i < n; i++)
         if (metric == LKS__COMPARE_VAL_LOSS || isfinite(result_of(&runs[i], metric, false)))
             return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     metric == LKS__COMPARE_VAL_BPB
-                         ? "--metric=val_bpb: no run has bits per byte, which need a tokenizer"
-                         : "--metric: no run has an artifact of golf, which a golf run writes at "
-                           "its end");
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        metric == LKS__COMPARE_VAL_BPB
+            ? "--metric=val_bpb: no run has recorded bits per byte, as golf runs do with "
+              "a tokenizer; `lockstep eval RUN` prints them if it knows the run's tokenizer"
+            : "--metric: no run has an artifact of golf, which a golf run writes at "
+              "its end");
 }
 
 lks_status lks__compare(const lks__series *runs, size_t n, const lks__compare_how *how,

@@ -279,6 +279,18 @@ static void print_chance(struct printer *p)
     }
 }
 
+/* Explain losses of runs with vocabularies of different sizes. */
+static void print_tokens(struct printer *p, const json_t *settings)
+{
+    lks__each(r, settings) {
+        if (strcmp(json_string_value(json_object_get(r, "setting")), "vocab_size") != 0)
+            continue;
+        fputs("\nThe runs' vocabularies differ, and a loss is per token: compare bits per byte, "
+              "which `lockstep\neval RUN` prints.\n",
+              p->out);
+    }
+}
+
 static void print_seeds(struct printer *p, const json_t *report)
 {
     const json_t *margin = json_object_get(report, "margin");
@@ -337,6 +349,8 @@ lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form
                  "seconds");
     if (val && form != LKS__COMPARE_CSV)
         print_chance(&p);
+    if (p.n > 1 && form != LKS__COMPARE_CSV)
+        print_tokens(&p, json_object_get(report, "settings"));
     print_seeds(&p, report);
     free(p.widths);
     free(p.values);

@@ -33,8 +33,9 @@
     X(INT, warmup_steps, 20, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                  \
       "no effect: the script primes its compiler with these steps and undoes them")                \
     X(FLOAT, max_wallclock_seconds, 600, FROM_TO(0, 1e9) OR(off), TRAIN, FREE | GOLF, MODEL_GOLF,  \
-      "training time after which the run stops; the learning rates fall by this time, too; off: "  \
-      "no limit")                                                                                  \
+      "golf: training time after which the run stops; the learning rates fall by this time, too; " \
+      "off: no limit. For a run of any family, `timeout -s INT 3600 lockstep train ...` stops it " \
+      "with a checkpoint")                                                                         \
     X(INT, val_batch_size, 524288, INTS(1, 1LL << 40), TRAIN, FREE | GOLF, MODEL_GOLF,             \
       "tokens that all virtual ranks together evaluate at once")                                   \
     X(INT, eval_stride, 0, INTS(0, 1 << 20) OR(none), TRAIN, FREE | GOLF, MODEL_GOLF,              \

@@ -13,6 +13,7 @@
 #include "report/record/files.h"
 #include "train/evaluate/evaluate.h"
 #include "train/procedure/golf.h"
+#include "weights/choice/given.h"
 
 /* --- data ------------------------------------------------------------------------------------- */
 
@@ -20,23 +21,26 @@
 static lks_status open_tokenizer(lks__run *run)
 {
     struct lks__golf_run *g = run->golf;
+    const char *path = run->s.tokenizer_path;
+    lks__meta own = {.vocab_size = (uint32_t)run->s.vocab_size};
     lks_status st;
     g->has_bpb = true;
-    if (run->s.tokenizer_path[0] == '\0')
-        st = lks__byte_table_in(run->data_dir, run->meta.vocab_size, &g->has_bpb, &g->bytes);
+    if (path[0] == '\0')
+        st = lks__byte_table_in(run->data_dir, own.vocab_size, &g->has_bpb, &g->bytes);
     else
-        st = lks__byte_table_open(run->s.tokenizer_path, run->meta.vocab_size, &g->bytes);
+        st = lks__byte_table_open(path, own.vocab_size, &g->bytes);
+    own.is_bytes = g->bytes.is_bytes;
+    own.is_sentencepiece = g->has_bpb && !own.is_bytes;
+    own.model_hash = g->bytes.model_hash;
+    LKS__THEN(st, lks__given_tokenizer_of(&run->meta, run->data_dir, &own, path));
     if (st != LKS_OK && run->s.from[LKS__SETTING_tokenizer_path] == LKS__FROM_FILE)
         return lks__fail_in(st, "the recipe's tokenizer (TOKENIZER_PATH=MODEL names another one, "
                                 "and TOKENIZER_PATH= leaves it out)");
     LKS__TRY(st);
-    if (!g->has_bpb)
-        return LKS_OK; /* plain ids, or a tokenizer of another kind */
+    if (!g->has_bpb && (run->meta.chars != NULL || run->meta.is_bpe))
+        return LKS_OK; /* a tokenizer of another kind */
     lks__meta_free(&run->meta);
-    run->meta.vocab_size = (uint32_t)run->s.vocab_size;
-    run->meta.is_bytes = g->bytes.is_bytes;
-    run->meta.is_sentencepiece = !g->bytes.is_bytes;
-    run->meta.model_hash = g->bytes.model_hash;
+    run->meta = own;
     return LKS_OK;
 }
 
@@ -46,10 +50,6 @@ static lks_status open_data(lks__run *run)
     LKS__MEMORY(g, "for the run's data");
     LKS__TRY(lks__procedure_find_data(run));
     LKS__TRY(lks__procedure_open_meta(run));
-    if (run->meta.chars == NULL && !run->meta.is_bpe) { /* open_tokenizer() sets the rest */
-        lks__meta_free(&run->meta);
-        run->meta.vocab_size = (uint32_t)run->s.vocab_size;
-    }
     LKS__TRY(open_tokenizer(run)); /* first, as in the script: the user can fix this */
     LKS__TRY(lks__procedure_open_data(run, (uint32_t)run->s.vocab_size));
     LKS__TRY(

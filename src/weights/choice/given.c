@@ -88,6 +88,17 @@ lks_status lks__given_elsewhere(const lks__weights *w, const char *out_dir)
         w->shown);
 }
 
+lks_status lks__given_tokenizer_of(const lks__meta *data, const char *dir, const lks__meta *given,
+                                   const char *path)
+{
+    if (!lks__meta_differ(data, given))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the tokens of %s were not made with the tokenizer %s, so its bits per byte "
+                     "would be wrong: give the tokens' own tokenizer, or none",
+                     lks__shown(dir, 256), lks__shown(path, 256));
+}
+
 lks_status lks__given_same_meaning(const lks__meta *data, const char *path, const lks__meta *model,
                                    const char *shown)
 {

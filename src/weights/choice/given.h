@@ -27,5 +27,9 @@ lks_status lks__given_elsewhere(const lks__weights *w, const char *out_dir);
  * other text than the ids of the model, whose weights are `shown`. */
 lks_status lks__given_same_meaning(const lks__meta *data, const char *path, const lks__meta *model,
                                    const char *shown);
+/* ERR_CONFIG if the tokens of `dir`, whose meta is `data`, were made with another tokenizer than
+ * `given`, the one at `path`. */
+lks_status lks__given_tokenizer_of(const lks__meta *data, const char *dir, const lks__meta *given,
+                                   const char *path);
 
 #endif

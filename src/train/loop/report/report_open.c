@@ -277,6 +277,28 @@ static void note_schedule(lks__report *r, const lks__run *run, const lks__state 
                      min_lr, decay, decay, end, end);
 }
 
+/* Warn of passes that leave out more than a twentieth of the samples; suggest a batch that is at
+ * most as large. */
+static void note_epochs(lks__report *r, const lks__run *run, const lks__state *state)
+{
+    if (state->sampler == NULL)
+        return;
+    const int64_t given = run->s.batch_size;
+    uint64_t n;
+    const uint64_t left = lks__batch_sampler_left_out(state->sampler, (int)given, &n);
+    if (left <= n / 20 || given == 1 || run->s.eval_only)
+        return;
+    int better = (int)given - 1;
+    while (better > 1 && lks__batch_sampler_left_out(state->sampler, better, &n) > n / 20)
+        better--;
+    lks__log_message(&r->log,
+                     "each pass over the data leaves out %" PRIu64 " of %" PRIu64
+                     " samples, which don't fill a batch of batch_size=%" PRId64
+                     " for each of %d virtual ranks; --batch_size=%d leaves out %" PRIu64,
+                     left, n, given, run->V, better,
+                     lks__batch_sampler_left_out(state->sampler, better, &n));
+}
+
 static void note_device(lks__report *r, const lks__session *ses)
 {
     const char *note = lks__session_device_note(ses);
@@ -488,6 +510,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         warn_of_other_kernels(r, &t->run, &t->ses);
         lks__report_slow_run(r, &t->run, &t->state);
         note_schedule(r, &t->run, &t->state);
+        note_epochs(r, &t->run, &t->state);
         say_complete(r, &t->run, &t->state, &t->checks);
         st = lks__report_hooks_open(r, &t->run);
         answer_signals(r, &t->ses);
