@@ -4,9 +4,9 @@
 # Writes the built-in corpus: this repository's sources and documents, concatenated in the order of
 # their names. Nothing is fetched, and the same commit gives the same bytes everywhere.
 set -eu
-case $#${1-} in
-1--help | 1-h) echo 'Usage: scripts/corpus.sh FILE'; exit 0 ;;
-1[!-]*) ;;
+case $#:${1-} in
+1:--help | 1:-h) echo 'Usage: scripts/corpus.sh FILE'; exit 0 ;;
+1:[!-]*) ;;
 *) echo 'Usage: scripts/corpus.sh FILE' >&2; exit 2 ;;
 esac
 case $1 in /*) to=$1 ;; *) to=$PWD/$1 ;; esac

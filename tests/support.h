@@ -150,7 +150,7 @@ int lks_test_tries(int n); /* the same for a number of tries with pauses between
 /* A free port of 127.0.0.1, chosen by the kernel. Until the program ends, the kernel gives it to
  * nobody else, also not to another test, but a server that reuses addresses can listen on it. */
 int lks_test_free_port(void);
-int lks_test_two_free_ports(void); /* such a port whose next one is such a port, too */
+int lks_test_two_free_ports(void); /* the same for a port and the one after it: returns the first */
 /* A socket that is bound to such a port. Until it listens, the port refuses connections; until it
  * is closed, nobody else gets the port. */
 int lks_test_bind(int *port_p);

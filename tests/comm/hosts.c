@@ -207,7 +207,7 @@ static int run_with_store(const char *hosts, const char *const argv[])
 
 int hosts_run_at_master(const char *hosts, const char *const argv[])
 {
-    set_int("MASTER_PORT", lks_test_two_free_ports()); /* the second one: beside an agent */
+    set_int("MASTER_PORT", lks_test_two_free_ports()); /* an agent may have the first */
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     int code = run_ranks(hosts, argv);
     unsetenv("MASTER_ADDR");

@@ -321,7 +321,7 @@ static int body_programs_mpi(void)
 static int body_other_world(void)
 {
     lks_world world;
-    lks_comm_options options = {getenv("ENGINE"), 10};
+    lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
     lks_comm *comm = NULL;
     if (strcmp(getenv("RANK"), "1") == 0)
         setenv("WORLD_SIZE", "3", 1);

@@ -177,6 +177,8 @@ static lks_status join(struct lks__nodes *n)
                              .max = o->max_nodes,
                              .gather_since = lks__sys_now(),
                              .joined_at = lks__sys_now()};
+    int link_s; /* checked here, so that the store's ERR_CONFIG below is the address's */
+    LKS__TRY(lks__link_timeout(&link_s));
     if (o->node_rank <= 0) {
         lks_status st = lks__store_serve(job->store_host, job->store_port, job->token, &job->store);
         if (st == LKS_OK)

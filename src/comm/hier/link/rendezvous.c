@@ -23,7 +23,7 @@ static lks_status key_of(const struct lks__hier *h, const char *key, char out[LK
     return n < LKS__STORE_KEY_BYTES ? LKS_OK : LKS_ERR_ARG;
 }
 
-/* A store that rank 0 serves ends with it: the others name it. */
+/* If rank 0 serves the store, the store ends with rank 0: let the message say so. */
 static lks_status name_server(const struct lks__hier *h, lks_status st)
 {
     if (st != LKS_ERR_PEER || h->part != NULL || lks__env_set(LKS__STORE_ENV))
