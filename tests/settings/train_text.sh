@@ -78,6 +78,10 @@ cp -R 'out/my text' less && rm -r less/ckpt-00000006
 lockstep info less >"$work/log" 2>&1 || fail 'info without the newest checkpoint'
 grep -q '^checkpoints  latest is ckpt-00000004$' "$work/log" && grep -q ' continues it from iteration 4, ' "$work/log" ||
     fail "info without the newest checkpoint: $(cat "$work/log")"
+echo >less/ckpt-00000004/state.json
+lockstep info less >"$work/log" 2>&1 || fail 'info of a damaged checkpoint'
+grep -q '^checkpoints  less/ckpt-00000004/state.json is not .* the newest good checkpoint is ckpt-00000003' "$work/log" ||
+    fail "info of a damaged checkpoint: $(cat "$work/log")"
 (cd .. && lockstep resume 'b/out/my text' --max_iters=16) >"$work/log" 2>&1 || fail 'resume from elsewhere'
 cmp "$work/a/out/my/ckpt-00000017/model.safetensors" 'out/my text/ckpt-00000017/model.safetensors' || fail 'other bytes after the death'
 
