@@ -1,6 +1,7 @@
 #include "plan/choose.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/number/cpu.h"
@@ -23,8 +24,9 @@ enum {
     BATCH = 4,
     LEAST_STEPS = 300,
     MOST_STEPS = 2000,
-    PASSES = 40, /* limit of reads of a small text, if that is more than LEAST_STEPS */
-    WARMUP = 20, /* the least number of steps */
+    PASSES = 40,      /* limit of reads of a small text, if that is more than LEAST_STEPS */
+    WARMUP = 20,      /* the least number of steps */
+    GPT2_WIDTH = 768, /* of the smallest GPT-2 */
 };
 
 /* Tokens per step: more are refused later, and must not overflow here. */
@@ -134,7 +136,7 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
     return LKS_OK;
 }
 
-void lks__choose_tuning(const lks__choose_text *text, int64_t block_size, bool is_gpt2,
+void lks__choose_tuning(const lks__choose_text *text, int64_t block_size, int64_t gpt2_width,
                         const lks__settings *given, lks__choice *c)
 {
     const uint64_t least = text->n_val < text->n_train ? text->n_val : text->n_train;
@@ -144,7 +146,7 @@ void lks__choose_tuning(const lks__choose_text *text, int64_t block_size, bool i
         block /= 2;
     if (block != block_size)
         add(c, given, LKS__SETTING_block_size, block);
-    if (is_gpt2)
+    if (gpt2_width >= GPT2_WIDTH)
         return;
     const int64_t last = last_iteration(text, block, given);
     add(c, given, LKS__SETTING_batch_size, BATCH);

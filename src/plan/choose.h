@@ -3,7 +3,6 @@
 #ifndef LKS_PLAN_CHOOSE_H
 #define LKS_PLAN_CHOOSE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "settings/settings.h"
@@ -36,9 +35,10 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
                        lks__choice *choice);
 
 /* The same for weights with this context, which are trained further. A text shorter than the
- * context makes it smaller. The recipe is for tokens of GPT-2: models of characters or bytes are
- * small, so they need more steps at a higher rate. */
-void lks__choose_tuning(const lks__choose_text *text, int64_t block_size, bool is_gpt2,
+ * context makes it smaller. `gpt2_width` is the width of a model of GPT-2's tokens, 0 for other
+ * tokens. The recipe is for GPT-2: smaller models, and all models of characters or bytes, need more
+ * steps at a higher rate. */
+void lks__choose_tuning(const lks__choose_text *text, int64_t block_size, int64_t gpt2_width,
                         const lks__settings *given, lks__choice *choice);
 
 #endif

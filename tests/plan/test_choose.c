@@ -41,12 +41,12 @@ static const char *chosen(uint64_t n_train, uint64_t n_val, int cores, const lks
     return words_of(&c);
 }
 
-static const char *tuned(uint64_t n_train, uint64_t n_val, int64_t block, bool is_gpt2,
+static const char *tuned(uint64_t n_train, uint64_t n_val, int64_t block, int64_t gpt2_width,
                          const lks__settings *given)
 {
     lks__choice c;
     const lks__choose_text size = {n_train, n_val};
-    lks__choose_tuning(&size, block, is_gpt2, given, &c);
+    lks__choose_tuning(&size, block, gpt2_width, given, &c);
     assert_string_equal(c.recipe, "finetune_shakespeare");
     return words_of(&c);
 }
@@ -110,24 +110,26 @@ static void test_text(void **state)
                         "lr_decay_iters=0 warmup_iters=0 eval_interval=1");
 }
 
-/* nanoGPT's recipe for GPT-2's tokens; more steps at a higher rate for characters and bytes. */
+/* nanoGPT's recipe for GPT-2; more steps at a higher rate for characters, bytes and small models.
+ */
 static void test_tuning(void **state)
 {
     lks__settings given;
     lks__settings_defaults(&given);
-    assert_string_equal(tuned(90000, 10000, 1024, true, &given), "");
-    assert_string_equal(tuned(9000, 1000, 1024, true, &given), "block_size=512");
-    assert_string_equal(tuned(90000, 10000, 64, false, &given),
+    assert_string_equal(tuned(90000, 10000, 1024, 768, &given), "");
+    assert_string_equal(tuned(9000, 1000, 1024, 768, &given), "block_size=512");
+    assert_string_equal(tuned(90000, 10000, 64, 0, &given),
                         "batch_size=4 gradient_accumulation_steps=8 max_iters=1699 "
                         "learning_rate=1e-3 eval_interval=339 log_interval=10");
-    assert_string_equal(tuned(450, 50, 64, false, &given),
+    assert_string_equal(tuned(90000, 10000, 64, 767, &given), tuned(90000, 10000, 64, 0, &given));
+    assert_string_equal(tuned(450, 50, 64, 0, &given),
                         "block_size=32 batch_size=4 gradient_accumulation_steps=8 max_iters=299 "
                         "learning_rate=1e-3 eval_interval=59 log_interval=10");
     given.max_iters = 4;
     given.from[LKS__SETTING_max_iters] = (unsigned char)LKS__FROM_ARG;
     given.from[LKS__SETTING_learning_rate] = (unsigned char)LKS__FROM_ARG;
     assert_string_equal(
-        tuned(90000, 10000, 64, false, &given),
+        tuned(90000, 10000, 64, 0, &given),
         "batch_size=4 gradient_accumulation_steps=8 eval_interval=1 log_interval=10");
 }
 

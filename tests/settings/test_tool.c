@@ -93,6 +93,14 @@ static void test_prep(void **state)
     expect(lks_test_tool("prep", "char", input, in_run), 2, "",
            lks_test_text("%s is the folder of a run", run));
     expect(lks_test_tool("prep", "char", input, lks_test_text("%s/data", in_run)), 0, "", "");
+    run = lks_test_text("%s/library", dir);
+    in_run = lks_test_text("--out=%s", run);
+    assert_int_equal(mkdir(run, 0777), 0);
+    assert_int_equal(symlink("ckpt-00000003", lks_test_text("%s/latest", run)), 0);
+    expect(lks_test_tool("prep", "char", input, in_run), 2, "",
+           lks_test_text("%s is the folder of a run", run));
+    assert_int_equal(symlink("tokens", lks_test_text("%s/latest", dir)), 0); /* of other data */
+    expect(lks_test_tool("prep", "char", input, lks_test_text("--out=%s", dir)), 0, "", "");
     /* a window needs one token more than block_size */
     const char *data = lks_test_text("--dataset=%s/tokens", dir);
     expect(lks_test_tool("train", "--dry_run", data, "--block_size=9"), 2, "",

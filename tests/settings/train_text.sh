@@ -78,6 +78,10 @@ cp -R 'out/my text' less && rm -r less/ckpt-00000006
 lockstep info less >"$work/log" 2>&1 || fail 'info without the newest checkpoint'
 grep -q '^checkpoints  latest is ckpt-00000004$' "$work/log" && grep -q ' continues it from iteration 4, ' "$work/log" ||
     fail "info without the newest checkpoint: $(cat "$work/log")"
+echo >less/ckpt-00000004/state.json
+lockstep info less >"$work/log" 2>&1 || fail 'info of a damaged checkpoint'
+grep -q '^checkpoints  less/ckpt-00000004/state.json is not .* the newest good checkpoint is ckpt-00000003' "$work/log" ||
+    fail "info of a damaged checkpoint: $(cat "$work/log")"
 (cd .. && lockstep resume 'b/out/my text' --max_iters=16) >"$work/log" 2>&1 || fail 'resume from elsewhere'
 cmp "$work/a/out/my/ckpt-00000017/model.safetensors" 'out/my text/ckpt-00000017/model.safetensors' || fail 'other bytes after the death'
 
@@ -157,7 +161,7 @@ mkdir -p "$work/d/models/gpt2" "$work/e" && cd "$work/d"
 cp "$work/my text.txt" my.txt
 lockstep train my.txt --init_from=models/gpt2 --max_iters=2 --eval_iters=1 >"$work/log" 2>"$work/err" || fail "weights: $(cat "$work/err")"
 grep -q "^lockstep train: my.txt has [0-9]* of GPT-2's tokens. 2 layers of width 32, 3 steps of 2048 tokens" "$work/err" || fail 'what the text has'
-grep -q '"learning_rate":3.0*1e-05' out/my/metrics.jsonl || fail "the fine-tuning's learning rate"
+grep -q '"learning_rate":0.001' out/my/metrics.jsonl || fail 'the rate for a model smaller than GPT-2'
 lockstep sample out/my --start=Line --num_samples=1 --max_new_tokens=3 >"$work/log" 2>&1 || fail 'sample of the fine-tuned weights'
 sed -n 's/^  \(lockstep .*\)/\1/p' "$work/err" >"$work/longer"
 cp -R my.txt models "$work/e/" && cd "$work/e"

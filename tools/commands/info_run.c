@@ -52,7 +52,7 @@ static void print_losses(const lks__series *s)
 }
 
 /* The checkpoint that resume opens, or with `best` the best one. Its name is "" if it can't be
- * opened. */
+ * opened: lks_last_error() has the reason. */
 static lks__entry entry_of(const char *run, bool best)
 {
     lks__ckpt ckpt;
@@ -82,7 +82,9 @@ static void print_stopped(const lks__series *s, const lks__entry *latest, const 
 static void print_state(const char *run, const lks__series *s)
 {
     char program[PATH_MAX], command[2 * PATH_MAX + 16];
-    const lks__entry latest = entry_of(run, false), best = entry_of(run, true);
+    const lks__entry best = entry_of(run, true), latest = entry_of(run, false);
+    if (latest.name[0] == '\0')
+        printf("%-13s%s\n", "checkpoints", lks_last_error());
     const bool running = lks__outdir_free(run, true) != LKS_OK;
     const bool complete = lks__series_complete(s);
     lks__shell_program(program, sizeof program);

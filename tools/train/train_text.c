@@ -373,7 +373,8 @@ static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s
     if (!t->has_config) {
         const lks__choose_text size = {t->tokens.n_train, t->tokens.n_val};
         if (t->weights != NULL)
-            lks__choose_tuning(&size, t->weights->model.block_size, strcmp(t->kind, "gpt2") == 0,
+            lks__choose_tuning(&size, t->weights->model.block_size,
+                               strcmp(t->kind, "gpt2") == 0 ? t->weights->model.n_embd : 0,
                                t->given, &t->choice);
         else
             LKS__TRY(lks__choose(&size, lks__choose_cores(), t->given, &t->choice));

@@ -273,9 +273,9 @@ static lks_status note_twice(const lks__prep_job *job)
             snprintf(other, sizeof other, " (also as %s)", lks__shown(first[1].path, 256));
         if (n_twice > 1)
             snprintf(more, sizeof more, " and %zu more", n_twice - 1);
-        snprintf(text, sizeof text,
-                 "read more than once: %s%s%s; a text may then be in both train and val",
-                 lks__shown(first[0].path, 256), other, more);
+        snprintf(text, sizeof text, "read more than once: %s%s%s%s", lks__shown(first[0].path, 256),
+                 other, more,
+                 job->o.val_fraction > 0.0 ? "; a text may then be in both train and val" : "");
         job->o.note(text);
     }
     free(files);
