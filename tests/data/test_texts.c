@@ -413,7 +413,7 @@ static void test_notes(void **state)
                                           .out_dir = o.out_dir,
                                           .field = "t",
                                           .field_given = true}),
-                 lks_test_text("JSON lines, but %s and 1 more has none", x));
+                 lks_test_text("JSON lines, but there are none in %s and 1 more: ", x));
     o = (lks__prep_options){
         .input = file(lks_test_folder(), "t.jsonl", "{\"text\":\"a\"}\r\n{\"text\":\"b\"}\r\n"),
         .out_dir = lks_test_folder(),

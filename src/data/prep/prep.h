@@ -16,7 +16,7 @@
 typedef struct lks__prep_result {
     uint32_t vocab_size;
     uint64_t n_train, n_val;
-    uint64_t n_docs, n_empty; /* n_docs: 0 for a single text that isn't divided into documents */
+    uint64_t n_docs, n_empty; /* at most 1 for a text that isn't divided into documents */
 } lks__prep_result;
 
 typedef struct lks__prep_options {

@@ -328,10 +328,11 @@ static lks_status check_field(const lks__prep_job *job)
     for (size_t i = 0; i < job->texts.n; i++)
         if (job->texts.files[i].is_jsonl)
             return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "--field is for JSON lines, but %s has none: leave it out, or name the file "
-                     "NAME.jsonl, or give it as standard input (--input=- <FILE)",
-                     lks__prep_input(job, name));
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "--field is for JSON lines, but there are none in %s: leave it out, or name the file "
+        "NAME.jsonl, or give it as standard input (--input=- <FILE)",
+        lks__prep_input(job, name));
 }
 
 /* The vocabulary that the folder's meta.json names; "": none. A sp.model stays: it may be the only
