@@ -557,7 +557,8 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "sampler", "epoch", OTHER),
     ROW(TRAIN, "sampler", "nanogpt", OTHER),
     ROW(TRAIN, "sampler", "stream", REFUSED, .says = "sampler=stream is the golf family's"),
-    ROW(TRAIN, "drop_last", "true", LATER, .with = "--sampler=epoch --dataset=@short"),
+    ROW(TRAIN, "drop_last", "true", LATER | LOG, .with = "--sampler=epoch --dataset=@short",
+        .says = "each pass over the data leaves out"),
     ROW(TRAIN, "drop_last", "true", REFUSED, .says = "no effect with sampler=random"),
     ROW(TRAIN, "seed", "1338", OTHER),
 
