@@ -89,7 +89,8 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     lks__session_host(host);
     snprintf(reason, sizeof reason, "%s failed: %s", lks__session_place(first, host).text, kept);
     if (lks_comm_broadcast(s->comm, reason, sizeof reason, LKS_UINT8, first) != LKS_OK)
-        snprintf(reason, sizeof reason, "rank %d failed; its own message has the reason", first);
+        snprintf(reason, sizeof reason, "rank %d failed, and its reason didn't arrive: %s", first,
+                 lks_last_error());
     reason[sizeof reason - 1] = '\0';
     /* All ranks know the verdict after this. If the group ended earlier, a rank that is still in
      * the exchange would report its own failure as the first. */
