@@ -219,7 +219,7 @@ static int stop_before_joining(void)
     return 0;
 }
 
-/* Let rank 0, which stops itself, go on, and expect both ranks to see what they should. */
+/* Let rank 0 continue, which stops itself, and check that both ranks end with 0. */
 static void continue_first(struct ranks *r)
 {
     assert_int_equal(waitpid(r->pids[0], &r->status[0], WUNTRACED), r->pids[0]);

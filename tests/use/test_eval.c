@@ -363,7 +363,7 @@ static void check_other_model(const char *dir, const char *run, const char *mode
     const char *data = lks_test_text("--dataset=%s", dir);
     const char *shards = lks_test_text("%s/fineweb_val_*.bin", data);
     const char *plain = lks_test_text("--out_dir=%s/plain", dir);
-    tool_ok(TRAIN_PIECES(data, plain)); /* it doesn't know what its ids mean */
+    tool_ok(TRAIN_PIECES(data, plain)); /* without the tokenizer of its ids */
     lks_test_write(lks_test_text("%s/meta.json", dir), meta, sizeof meta - 1);
     refused(lks_test_tool("eval", run, data), "are not those of the weights");
     refused(lks_test_tool("eval", run, shards), "are not those of the weights");

@@ -282,13 +282,11 @@ static void print_chance(struct printer *p)
 /* Explain losses of runs with vocabularies of different sizes. */
 static void print_tokens(struct printer *p, const json_t *settings)
 {
-    lks__each(r, settings) {
-        if (strcmp(json_string_value(json_object_get(r, "setting")), "vocab_size") != 0)
-            continue;
-        fputs("\nThe runs' vocabularies differ, and a loss is per token: compare bits per byte, "
-              "which `lockstep\neval RUN` prints.\n",
-              p->out);
-    }
+    lks__each(r, settings)
+        if (strcmp(json_string_value(json_object_get(r, "setting")), "vocab_size") == 0)
+            fputs("\nThe runs' vocabularies differ, and a loss is per token: compare bits per "
+                  "byte, which `lockstep\neval RUN` prints.\n",
+                  p->out);
 }
 
 static void print_seeds(struct printer *p, const json_t *report)

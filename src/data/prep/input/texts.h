@@ -42,8 +42,7 @@ typedef struct lks__texts {
  * folders, which could lead in circles, and folders of runs and of tokens. "-" is standard input;
  * unless it is a file, it is copied to a file without a name in TMPDIR (or /tmp). A file NAME.jsonl
  * or NAME.ndjson, in letters of either case, contains JSON lines, and so does standard input if
- * `stdin_lines`. ERR_IO if a name can't be read,
- * or is neither a regular file nor a folder. */
+ * `stdin_lines`. ERR_IO if a name can't be read, or is neither a regular file nor a folder. */
 lks_status lks__texts_open(const char *input, bool stdin_lines, lks__texts *texts);
 void lks__texts_close(lks__texts *texts); /* also after a failure, and for {.spool = -1} */
 
