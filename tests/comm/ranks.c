@@ -17,13 +17,22 @@
 #include "base/system/sys.h"
 #include "comm/backend.h"
 
+static int run_in_group(int (*body)(lks_comm *comm))
+{
+    lks_comm *comm = ranks_open(60);
+    EXPECT(comm != NULL);
+    const int code = body(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
 void ranks_main(int argc, char **argv, const struct rank_body *bodies)
 {
     if (argc != 3 || strcmp(argv[1], "--rank") != 0)
         return;
     for (; bodies->name != NULL; bodies++)
         if (strcmp(argv[2], bodies->name) == 0)
-            exit(bodies->run());
+            exit(bodies->run != NULL ? bodies->run() : run_in_group(bodies->in_group));
     fprintf(stderr, "no rank body %s\n", argv[2]);
     exit(99);
 }

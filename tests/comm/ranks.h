@@ -13,9 +13,12 @@
 #include "comm/shm/segment/status.h"
 #include "lockstep/comm.h"
 
+/* Each returns the exit code. */
 struct rank_body {
     const char *name;
-    int (*run)(void); /* returns the exit code */
+    int (*run)(void);
+    int (*in_group)(
+        lks_comm *comm); /* without `run`: in a group that is opened and closed for it */
 };
 
 /* Bodies end with {NULL, NULL}. Returns only if this process is no rank. */

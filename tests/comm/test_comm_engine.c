@@ -67,11 +67,9 @@ static int body_suite(void)
     return code;
 }
 
-static int body_mismatch(void)
+static int body_mismatch(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
     float values[100] = {0};
-    EXPECT(comm != NULL);
     int rank = lks_comm_rank(comm);
     EXPECT(lks_comm_all_reduce(comm, values, rank >= 2 ? 99 : 100, LKS_FLOAT32, LKS_SUM) ==
            LKS_ERR_ARG);
@@ -79,17 +77,13 @@ static int body_mismatch(void)
            NULL);
     EXPECT(strstr(lks_last_error(), "rank 2 called lks_comm_all_reduce of 99 float32 elements") !=
            NULL);
-    int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* The second host is one operation behind; its operation in that place has another type, too. */
-static int body_order(void)
+static int body_order(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
     float values[100] = {0}, all[400];
-    EXPECT(comm != NULL);
     lks_status st = lks_comm_rank(comm) >= 2
                         ? lks_comm_all_reduce(comm, values, 100, LKS_FLOAT32, LKS_SUM)
                         : lks_comm_all_gather(comm, values, all, sizeof values, LKS_UINT8);
@@ -98,18 +92,15 @@ static int body_order(void)
     EXPECT(strstr(lks_last_error(), "rank 2 called lks_comm_all_reduce of 100 float32 elements") !=
            NULL);
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_ARG); /* the group has failed */
-    int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* Reductions are in flight when the mismatch is found. */
-static int body_scale(void)
+static int body_scale(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
     struct suite_sum s;
     lks_work *work;
-    EXPECT(comm != NULL && suite_sum(comm, 100, &s));
+    EXPECT(suite_sum(comm, 100, &s));
     s.r.scale = lks_comm_rank(comm) < 2 ? 1 : 2;
     EXPECT(lks_comm_reduce_start(comm, &s.r, &work) == LKS_OK);
     EXPECT(lks_work_wait(work) == LKS_ERR_ARG);
@@ -117,18 +108,14 @@ static int body_scale(void)
                   "rank 0 called lks_comm_reduce_start of 100 elements with scale 1,") != NULL);
     EXPECT(strstr(lks_last_error(),
                   "rank 2 called lks_comm_reduce_start of 100 elements with scale 2;") != NULL);
-    int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* Rank 1's host has no memory for it: no host keeps it, and later allocations have the same offsets
  * on all hosts. */
-static int body_alloc_fails(void)
+static int body_alloc_fails(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
     void *mem = NULL;
-    EXPECT(comm != NULL);
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 3000000, &mem) == LKS_ERR_NOMEM);
     EXPECT(mem == NULL && strstr(lks_last_error(), "can't map") != NULL);
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &mem) == LKS_OK);
@@ -136,15 +123,11 @@ static int body_alloc_fails(void)
     memset(mem, lks_comm_rank(comm) == lks_comm_world_size(comm) - 1, 1000);
     EXPECT(lks_comm_replicate(comm, mem, 1000) == LKS_OK);
     EXPECT(((char *)mem)[999] == 0);
-    int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
-static int body_gives_up(void)
+static int body_gives_up(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
     double start = lks__sys_now();
     if (lks_comm_rank(comm) == 3) {
@@ -154,16 +137,12 @@ static int body_gives_up(void)
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER);
     EXPECT(lks__sys_now() - start < 2 * lks_test_patience());
     EXPECT(strstr(lks_last_error(), "rank 3 failed at step 3, phase data: the shard is torn"));
-    int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* Rank 2, the first of its host, ends without closing the group. */
-static int body_gives_up_and_ends(void)
+static int body_gives_up_and_ends(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
     if (lks_comm_rank(comm) == 2) {
         EXPECT(seen_by(2, 0) == 0);
@@ -172,9 +151,7 @@ static int body_gives_up_and_ends(void)
     }
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 2 failed: the shard is torn"));
-    int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* Rank 3 stands still although its leader's thread runs; rank 2's whole process is stopped. */
@@ -210,10 +187,8 @@ static int body_compute(void)
     return code;
 }
 
-static int body_killed(void)
+static int body_killed(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     int rank = lks_comm_rank(comm);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
     usleep(300 * 1000); /* every host has received messages of all others */
@@ -224,18 +199,16 @@ static int body_killed(void)
     EXPECT(lks__sys_now() - start < 5 * lks_test_patience());
     EXPECT(strstr(lks_last_error(), rank == 3 ? "rank 2 " : " (ranks 2 to 3)") != NULL ||
            strstr(lks_last_error(), "rank 2 ") != NULL);
-    lks_comm_close(comm);
     return 0;
 }
 
 /* The last rank ends while the others of its host compute. Rank 0, which needs them all, doesn't
  * wait for those. With "22" even rank 0's own host isn't complete. */
-static int body_ended(void)
+static int body_ended(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
     struct suite_sum s;
     lks_work *work;
-    EXPECT(comm != NULL && suite_sum(comm, 100, &s));
+    EXPECT(suite_sum(comm, 100, &s));
     const int rank = lks_comm_rank(comm), last = lks_comm_world_size(comm) - 1;
     const lks__segment *segment = lks__shm_segment(comm->host);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
@@ -252,19 +225,25 @@ static int body_ended(void)
     snprintf(text, sizeof text, "rank %d on host ", last);
     EXPECT(st == LKS_ERR_PEER && strstr(lks_last_error(), text) != NULL);
     EXPECT(strstr(lks_last_error(), " ended before it left the group") != NULL);
-    lks_comm_close(comm);
     return 0;
+}
+
+/* Open the group that the environment describes, which may fail. */
+static lks_status open_group(lks_world *world, double timeout_s, lks_comm **comm_p)
+{
+    const lks_comm_options options = {getenv("ENGINE"), timeout_s};
+    *comm_p = NULL;
+    LKS__TRY(lks_world_from_env(world));
+    return lks_comm_open(world, &options, comm_p);
 }
 
 /* MPI counts other ranks than the environment does: no rank joins. */
 static int joins_wrongly(const char *name, const char *value, const char *says, int n)
 {
     lks_world world;
-    lks_comm_options options = {getenv("ENGINE"), 10};
-    lks_comm *comm = NULL;
+    lks_comm *comm;
     setenv(name, value, 1);
-    EXPECT(lks_world_from_env(&world) == LKS_OK);
-    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_PEER && comm == NULL);
+    EXPECT(open_group(&world, 10, &comm) == LKS_ERR_PEER && comm == NULL);
     EXPECT(strstr(lks_last_error(), says) != NULL);
     return seen_by(world.rank, n);
 }
@@ -298,21 +277,19 @@ static int body_programs_mpi(void)
     int (*init)(int *, char ***, int, int *), (*finalize)(void), level = atoi(getenv("THREADS"));
     const bool multiple = level == 3; /* MPI_THREAD_MULTIPLE of Open MPI and MPICH */
     lks_world world;
-    lks_comm_options options = {getenv("ENGINE"), 60};
-    lks_comm *comm = NULL;
+    lks_comm *comm;
     *(void **)&init = mpi_function("MPI_Init_thread");
     *(void **)&finalize = mpi_function("MPI_Finalize");
     EXPECT(init != NULL && finalize != NULL);
     EXPECT(init(NULL, NULL, level, &level) == 0);
-    EXPECT(lks_world_from_env(&world) == LKS_OK);
-    EXPECT(lks_comm_open(&world, &options, &comm) == (multiple ? LKS_OK : LKS_ERR_SUPPORT));
+    EXPECT(open_group(&world, 60, &comm) == (multiple ? LKS_OK : LKS_ERR_SUPPORT));
     EXPECT(multiple || strstr(lks_last_error(), "call MPI_Init_thread() with MPI_THREAD_MULTIPLE "
                                                 "instead of MPI_Init()") != NULL);
     EXPECT(!multiple || lks_comm_barrier(comm) == LKS_OK);
     const int code = seen_by(world.rank, world.world_size);
     lks_comm_close(comm);
     EXPECT(finalize() == 0);
-    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_SUPPORT);
+    EXPECT(open_group(&world, 60, &comm) == LKS_ERR_SUPPORT);
     EXPECT(strstr(lks_last_error(), "this process has called MPI_Finalize()") != NULL);
     return code;
 }
@@ -321,12 +298,10 @@ static int body_programs_mpi(void)
 static int body_other_world(void)
 {
     lks_world world;
-    lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
-    lks_comm *comm = NULL;
+    lks_comm *comm;
     if (strcmp(getenv("RANK"), "1") == 0)
         setenv("WORLD_SIZE", "3", 1);
-    EXPECT(lks_world_from_env(&world) == LKS_OK);
-    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_CONFIG && comm == NULL);
+    EXPECT(open_group(&world, 10 * lks_test_patience(), &comm) == LKS_ERR_CONFIG && comm == NULL);
     EXPECT(strstr(lks_last_error(),
                   world.rank == 0
                       ? "host 0 has a world of 2 ranks on 2 hosts, and host 1 one of 3 "
@@ -338,13 +313,11 @@ static int body_other_world(void)
 static int body_odd_world(void)
 {
     lks_world world;
-    lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
-    lks_comm *comm = NULL;
+    lks_comm *comm;
     const bool odd = strcmp(getenv("RANK"), "1") == 0;
     if (odd)
         setenv("WORLD_SIZE", "4", 1);
-    EXPECT(lks_world_from_env(&world) == LKS_OK);
-    lks_status st = lks_comm_open(&world, &options, &comm);
+    lks_status st = open_group(&world, 10 * lks_test_patience(), &comm);
     LKS__THEN(st, lks_comm_barrier(comm));
     EXPECT(st == (odd ? LKS_ERR_CONFIG : LKS_ERR_PEER));
     EXPECT(odd || strstr(lks_last_error(), "rank 1 failed: ") != NULL);
@@ -358,12 +331,10 @@ static int body_odd_world(void)
 static int body_first_fails(void)
 {
     lks_world world;
-    lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
-    lks_comm *comm = NULL;
-    EXPECT(lks_world_from_env(&world) == LKS_OK);
-    if (world.rank == 0)
+    lks_comm *comm;
+    if (strcmp(getenv("RANK"), "0") == 0)
         setenv("GLOO_SOCKET_IFNAME", "nosuch0", 1);
-    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_PEER);
+    EXPECT(open_group(&world, 10 * lks_test_patience(), &comm) == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(),
                   world.rank == 0 ? "nosuch0" : "rank 0 failed before all hosts had joined") !=
            NULL);
@@ -403,12 +374,10 @@ static int body_absent(void)
 
 /* Both hosts are stopped, for longer than the deadline, when rank 0 has waited for longer than that
  * and rank 1 has computed. Then rank 1 still computes. */
-static int body_suspended(void)
+static int body_suspended(lks_comm *comm)
 {
     const double timeout_s = 2 * lks_test_patience();
-    lks_comm *comm = ranks_open(60);
     int32_t mine = getpid(), pids[2];
-    EXPECT(comm != NULL);
     comm->timeout_s = timeout_s;
     EXPECT(lks_comm_all_gather(comm, &mine, pids, 1, LKS_INT32) == LKS_OK);
     if (lks_comm_rank(comm) == 1) {
@@ -429,18 +398,14 @@ static int body_suspended(void)
         usleep(500 * 1000);
     }
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
-    const int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* The machine of rank 0 stalls again and again. That hides rank 1's silence no longer than the
  * deadline, not counting the stalls. */
-static int body_stalls(void)
+static int body_stalls(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
     int32_t mine = getpid(), pids[2];
-    EXPECT(comm != NULL);
     comm->timeout_s = 0.5 * lks_test_patience();
     const lks__segment *segment = lks__shm_segment(comm->host);
     EXPECT(lks_comm_all_gather(comm, &mine, pids, 1, LKS_INT32) == LKS_OK);
@@ -455,17 +420,13 @@ static int body_stalls(void)
     EXPECT(lks_comm_rank(comm) == 0 || lks__segment_aborted(segment));
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
     EXPECT(strstr(lks_last_error(), "rank 1 ") != NULL);
-    const int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* MPI can't count these bytes: the message has the size on the side that sends them, too. */
-static int body_too_large(void)
+static int body_too_large(lks_comm *comm)
 {
     static const size_t at[2] = {0, 1}, few[2] = {1, 0}, many[2] = {1, 2200000000};
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     const struct lks__hier *h = comm->state;
     for (int sends = 0; sends < 2; sends++) {
         char why[256] = "";
@@ -477,9 +438,7 @@ static int body_too_large(void)
         EXPECT(h->ops->start(h->engine, 0, &op, why, sizeof why) < 0);
         EXPECT(strcmp(why, "2200000001 bytes at once are more than MPI can count") == 0);
     }
-    const int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* The first host never comes. The other rank of the second host learns which address doesn't
@@ -527,22 +486,16 @@ static bool mixed(lks_comm *comm, int i)
     return true;
 }
 
-static int body_mixed(void)
+static int body_mixed(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     for (int i = 0; i < 200; i++)
         EXPECT(mixed(comm, i));
-    int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* Many operations leave nothing behind: descriptors, memory, shared segments. */
-static int body_many(void)
+static int body_many(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     int fds = 0;
     size_t used = 0;
     uint64_t resident = 0, shared = 0;
@@ -564,9 +517,7 @@ static int body_many(void)
     EXPECT(lks__sys_proc_bytes("/proc/self/status", "RssAnon") < resident + (1 << 20));
 #endif
     EXPECT(lks__sys_proc_bytes("/proc/self/status", "RssShmem") < shared + (1 << 20));
-    int code = seen_by_all(comm);
-    lks_comm_close(comm);
-    return code;
+    return seen_by_all(comm);
 }
 
 /* --- tests -------------------------------------------------------------------------------- */
@@ -766,32 +717,32 @@ static int make_marks(void **state)
 int main(int argc, char **argv)
 {
     static const struct rank_body bodies[] = {
-        {"suite", body_suite},
-        {"mismatch", body_mismatch},
-        {"order", body_order},
-        {"scale", body_scale},
-        {"alloc_fails", body_alloc_fails},
-        {"mixed", body_mixed},
-        {"gives_up", body_gives_up},
-        {"gives_up_and_ends", body_gives_up_and_ends},
-        {"stands_still", body_stands_still},
-        {"compute", body_compute},
-        {"killed", body_killed},
-        {"ended", body_ended},
-        {"wrong_world", body_wrong_world},
-        {"wrong_host", body_wrong_host},
-        {"programs_mpi", body_programs_mpi},
-        {"other_world", body_other_world},
-        {"odd_world", body_odd_world},
-        {"first_fails", body_first_fails},
-        {"inside_srun", body_inside_srun},
-        {"absent", body_absent},
-        {"no_master", body_no_master},
-        {"many", body_many},
-        {"suspended", body_suspended},
-        {"stalls", body_stalls},
-        {"too_large", body_too_large},
-        {NULL, NULL},
+        {"suite", .run = body_suite},
+        {"mismatch", .in_group = body_mismatch},
+        {"order", .in_group = body_order},
+        {"scale", .in_group = body_scale},
+        {"alloc_fails", .in_group = body_alloc_fails},
+        {"mixed", .in_group = body_mixed},
+        {"gives_up", .in_group = body_gives_up},
+        {"gives_up_and_ends", .in_group = body_gives_up_and_ends},
+        {"stands_still", .run = body_stands_still},
+        {"compute", .run = body_compute},
+        {"killed", .in_group = body_killed},
+        {"ended", .in_group = body_ended},
+        {"wrong_world", .run = body_wrong_world},
+        {"wrong_host", .run = body_wrong_host},
+        {"programs_mpi", .run = body_programs_mpi},
+        {"other_world", .run = body_other_world},
+        {"odd_world", .run = body_odd_world},
+        {"first_fails", .run = body_first_fails},
+        {"inside_srun", .run = body_inside_srun},
+        {"absent", .run = body_absent},
+        {"no_master", .run = body_no_master},
+        {"many", .in_group = body_many},
+        {"suspended", .in_group = body_suspended},
+        {"stalls", .in_group = body_stalls},
+        {"too_large", .in_group = body_too_large},
+        {.name = NULL},
     };
     hosts_main(argc, argv);
     ranks_main(argc, argv, bodies);

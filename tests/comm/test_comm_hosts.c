@@ -38,20 +38,25 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static void run_hosts(const char *hosts, double timeout_s, bool (*body)(lks_comm *comm))
+static void run_threads(int n, const struct fake_rank *ranks, double timeout_s,
+                        void *(*run)(void *), bool (*body)(lks_comm *comm))
 {
     struct thread threads[FAKE_MAX_RANKS];
-    struct fake_rank ranks[FAKE_MAX_RANKS];
-    int W = fake_ranks(hosts, ranks);
-    for (int r = 0; r < W; r++) {
+    for (int r = 0; r < n; r++) {
         threads[r] = (struct thread){.rank = ranks[r], .timeout_s = timeout_s, .body = body};
-        assert_int_equal(pthread_create(&threads[r].id, NULL, thread_main, &threads[r]), 0);
+        assert_int_equal(pthread_create(&threads[r].id, NULL, run, &threads[r]), 0);
     }
-    for (int r = 0; r < W; r++)
+    for (int r = 0; r < n; r++)
         pthread_join(threads[r].id, NULL);
-    for (int r = 0; r < W; r++)
+    for (int r = 0; r < n; r++)
         if (!threads[r].ok)
-            fail_msg("rank %d of hosts %s", r, hosts);
+            fail_msg("rank %d of %d", r, n);
+}
+
+static void run_hosts(const char *hosts, double timeout_s, bool (*body)(lks_comm *comm))
+{
+    struct fake_rank ranks[FAKE_MAX_RANKS];
+    run_threads(fake_ranks(hosts, ranks), ranks, timeout_s, thread_main, body);
 }
 
 static const char *const divisions[] = {"1",   "2",   "11",   "12", "21",   "22",   "111",
@@ -578,20 +583,13 @@ static void *open_wrong(void *arg)
 
 static void test_wrong_numbers(void **state)
 {
-    struct thread threads[3];
     struct fake_rank ranks[FAKE_MAX_RANKS];
     double start = lks__sys_now();
     assert_int_equal(fake_ranks("12", ranks), 3);
-    for (int r = 0; r < 3; r++) {
+    for (int r = 0; r < 3; r++)
         ranks[r].world.world_size = 4;
-        threads[r] = (struct thread){.rank = ranks[r], .timeout_s = 20 * lks_test_patience()};
-        assert_int_equal(pthread_create(&threads[r].id, NULL, open_wrong, &threads[r]), 0);
-    }
-    for (int r = 0; r < 3; r++)
-        pthread_join(threads[r].id, NULL);
+    run_threads(3, ranks, 20 * lks_test_patience(), open_wrong, NULL);
     assert_true(lks__sys_now() - start < 10 * lks_test_patience());
-    for (int r = 0; r < 3; r++)
-        assert_true(threads[r].ok);
 }
 
 /* A join that doesn't return ends with the deadline, and nothing waits for it any more. */
@@ -631,17 +629,10 @@ static void *open_cut(void *arg)
 /* The hosts have connections, but no message arrives. */
 static void test_cut_join(void **state)
 {
-    struct thread threads[2];
     struct fake_rank ranks[FAKE_MAX_RANKS];
     assert_int_equal(fake_ranks("11", ranks), 2);
     fake_engine_cut(1);
-    for (int r = 0; r < 2; r++) {
-        threads[r] = (struct thread){.rank = ranks[r], .timeout_s = 0.5 * lks_test_patience()};
-        assert_int_equal(pthread_create(&threads[r].id, NULL, open_cut, &threads[r]), 0);
-    }
-    for (int r = 0; r < 2; r++)
-        pthread_join(threads[r].id, NULL);
-    assert_true(threads[0].ok && threads[1].ok);
+    run_threads(2, ranks, 0.5 * lks_test_patience(), open_cut, NULL);
 }
 
 static bool one_host_dies(lks_comm *comm)

@@ -40,10 +40,8 @@ static int body_suite(void)
     return 0;
 }
 
-static int body_killed_in_barrier(void)
+static int body_killed_in_barrier(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     int rank = lks_comm_rank(comm);
     lks_comm_note(comm, 5, "forward");
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
@@ -55,7 +53,6 @@ static int body_killed_in_barrier(void)
     EXPECT(strstr(lks_last_error(), "rank 1 (pid ") != NULL);
     EXPECT(strstr(lks_last_error(), "step 5, phase forward") != NULL);
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER); /* and so do all later calls */
-    lks_comm_close(comm);
     return 0;
 }
 
@@ -108,11 +105,9 @@ static int body_until_failure(void)
 }
 
 /* Rank 1 dies while all wait for devices: the others needn't wait for the deadline. */
-static int body_killed_among_devices(void)
+static int body_killed_among_devices(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
     lks_status st = LKS_OK;
-    EXPECT(comm != NULL);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
     EXPECT(lks__comm_among_devices(comm, true) == LKS_OK);
     if (lks_comm_rank(comm) == 1)
@@ -122,7 +117,6 @@ static int body_killed_among_devices(void)
     EXPECT(st == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 1 (pid ") != NULL);
     EXPECT(strstr(lks_last_error(), "ended before an exchange between GPUs was complete") != NULL);
-    lks_comm_close(comm);
     return 0;
 }
 
@@ -134,31 +128,27 @@ static void be_traced(void)
     raise(SIGSTOP);
 }
 
-static int body_traced(void)
+static int body_traced(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
     float values[1000] = {0};
     lks_status st = LKS_OK;
-    EXPECT(comm != NULL);
     if (lks_comm_rank(comm) == 1)
         be_traced();
     while (st == LKS_OK)
         st = lks_comm_all_reduce(comm, values, 1000, LKS_FLOAT32, LKS_SUM);
     EXPECT(st == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 1 (pid ") != NULL);
-    lks_comm_close(comm);
     return 0;
 }
 
 /* Rank 0 is the leader of its host, and completes a reduction as its thread does. */
-static int body_leader_traced(void)
+static int body_leader_traced(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
     struct suite_sum s;
     struct lks__shm_between task;
     struct lks__shm_descriptor desc;
     lks_work *work;
-    EXPECT(comm != NULL && suite_sum(comm, 64, &s));
+    EXPECT(suite_sum(comm, 64, &s));
     EXPECT(lks__shm_between_start(comm, &s.r, &work, &task, &desc) == LKS_OK);
     while (lks__shm_owes_shares(comm))
         EXPECT(lks_comm_progress(comm) == LKS_OK);
@@ -171,7 +161,6 @@ static int body_leader_traced(void)
         st = lks_comm_barrier(comm);
     EXPECT(st == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 0 (pid ") != NULL);
-    lks_comm_close(comm);
     return 0;
 }
 
@@ -235,10 +224,8 @@ static int body_joins_twice(void)
 }
 
 /* With LOCKSTEP_FAULT set for one rank: all get the error, and the group stays usable. */
-static int body_alloc_fails(void)
+static int body_alloc_fails(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     void *mem = NULL;
     EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 3000000, &mem) == LKS_ERR_NOMEM);
     EXPECT(mem == NULL);
@@ -246,19 +233,15 @@ static int body_alloc_fails(void)
     EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 1000, &mem) == LKS_OK);
     memset(mem, 1, 1000);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
-    lks_comm_close(comm);
     return 0;
 }
 
-static int body_too_much_memory(void)
+static int body_too_much_memory(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     void *mem = NULL;
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, (size_t)1 << 45, &mem) == LKS_ERR_NOMEM);
     EXPECT(mem == NULL && strstr(lks_last_error(), "available") != NULL);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
-    lks_comm_close(comm);
     return 0;
 }
 
@@ -389,16 +372,13 @@ static int body_no_memfd(void)
     return 0;
 }
 
-static int body_file_limit(void)
+static int body_file_limit(lks_comm *comm)
 {
     /* With ulimit -f, fallocate raises SIGXFSZ beyond the limit, which must be an error and not
      * kill the process. */
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     void *mem = NULL;
     EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 64 << 20, &mem) == LKS_ERR_NOMEM);
     EXPECT(strstr(lks_last_error(), "ulimit -f") != NULL);
-    lks_comm_close(comm);
     return 0;
 }
 
@@ -608,10 +588,8 @@ static void test_paused(void **state)
 
 /* The machine of rank 0 stalls again and again. That hides rank 1's silence no longer than the
  * deadline, not counting the stalls. */
-static int body_stalls(void)
+static int body_stalls(lks_comm *comm)
 {
-    lks_comm *comm = ranks_open(60);
-    EXPECT(comm != NULL);
     const lks__segment *segment = lks__shm_segment(comm);
     const pid_t first = (pid_t)atomic_load(&lks__segment_line(segment, 0)->pid);
     comm->timeout_s = 0.3 * lks_test_patience();
@@ -626,7 +604,6 @@ static int body_stalls(void)
     EXPECT(lks_comm_rank(comm) == 0 || lks__segment_aborted(segment));
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
     EXPECT(strstr(lks_last_error(), " from rank 1 (pid ") != NULL);
-    lks_comm_close(comm);
     return 0;
 }
 
@@ -940,27 +917,27 @@ static void test_short_table(void **state)
 int main(int argc, char **argv)
 {
     static const struct rank_body bodies[] = {
-        {"suite", body_suite},
-        {"killed_in_barrier", body_killed_in_barrier},
-        {"killed_among_devices", body_killed_among_devices},
-        {"until_failure", body_until_failure},
-        {"traced", body_traced},
-        {"leader_traced", body_leader_traced},
-        {"stalls", body_stalls},
-        {"stopped", body_stopped},
-        {"never_joins", body_never_joins},
-        {"joins_twice", body_joins_twice},
-        {"bad_segment", body_bad_segment},
-        {"alloc_fails", body_alloc_fails},
-        {"too_much_memory", body_too_much_memory},
-        {"of_job", body_of_job},
-        {"same_rank", body_same_rank},
-        {"paused", body_paused},
-        {"closes_all", body_closes_all},
-        {"killed_joining", body_killed_joining},
-        {"no_memfd", body_no_memfd},
-        {"file_limit", body_file_limit},
-        {NULL, NULL},
+        {"suite", .run = body_suite},
+        {"killed_in_barrier", .in_group = body_killed_in_barrier},
+        {"killed_among_devices", .in_group = body_killed_among_devices},
+        {"until_failure", .run = body_until_failure},
+        {"traced", .in_group = body_traced},
+        {"leader_traced", .in_group = body_leader_traced},
+        {"stalls", .in_group = body_stalls},
+        {"stopped", .run = body_stopped},
+        {"never_joins", .run = body_never_joins},
+        {"joins_twice", .run = body_joins_twice},
+        {"bad_segment", .run = body_bad_segment},
+        {"alloc_fails", .in_group = body_alloc_fails},
+        {"too_much_memory", .in_group = body_too_much_memory},
+        {"of_job", .run = body_of_job},
+        {"same_rank", .run = body_same_rank},
+        {"paused", .run = body_paused},
+        {"closes_all", .run = body_closes_all},
+        {"killed_joining", .run = body_killed_joining},
+        {"no_memfd", .run = body_no_memfd},
+        {"file_limit", .in_group = body_file_limit},
+        {.name = NULL},
     };
     ranks_main(argc, argv, bodies);
     const struct CMUnitTest tests[] = {

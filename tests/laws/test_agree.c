@@ -526,7 +526,7 @@ static int run_compare(void)
     return 0;
 }
 
-static const struct rank_body bodies[] = {{"compare", run_compare}, {NULL, NULL}};
+static const struct rank_body bodies[] = {{"compare", .run = run_compare}, {.name = NULL}};
 
 static void test_state(void **state)
 {

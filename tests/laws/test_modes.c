@@ -289,7 +289,7 @@ static void test_hosts(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct rank_body bodies[] = {{"in_all_modes", in_all_modes}, {NULL, NULL}};
+    const struct rank_body bodies[] = {{"in_all_modes", .run = in_all_modes}, {.name = NULL}};
     hosts_main(argc, argv);
     ranks_main(argc, argv, bodies);
     engine = argc == 2 ? argv[1] : "";

@@ -46,7 +46,7 @@ struct row {
     const char *name;
     lks_status (*run)(struct rank *r, bool first); /* first: this is rank 0 */
     lks_status first, others;                      /* expected status */
-    const char *first_says, *others_say;
+    const char *first_says, *others_says;
 };
 
 /* --- parts of a program ----------------------------------------------------------------------- */
@@ -814,153 +814,116 @@ static lks_status aborted(struct rank *r, bool first)
 
 #define DISAGREE "all ranks must start the same operations with the same sizes in the same order"
 
+#define ROW(call, status, others_status, says, others_say)                                         \
+    {                                                                                              \
+        .name = #call, .run = call, .first = status, .others = others_status, .first_says = says,  \
+        .others_says = others_say                                                                  \
+    }
+/* All ranks succeed; all get the same; the calls don't match, and rank 0's sentence shows them. */
+#define FINE(call)              ROW(call, LKS_OK, LKS_OK, "", "")
+#define ALL(call, status, says) ROW(call, status, status, says, says)
+#define DIFFER(call, says)      ROW(call, LKS_ERR_ARG, LKS_ERR_ARG, says, DISAGREE)
+
 static const struct row rows[] = {
-    {"other order", other_order, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
-     "number 0 is weight with 5000 elements on rank 1, and in with 7 elements on rank 0",
-     "number 0 is weight with 5000 elements on rank 1, and in with 7 elements on rank 0"},
-    {"other options", other_options, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
-     "virtual_ranks: 16 on rank 1, and 8 on rank 0",
-     "virtual_ranks: 16 on rank 1, and 8 on rank 0"},
-    {"other wire", other_wire, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
-     "wire: 1 on rank 1, and 0 on rank 0", "wire: 1 on rank 1, and 0 on rank 0"},
-    {"other weight", other_weight, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
-     "weight: 0.5 on rank 1, and 4 on rank 0", "weight: 0.5 on rank 1, and 4 on rank 0"},
-    {"other stores", other_stores, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
-     "overwrites: 0 on rank 1, and 1 on rank 0", "overwrites: 0 on rank 1, and 1 on rank 0"},
-    {"narrow wire", narrow_wire, LKS_OK, LKS_OK, "", ""},
-    {"other buckets", other_buckets, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED, "bytes of a bucket",
-     "bytes of a bucket: 104 on rank 1, and 26214400 on rank 0"},
-    {"opened by one", opened_by_one, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_ddp_open, rank 1 called lks_comm_barrier;", DISAGREE},
-    {"bad list of one", bad_list_of_one, LKS_ERR_PEER, LKS_ERR_ARG, "left the group",
-     "lks_ddp_open: parameter 0: its value is NULL"},
-    {"all give up", all_give_up, LKS_OK, LKS_OK, "", ""},
-    {"all give up often", all_give_up_often, LKS_OK, LKS_OK, "", ""},
-    {"one gives up", one_gives_up, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
-    {"one gives up late", one_gives_up_late, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
-    {"one leaves", one_leaves, LKS_OK, LKS_ERR_PEER, "", "the group"},
-    {"others leave", others_leave, LKS_ERR_PEER, LKS_OK, "the group", ""},
-    {"group goes first", group_goes_first, LKS_ERR_ARG, LKS_ERR_PEER,
-     "lks_ddp_accumulate: its group was closed already", "the group"},
-    {"after failure", after_failure, LKS_ERR_PEER, LKS_ERR_PEER,
-     "rank 0 failed at step 7, phase backward: the data is torn",
-     "rank 0 failed at step 7, phase backward: the data is torn"},
-    {"fails in backward", fails_in_backward, LKS_ERR_PEER, LKS_ERR_PEER,
-     "lks_ddp_step: a step of this lks_ddp failed before", "and lks_ddp_close() is due: rank 0"},
-    {"two of them", two_of_them, LKS_OK, LKS_OK, "", ""},
-    {"two crossed", two_crossed, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_ddp_step of lks_ddp number 1 at step 0, rank 1 called lks_ddp_step of "
-     "lks_ddp number 2",
-     "rank 0 called lks_ddp_step of lks_ddp number 1"},
-    {"models crossed", models_crossed, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_ddp_broadcast of lks_ddp number 1, rank 1 called lks_ddp_broadcast of "
-     "lks_ddp number 2;",
-     "rank 0 called lks_ddp_broadcast of lks_ddp number 1"},
-    {"optimizers crossed", optimizers_crossed, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_optimizer_state of lks_optimizer number 1, rank 1 called "
-     "lks_optimizer_state of lks_optimizer number 2;",
-     "rank 0 called lks_optimizer_state of lks_optimizer number 1"},
-    {"state and step", state_and_step, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_optimizer_step, rank 1 called lks_optimizer_state;",
-     "rank 0 called lks_optimizer_step"},
-    {"one step more", one_step_more, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
-    {"too much weight", too_much_weight, LKS_ERR_ARG, LKS_ERR_ARG, "add up to inf",
-     "add up to inf"},
-    {"gone at barrier", gone_at_barrier, LKS_OK, LKS_ERR_PEER, "", "left the group"},
-    {"others gone at sum", others_gone_at_sum, LKS_ERR_PEER, LKS_OK, "left the group", ""},
-    {"gone in flight", gone_in_flight, LKS_OK, LKS_ERR_PEER, "", "the group"},
-    {"others gone in flight", others_gone_in_flight, LKS_ERR_PEER, LKS_OK, "the group", ""},
-    {"all gone in flight", all_gone_in_flight, LKS_OK, LKS_OK, "", ""},
-    {"other scale", other_scale, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},
-    {"other root", other_root, LKS_ERR_ARG, LKS_ERR_ARG, "4000 bytes from rank 1", DISAGREE},
-    {"other size", other_size, LKS_ERR_ARG, LKS_ERR_ARG, "all_gather of", DISAGREE},
-    {"other kind", other_kind, LKS_ERR_ARG, LKS_ERR_ARG, "100 bytes of common memory", DISAGREE},
-    {"other memory", other_memory, LKS_ERR_ARG, LKS_ERR_ARG, "replicate of 100 bytes", DISAGREE},
-    {"other shares", other_shares, LKS_ERR_ARG, LKS_ERR_ARG, "gather_shares of 100", DISAGREE},
-    {"other call", other_call, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 1 called lks_comm_all_reduce of 1 float32 el", DISAGREE},
-    {"other type", other_type, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_all_reduce of 300 float32 elements by sum, rank 1 called "
-     "lks_comm_all_reduce of 300 "
-     "int32 elements by sum",
-     DISAGREE},
-    {"other operation", other_op, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_all_reduce of 2 int64 elements by min, rank 1 called "
-     "lks_comm_all_reduce of 2 int64 "
-     "elements by max",
-     DISAGREE},
-    {"other count", other_count, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_all_reduce of 2500 float64 elements by min, rank 1 called "
-     "lks_comm_all_reduce of 2499",
-     DISAGREE},
-    {"other type sent", other_type_sent, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_broadcast of 10 float64 elements from rank 0, rank 1 called "
-     "lks_comm_broadcast of 10 "
-     "int64",
-     DISAGREE},
-    {"other type gathered", other_type_gathered, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_all_gather of 10 bfloat16 elements, rank 1 called lks_comm_all_gather "
-     "of 10 float16",
-     DISAGREE},
-    {"other scatter", other_scatter, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_reduce_scatter of 3 int32 elements by sum, rank 1 called "
-     "lks_comm_reduce_scatter of 4 int32 elements by sum",
-     DISAGREE},
-    {"other scattered type", other_scatter_type, LKS_ERR_ARG, LKS_ERR_ARG,
-     "lks_comm_reduce_scatter of 3 int32 elements by sum, rank 1 called lks_comm_reduce_scatter of "
-     "3 float32",
-     DISAGREE},
-    {"other scattered operation", other_scatter_op, LKS_ERR_ARG, LKS_ERR_ARG,
-     "elements by product, rank 1 called lks_comm_reduce_scatter of 3 int32 elements by min",
-     DISAGREE},
-    {"other counts", other_counts, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_all_gather_v of 3 float32 elements with counts[0] = 1, rank 1 called "
-     "lks_comm_all_gather_v of 3 float32 elements with counts[0] = 2;",
-     DISAGREE},
-    {"other type of counts", other_counts_type, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 1 called lks_comm_all_gather_v of 3 uint64 elements;", DISAGREE},
-    {"started or barrier", started_or_barrier, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_all_reduce_start of 2 int64 elements by sum, rank 1 called "
-     "lks_comm_barrier",
-     DISAGREE},
-    {"scatter or gather", scatter_or_gather, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_reduce_scatter of 3 int32 elements by sum, rank 1 called "
-     "lks_comm_all_gather_v of 3 bool elements",
-     DISAGREE},
-    {"gathers too much", gathers_too_much, LKS_ERR_ARG, LKS_ERR_ARG,
-     "are more than memory can address", "are more than memory can address"},
-    {"steps apart", steps_apart, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_barrier at step 7, rank 1 called lks_comm_all_reduce of 3 int64 "
-     "elements by max at step 8;",
-     DISAGREE},
-    {"gone in step", gone_in_step, LKS_OK, LKS_ERR_PEER, "", "barrier at step 42"},
-    {"aborted in step", aborted_in_step, LKS_ERR_PEER, LKS_ERR_PEER,
-     "rank 0 failed at step 5: the disk is full", "rank 0 failed at step 5: the disk is full"},
-    {"ddp counts", ddp_counts, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_ddp_step at step 2, rank 1 called lks_comm_barrier at step 2;", DISAGREE},
-    {"barrier for step", barrier_for_step, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_comm_barrier at step 0, rank 1 called lks_ddp_step at step 0;", DISAGREE},
-    {"too many ranks", too_many_ranks, LKS_ERR_ARG, LKS_ERR_ARG, "1 virtual rank for the ",
-     "or use a group of at most 1 rank"},
-    {"optimizer memory", optimizer_memory, LKS_ERR_NOMEM, LKS_ERR_NOMEM,
-     "lks_optimizer_open: rank 0: no memory for ", "lks_optimizer_open: rank 0: no memory for "},
-    {"program counts", program_counts, LKS_ERR_ARG, LKS_ERR_ARG,
-     " at step 70, rank 1 called lks_comm_barrier at step 71;",
-     " at step 70, rank 1 called lks_comm_barrier at step 71;"},
-    {"saved and loaded", saved_and_loaded, LKS_OK, LKS_OK, "", ""},
-    {"disk of rank 0", disk_of_rank_0, LKS_ERR_IO, LKS_ERR_IO,
-     "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved",
-     "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved"},
-    {"found by one", found_by_one, LKS_ERR_IO, LKS_ERR_IO,
-     "lks_checkpoint_load: rank 0: ", "lks_checkpoint_load: rank 0: "},
-    {"other reading", other_reading, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called lks_checkpoint_list, rank 1 called lks_checkpoint_json;",
-     "rank 0 called lks_checkpoint_list, rank 1 called lks_checkpoint_json;"},
-    {"other tensor", other_tensor, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
-     "number 0 is a int32 [5000] on rank 1, and a float32 [5000] on rank 0",
-     "number 0 is a int32 [5000] on rank 1, and a float32 [5000] on rank 0"},
-    {"aborted", aborted, LKS_ERR_PEER, LKS_ERR_PEER, "rank 0 failed: no reason was given",
-     "rank 0 failed: no reason was given"},
+    ALL(other_order, LKS_ERR_DIVERGED,
+        "number 0 is weight with 5000 elements on rank 1, and in with 7 elements on rank 0"),
+    ALL(other_options, LKS_ERR_DIVERGED, "virtual_ranks: 16 on rank 1, and 8 on rank 0"),
+    ALL(other_wire, LKS_ERR_DIVERGED, "wire: 1 on rank 1, and 0 on rank 0"),
+    ALL(other_weight, LKS_ERR_DIVERGED, "weight: 0.5 on rank 1, and 4 on rank 0"),
+    ALL(other_stores, LKS_ERR_DIVERGED, "overwrites: 0 on rank 1, and 1 on rank 0"),
+    FINE(narrow_wire),
+    ROW(other_buckets, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED, "bytes of a bucket",
+        "bytes of a bucket: 104 on rank 1, and 26214400 on rank 0"),
+    DIFFER(opened_by_one, "rank 0 called lks_ddp_open, rank 1 called lks_comm_barrier;"),
+    ROW(bad_list_of_one, LKS_ERR_PEER, LKS_ERR_ARG, "left the group",
+        "lks_ddp_open: parameter 0: its value is NULL"),
+    FINE(all_give_up),
+    FINE(all_give_up_often),
+    ALL(one_gives_up, LKS_ERR_ARG, DISAGREE),
+    ALL(one_gives_up_late, LKS_ERR_ARG, DISAGREE),
+    ROW(one_leaves, LKS_OK, LKS_ERR_PEER, "", "the group"),
+    ROW(others_leave, LKS_ERR_PEER, LKS_OK, "the group", ""),
+    ROW(group_goes_first, LKS_ERR_ARG, LKS_ERR_PEER,
+        "lks_ddp_accumulate: its group was closed already", "the group"),
+    ALL(after_failure, LKS_ERR_PEER, "rank 0 failed at step 7, phase backward: the data is torn"),
+    ROW(fails_in_backward, LKS_ERR_PEER, LKS_ERR_PEER,
+        "lks_ddp_step: a step of this lks_ddp failed before", "and lks_ddp_close() is due: rank 0"),
+    FINE(two_of_them),
+    ROW(two_crossed, LKS_ERR_ARG, LKS_ERR_ARG,
+        "rank 0 called lks_ddp_step of lks_ddp number 1 at step 0, rank 1 called lks_ddp_step of "
+        "lks_ddp number 2",
+        "rank 0 called lks_ddp_step of lks_ddp number 1"),
+    ROW(models_crossed, LKS_ERR_ARG, LKS_ERR_ARG,
+        "rank 0 called lks_ddp_broadcast of lks_ddp number 1, rank 1 called lks_ddp_broadcast of "
+        "lks_ddp number 2;",
+        "rank 0 called lks_ddp_broadcast of lks_ddp number 1"),
+    ROW(optimizers_crossed, LKS_ERR_ARG, LKS_ERR_ARG,
+        "rank 0 called lks_optimizer_state of lks_optimizer number 1, rank 1 called "
+        "lks_optimizer_state of lks_optimizer number 2;",
+        "rank 0 called lks_optimizer_state of lks_optimizer number 1"),
+    ROW(state_and_step, LKS_ERR_ARG, LKS_ERR_ARG,
+        "rank 0 called lks_optimizer_step, rank 1 called lks_optimizer_state;",
+        "rank 0 called lks_optimizer_step"),
+    ALL(one_step_more, LKS_ERR_ARG, DISAGREE),
+    ALL(too_much_weight, LKS_ERR_ARG, "add up to inf"),
+    ROW(gone_at_barrier, LKS_OK, LKS_ERR_PEER, "", "left the group"),
+    ROW(others_gone_at_sum, LKS_ERR_PEER, LKS_OK, "left the group", ""),
+    ROW(gone_in_flight, LKS_OK, LKS_ERR_PEER, "", "the group"),
+    ROW(others_gone_in_flight, LKS_ERR_PEER, LKS_OK, "the group", ""),
+    FINE(all_gone_in_flight),
+    ALL(other_scale, LKS_ERR_ARG, DISAGREE),
+    DIFFER(other_root, "4000 bytes from rank 1"),
+    DIFFER(other_size, "all_gather of"),
+    DIFFER(other_kind, "100 bytes of common memory"),
+    DIFFER(other_memory, "replicate of 100 bytes"),
+    DIFFER(other_shares, "gather_shares of 100"),
+    DIFFER(other_call, "rank 1 called lks_comm_all_reduce of 1 float32 el"),
+    DIFFER(other_type, "rank 0 called lks_comm_all_reduce of 300 float32 elements by sum, rank 1 "
+                       "called lks_comm_all_reduce of 300 int32 elements by sum"),
+    DIFFER(other_op, "rank 0 called lks_comm_all_reduce of 2 int64 elements by min, rank 1 called "
+                     "lks_comm_all_reduce of 2 int64 elements by max"),
+    DIFFER(other_count, "rank 0 called lks_comm_all_reduce of 2500 float64 elements by min, rank 1 "
+                        "called lks_comm_all_reduce of 2499"),
+    DIFFER(other_type_sent, "rank 0 called lks_comm_broadcast of 10 float64 elements from rank 0, "
+                            "rank 1 called lks_comm_broadcast of 10 int64"),
+    DIFFER(other_type_gathered, "rank 0 called lks_comm_all_gather of 10 bfloat16 elements, rank 1 "
+                                "called lks_comm_all_gather of 10 float16"),
+    DIFFER(other_scatter, "rank 0 called lks_comm_reduce_scatter of 3 int32 elements by sum, rank "
+                          "1 called lks_comm_reduce_scatter of 4 int32 elements by sum"),
+    DIFFER(other_scatter_type, "lks_comm_reduce_scatter of 3 int32 elements by sum, rank 1 called "
+                               "lks_comm_reduce_scatter of 3 float32"),
+    DIFFER(other_scatter_op,
+           "elements by product, rank 1 called lks_comm_reduce_scatter of 3 int32 elements by min"),
+    DIFFER(other_counts,
+           "rank 0 called lks_comm_all_gather_v of 3 float32 elements with counts[0] = 1, rank 1 "
+           "called lks_comm_all_gather_v of 3 float32 elements with counts[0] = 2;"),
+    DIFFER(other_counts_type, "rank 1 called lks_comm_all_gather_v of 3 uint64 elements;"),
+    DIFFER(started_or_barrier, "rank 0 called lks_comm_all_reduce_start of 2 int64 elements by "
+                               "sum, rank 1 called lks_comm_barrier"),
+    DIFFER(scatter_or_gather, "rank 0 called lks_comm_reduce_scatter of 3 int32 elements by sum, "
+                              "rank 1 called lks_comm_all_gather_v of 3 bool elements"),
+    ALL(gathers_too_much, LKS_ERR_ARG, "are more than memory can address"),
+    DIFFER(steps_apart, "rank 0 called lks_comm_barrier at step 7, rank 1 called "
+                        "lks_comm_all_reduce of 3 int64 elements by max at step 8;"),
+    ROW(gone_in_step, LKS_OK, LKS_ERR_PEER, "", "barrier at step 42"),
+    ALL(aborted_in_step, LKS_ERR_PEER, "rank 0 failed at step 5: the disk is full"),
+    DIFFER(ddp_counts,
+           "rank 0 called lks_ddp_step at step 2, rank 1 called lks_comm_barrier at step 2;"),
+    DIFFER(barrier_for_step,
+           "rank 0 called lks_comm_barrier at step 0, rank 1 called lks_ddp_step at step 0;"),
+    ROW(too_many_ranks, LKS_ERR_ARG, LKS_ERR_ARG, "1 virtual rank for the ",
+        "or use a group of at most 1 rank"),
+    ALL(optimizer_memory, LKS_ERR_NOMEM, "lks_optimizer_open: rank 0: no memory for "),
+    ALL(program_counts, LKS_ERR_ARG, " at step 70, rank 1 called lks_comm_barrier at step 71;"),
+    FINE(saved_and_loaded),
+    ALL(disk_of_rank_0, LKS_ERR_IO,
+        "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved"),
+    ALL(found_by_one, LKS_ERR_IO, "lks_checkpoint_load: rank 0: "),
+    ALL(other_reading, LKS_ERR_ARG,
+        "rank 0 called lks_checkpoint_list, rank 1 called lks_checkpoint_json;"),
+    ALL(other_tensor, LKS_ERR_DIVERGED,
+        "number 0 is a int32 [5000] on rank 1, and a float32 [5000] on rank 0"),
+    ALL(aborted, LKS_ERR_PEER, "rank 0 failed: no reason was given"),
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
@@ -969,7 +932,7 @@ enum { N_ROWS = sizeof rows / sizeof rows[0] };
 static bool as_expected(const struct rank *r, bool first)
 {
     lks_status want = first ? r->row->first : r->row->others;
-    const char *text = first ? r->row->first_says : r->row->others_say;
+    const char *text = first ? r->row->first_says : r->row->others_says;
     if (r->status == want && (want == LKS_OK || strstr(r->said, text) != NULL))
         return true;
     fprintf(stderr, "%s, rank %s: status %d (%s), wanted %d with: %s\n", r->row->name,

@@ -385,7 +385,7 @@ static void test_first_process(void **state)
 int main(int argc, char **argv)
 {
     static const struct rank_body bodies[] = {
-        {"stop", stop_before_joining}, {"fail", fail_and_stop}, {NULL, NULL}};
+        {"stop", .run = stop_before_joining}, {"fail", .run = fail_and_stop}, {.name = NULL}};
     ranks_main(argc, argv, bodies);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
