@@ -101,6 +101,18 @@ void lks_test_contains(const char *text, const char *part, const char *file, int
     _fail(file, line);
 }
 
+lks_test_result lks_test_exits(lks_test_result r, int code, const char *call, const char *file,
+                               int line, const char *const texts[])
+{
+    if (r.exit_code != code) {
+        print_error("%s: exit code %d, not %d: %s%s\n", call, r.exit_code, code, r.out, r.err);
+        _fail(file, line);
+    }
+    for (; *texts; texts++)
+        lks_test_contains(r.err, *texts, file, line);
+    return r;
+}
+
 void lks_test_same_file(const char *a, const char *b, const char *file, int line)
 {
     size_t a_bytes, b_bytes;

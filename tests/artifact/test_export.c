@@ -69,10 +69,10 @@ static void test_lines(void **state)
     const char *out = in_folder("m.ptz"), *a = in_folder("a.py"), *b = in_folder("b.py");
     lks_test_write(a, "print(1)\n", 9);
     lks_test_write(b, "é\n", 3); /* bytes, not characters */
-    lks_test_result r = lks_test_tool("export", lks_test_text("--out_dir=%s", run),
+    lks_test_result r =
+        assert_exits(0, lks_test_tool("export", lks_test_text("--out_dir=%s", run),
                                       lks_test_text("--out=%s", out), lks_test_text("--code=%s", a),
-                                      "--format=golf", lks_test_text("--code=%s", b));
-    assert_int_equal(r.exit_code, 0);
+                                      "--format=golf", lks_test_text("--code=%s", b)));
     check_said(r, out);
     uint64_t file = size_of(out),
              model = size_of(lks_test_text("%s/latest/model.safetensors", run));
@@ -167,7 +167,6 @@ static void test_unshown(void **state)
     const char *const length[] = {"--block_size=32", NULL};
     const char *const env[] = {"LOGIT_SOFTCAP=1.5", "ROPE_BASE=50", NULL};
     const char *other = in_folder("capped"), *pt = in_folder("capped.pt");
-    lks_test_result r;
     train(other, "--nproc_per_node=1", env);
     assert_int_equal(lks_test_tool("export", "--format=golf", lks_test_text("--out_dir=%s", other),
                                    lks_test_text("--out=%s", pt))
@@ -183,14 +182,14 @@ static void test_unshown(void **state)
     const char *const ignored[] = {"LOGIT_SOFTCAP=7", "TRAIN_SEQ_LEN=5", "NUM_HEADS=7",
                                    "CODE=/none",      "VOCAB_SIZE=9",    NULL};
     assert_contains(evaluate(of_run, none, ignored).out, loss);
-    r = lks_test_run((const char *const[]){"lockstep", "export", of_run, "--format=golf",
+    assert_exits(
+        0,
+        lks_test_run((const char *const[]){"lockstep", "export", of_run, "--format=golf",
                                            lks_test_text("--out=%s", in_folder("env.ptz")), NULL},
-                     ignored, 60);
-    assert_int_equal(r.exit_code, 0);
+                     ignored, 60));
     assert_null(strstr(evaluate(of_file, length, NULL).out, loss));
-    r = evaluate(of_run, (const char *const[]){"--rope_base=60", NULL}, NULL);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "rope_base=60 was given, but the model has rope_base=50");
+    assert_exits(2, evaluate(of_run, (const char *const[]){"--rope_base=60", NULL}, NULL),
+                 "rope_base=60 was given, but the model has rope_base=50");
 }
 
 static void test_limit(void **state)
@@ -200,12 +199,11 @@ static void test_limit(void **state)
     const long room = 16000000 - (long)size_of(out);
     lks_test_write(code, "", 0);
     assert_int_equal(truncate(code, room), 0);
-    lks_test_result r = export_to(out, lks_test_text("--code=%s", code));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, export_to(out, lks_test_text("--code=%s", code)));
     check_said(r, out);
     assert_int_equal(truncate(code, room + 1), 0);
-    r = export_to(out, lks_test_text("--code=%s", code));
-    assert_int_equal(r.exit_code, 0); /* the file is there, and correct */
+    r = assert_exits(
+        0, export_to(out, lks_test_text("--code=%s", code))); /* the file is there, and correct */
     assert_contains(r.err, "TOO LARGE");
     assert_contains(r.err, "16000001 bytes together, 1 over the limit of 16000000");
 }
@@ -213,29 +211,20 @@ static void test_limit(void **state)
 static void test_wrong(void **state)
 {
     const char *out = in_folder("wrong.ptz");
-    lks_test_result r = lks_test_tool("export", lks_test_text("--out_dir=%s", run));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--out=FILE");
-    r = export_to(out, "--format=gguf");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "did you mean hf, which llama.cpp converts?");
-    r = export_to(out, lks_test_text("--code=%s", in_folder("none.py")));
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "none.py");
-    r = export_to(out, lks_test_text("--code=%s", folder));
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "not a regular file");
-    r = export_to(out, lks_test_text("--out_dir=%s", in_folder("no_run")));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "no_run");
-    r = export_to(in_folder("b.py/m.ptz"), NULL); /* b.py is a file */
+    assert_exits(2, lks_test_tool("export", lks_test_text("--out_dir=%s", run)), "--out=FILE");
+    assert_exits(2, export_to(out, "--format=gguf"), "did you mean hf, which llama.cpp converts?");
+    assert_exits(1, export_to(out, lks_test_text("--code=%s", in_folder("none.py"))), "none.py");
+    assert_exits(1, export_to(out, lks_test_text("--code=%s", folder)), "not a regular file");
+    assert_exits(2, export_to(out, lks_test_text("--out_dir=%s", in_folder("no_run"))), "no_run");
+    lks_test_result r = export_to(in_folder("b.py/m.ptz"), NULL); /* b.py is a file */
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "b.py");
-    r = lks_test_run((const char *const[]){"lockstep", "export", lks_test_text("--out_dir=%s", run),
+    assert_exits(
+        1,
+        lks_test_run((const char *const[]){"lockstep", "export", lks_test_text("--out_dir=%s", run),
                                            lks_test_text("--out=%s", out), NULL},
-                     (const char *const[]){"LOCKSTEP_FAULT=write:1:short", NULL}, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "No space left");
+                     (const char *const[]){"LOCKSTEP_FAULT=write:1:short", NULL}, 60),
+        "No space left");
     assert_false(lks_test_exists(out));
 }
 
@@ -249,10 +238,10 @@ static void test_name(void **state)
                 {"m.gguf", "--format=hf"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *out = in_folder(rows[i].name);
-        lks_test_result r = lks_test_tool("export", lks_test_text("--out_dir=%s", run),
-                                          lks_test_text("--out=%s", out));
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(r.err, rows[i].format);
+        assert_exits(2,
+                     lks_test_tool("export", lks_test_text("--out_dir=%s", run),
+                                   lks_test_text("--out=%s", out)),
+                     rows[i].format);
         assert_false(lks_test_exists(out));
     }
     assert_int_equal(export_to(in_folder("m.pt"), NULL).exit_code, 0);

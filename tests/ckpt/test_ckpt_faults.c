@@ -530,8 +530,7 @@ static void back_otherwise(void **state)
     /* A folder from elsewhere may contain a link in its place. */
     out = prepared(&back_to_10);
     assert_int_equal(symlink(lks_test_folder(), in_scratch("out/earlier.tmp")), 0);
-    assert_int_equal(lks__outdir_back(out, 10, moved), LKS_ERR_IO);
-    assert_non_null(strstr(lks_last_error(), "earlier.tmp: Not a directory"));
+    assert_fails(LKS_ERR_IO, lks__outdir_back(out, 10, moved), "earlier.tmp: Not a directory");
     assert_true(opens_as(out, 30, 0));
 
     /* How metrics.jsonl has the newest checkpoint: not, in its last line, at the border of two
@@ -570,8 +569,8 @@ static void start_killed(void **state)
         done = !WIFSIGNALED(run(&start, out, fault, text, sizeof text));
         if (lks__outdir_check(out) == LKS_ERR_CONFIG) {
             torn++;
-            assert_int_equal(lks__outdir_back(out, 30, moved), LKS_ERR_CONFIG);
-            assert_non_null(strstr(lks_last_error(), "/earlier.new: move them back"));
+            assert_fails(LKS_ERR_CONFIG, lks__outdir_back(out, 30, moved),
+                         "/earlier.new: move them back");
         }
         /* What is written meanwhile under a name that has moved isn't mixed with the earlier run.
          */

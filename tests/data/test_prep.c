@@ -345,8 +345,7 @@ static void test_no_way_back(void **state)
         lks__prep_result r;
         assert_ok(prep(old, out, 0.1, &r));
         assert_ok(prep(old, reference, 0.1, &r));
-        lks_test_result run = prep_with(input, out, faults[i]);
-        assert_int_equal(run.exit_code, 1);
+        lks_test_result run = assert_exits(1, prep_with(input, out, faults[i]));
         const char *backup = strstr(run.out, "; rename ");
         assert_non_null(backup);
         backup += strlen("; rename ");

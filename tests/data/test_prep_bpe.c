@@ -417,17 +417,12 @@ static void test_large_vocabulary(void **state)
 static void test_missing(void **state)
 {
     const char *out = lks_test_text("--out=%s", lks_test_folder());
-    lks_test_result r = lks_test_tool("prep", "shakespeare", out);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--input=TEXT is missing");
-    assert_contains(r.err, "`lockstep fetch shakespeare`");
-    r = lks_test_tool("prep", "openwebtext", out, "--input=x");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--tokenizer=DIR is missing");
-    assert_contains(r.err, "`lockstep fetch gpt2-vocab`");
-    r = lks_test_tool("prep", "char", out, "--input=x", "--special");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--special doesn't apply to char tokens");
+    assert_exits(2, lks_test_tool("prep", "shakespeare", out), "--input=TEXT is missing",
+                 "`lockstep fetch shakespeare`");
+    assert_exits(2, lks_test_tool("prep", "openwebtext", out, "--input=x"),
+                 "--tokenizer=DIR is missing", "`lockstep fetch gpt2-vocab`");
+    assert_exits(2, lks_test_tool("prep", "char", out, "--input=x", "--special"),
+                 "--special doesn't apply to char tokens");
 }
 
 /* The tool: a model trained on such tokens samples text, by the vocabulary that the run keeps. */
@@ -438,25 +433,25 @@ static void test_tool(void **state)
         text = lks_test_text("%sThe quick brown fox jumps over %d lazy dogs.\n", text, i);
     const char *dir = lks_test_folder(), *run = lks_test_text("%s/run", lks_test_folder());
     const char *input = file(lks_test_folder(), "a.txt", text);
-    lks_test_result r = lks_test_tool(
-        "prep", "gpt2", lks_test_text("--input=%s", input), lks_test_text("--out=%s", dir),
-        lks_test_text("--tokenizer=%s", vocabulary), "--val_fraction=0.1");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(
+        0, lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", input),
+                         lks_test_text("--out=%s", dir),
+                         lks_test_text("--tokenizer=%s", vocabulary), "--val_fraction=0.1"));
     assert_contains(r.out, "vocab size: 640");
-    r = lks_test_tool("train", lks_test_text("--dataset=%s", dir),
-                      lks_test_text("--out_dir=%s", run), "--n_layer=1", "--n_head=1", "--n_embd=8",
-                      "--block_size=8", "--batch_size=1", "--gradient_accumulation_steps=1",
-                      "--max_iters=2", "--eval_iters=1", "--eval_interval=2", "--threads=1");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, lks_test_tool("train", lks_test_text("--dataset=%s", dir),
+                                  lks_test_text("--out_dir=%s", run), "--n_layer=1", "--n_head=1",
+                                  "--n_embd=8", "--block_size=8", "--batch_size=1",
+                                  "--gradient_accumulation_steps=1", "--max_iters=2",
+                                  "--eval_iters=1", "--eval_interval=2", "--threads=1"));
     assert_int_equal(unlink(lks_test_text("%s/tokenizer.json", dir)), 0);
-    r = lks_test_tool("sample", lks_test_text("--out_dir=%s", run), "--start=The caf\xc3\xa9",
-                      "--num_samples=1", "--max_new_tokens=5", "--threads=1");
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, lks_test_tool("sample", lks_test_text("--out_dir=%s", run),
+                                      "--start=The caf\xc3\xa9", "--num_samples=1",
+                                      "--max_new_tokens=5", "--threads=1"));
     assert_memory_equal(r.out, "The caf\xc3\xa9", 9);
-    r = lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", input),
-                      lks_test_text("--out=%s", dir));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--tokenizer=DIR is missing");
+    assert_exits(2,
+                 lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", input),
+                               lks_test_text("--out=%s", dir)),
+                 "--tokenizer=DIR is missing");
 }
 
 int main(void)

@@ -550,25 +550,22 @@ static void test_tool(void **state)
     lks_test_need_sentencepiece();
     const char *input = lks_test_text("--input=%s", words_input()), *folder = lks_test_folder();
     const char *out = lks_test_text("--out=%s", folder);
-    lks_test_result r = lks_test_tool("prep", "sentencepiece", input, out, "--vocab_size=320",
-                                      "--val_fraction=0.25");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, lks_test_tool("prep", "sentencepiece", input, out,
+                                                      "--vocab_size=320", "--val_fraction=0.25"));
     assert_contains(r.out, "vocab size: ");
     assert_true(lks_test_exists(lks_test_text("%s/fineweb_val_000000.bin", folder)));
     static const char *const models[] = {"/sp.model", ""}; /* the file, or its folder */
     for (size_t i = 0; i < 2; i++) {
         const char *tokenizer = lks_test_text("--tokenizer=%s%s", folder, models[i]);
-        r = lks_test_tool("prep", "sentencepiece", input, out, tokenizer);
-        assert_int_equal(r.exit_code, 0);
-        r = lks_test_tool("prep", "raw", input, out, tokenizer);
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(r.err, "--tokenizer doesn't apply to raw");
+        assert_exits(0, lks_test_tool("prep", "sentencepiece", input, out, tokenizer));
+        assert_exits(2, lks_test_tool("prep", "raw", input, out, tokenizer),
+                     "--tokenizer doesn't apply to raw");
     }
     r = lks_test_tool("prep", "raw", input, out, "--tokenizer=gpt2");
     assert_contains(r.err, "--tokenizer doesn't apply to raw");
-    r = lks_test_tool("prep", "char", input, out, lks_test_text("--tokenizer=%s", folder));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "has no characters: give a folder of `lockstep prep char`");
+    assert_exits(2,
+                 lks_test_tool("prep", "char", input, out, lks_test_text("--tokenizer=%s", folder)),
+                 "has no characters: give a folder of `lockstep prep char`");
 }
 
 /* A program without the module beside it can do all but this, and names the package to install. */
@@ -581,19 +578,20 @@ static void test_no_module(void **state)
     assert_int_equal(r.exit_code, 0);
     const char *const env[] = {"LOCKSTEP_MODULES=", NULL};
     const char *in = lks_test_text("--input=%s", input), *out = lks_test_text("--out=%s/o", folder);
-    r = lks_test_run((const char *const[]){tool, "prep", "sentencepiece", in, out, NULL}, env, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "libsentencepiece-dev");
+    assert_exits(
+        1,
+        lks_test_run((const char *const[]){tool, "prep", "sentencepiece", in, out, NULL}, env, 60),
+        "libsentencepiece-dev");
     assert_false(lks_test_exists(lks_test_text("%s/o", folder)));
-    r = lks_test_run((const char *const[]){tool, "prep", "char", in, out, NULL}, env, 60);
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0,
+                 lks_test_run((const char *const[]){tool, "prep", "char", in, out, NULL}, env, 60));
 
     /* A file that is no library, or not lockstep's. */
     lks_test_write(lks_test_text("%s/lockstep_sentencepiece.so", folder), "no library", 10);
-    r = lks_test_run((const char *const[]){tool, "prep", "sentencepiece", in, out, NULL}, env, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "lockstep_sentencepiece.so");
-    assert_contains(r.err, "libsentencepiece-dev");
+    assert_exits(
+        1,
+        lks_test_run((const char *const[]){tool, "prep", "sentencepiece", in, out, NULL}, env, 60),
+        "lockstep_sentencepiece.so", "libsentencepiece-dev");
 }
 
 /* ---- compared with the exporter ----------------------------------------------------------- */

@@ -440,46 +440,33 @@ static void test_stdin(void **state)
 {
     const char *dir = lks_test_folder(), *out = lks_test_folder(), *text = file(dir, "t", "a text"),
                *lines = file(dir, "l", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n");
-    lks_test_result r = shell("printf 'a text' |", "", out, "--val_fraction=0");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, shell("printf 'a text' |", "", out, "--val_fraction=0"));
     assert_contains(r.out, "train has 6 tokens\n");
     assert_string_equal(raw_text(out, "train"), "a text");
-    r = shell("", lks_test_text("< %s", text), out, "--val_fraction=0");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, shell("", lks_test_text("< %s", text), out, "--val_fraction=0"));
     assert_string_equal(raw_text(out, "train"), "a text");
-    r = shell(lks_test_text("(head -c 2 > /dev/null; "), lks_test_text(") < %s", text), out,
-              "--val_fraction=0");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, shell(lks_test_text("(head -c 2 > /dev/null; "), lks_test_text(") < %s", text),
+                          out, "--val_fraction=0"));
     assert_string_equal(raw_text(out, "train"), "text"); /* from where the file is read */
-    r = shell(lks_test_text("cat %s |", lines), "", out, "--field=text --val_fraction=0");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0,
+                 shell(lks_test_text("cat %s |", lines), "", out, "--field=text --val_fraction=0"));
     assert_string_equal(raw_text(out, "train"), "one\ntwo\n");
-    r = lks_test_tool("prep", "char", lks_test_text("--input=%s", lines),
-                      lks_test_text("--out=%s", out), "--field=text");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--field is for JSON lines, but ");
-    assert_contains(r.err, "NAME.jsonl");
-    r = shell("printf a |", "", out, lks_test_text("--input=%s --val_fraction=0", text));
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(2,
+                 lks_test_tool("prep", "char", lks_test_text("--input=%s", lines),
+                               lks_test_text("--out=%s", out), "--field=text"),
+                 "--field is for JSON lines, but ", "NAME.jsonl");
+    assert_exits(0,
+                 shell("printf a |", "", out, lks_test_text("--input=%s --val_fraction=0", text)));
     assert_string_equal(raw_text(out, "train"), "a\na text\n");
-    r = shell("printf 'caf\\351 noir' |", "", out, "");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "standard input is not valid UTF-8");
-    assert_contains(r.err, "`iconv -f LATIN1 -t UTF-8 > utf8.txt`");
-    r = shell("printf '\\037\\213' |", "", out, "");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "`gzip -dc | lockstep prep ... --input=-`");
-    r = shell("printf '\\357\\273\\277some text' |", "", out, "");
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "note: standard input begins with a byte order mark, which is kept: "
-                           "`tail -c +4 > new.txt`");
-    r = shell("printf text | TMPDIR=/nowhere", "", out, "");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "/nowhere");
-    assert_contains(r.err, "set TMPDIR");
-    r = shell("printf text |", "", out, "--input=-");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "was given twice");
+    assert_exits(1, shell("printf 'caf\\351 noir' |", "", out, ""),
+                 "standard input is not valid UTF-8", "`iconv -f LATIN1 -t UTF-8 > utf8.txt`");
+    assert_exits(1, shell("printf '\\037\\213' |", "", out, ""),
+                 "`gzip -dc | lockstep prep ... --input=-`");
+    assert_exits(0, shell("printf '\\357\\273\\277some text' |", "", out, ""),
+                 "note: standard input begins with a byte order mark, which is kept: "
+                 "`tail -c +4 > new.txt`");
+    assert_exits(1, shell("printf text | TMPDIR=/nowhere", "", out, ""), "/nowhere", "set TMPDIR");
+    assert_exits(2, shell("printf text |", "", out, "--input=-"), "was given twice");
 }
 
 static void test_bad_inputs(void **state)

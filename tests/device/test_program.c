@@ -24,22 +24,16 @@ static void test_choices(void **state)
         assert_contains(dry(deferred_tool, good[i]).err, "there is no such folder");
     }
     assert_contains(dry(deferred_tool, "deferred").err, "there is no such folder");
-    lks_test_result r = dry("lockstep", "deferred");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err,
-                    "device must be auto, cuda, cuda:N or cpu in this build, not \"deferred\"");
-    r = dry(deferred_tool, "cuda");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err,
-                    "device must be auto, deferred, deferred:N or cpu in this build, not \"cuda\"");
+    assert_exits(2, dry("lockstep", "deferred"),
+                 "device must be auto, cuda, cuda:N or cpu in this build, not \"deferred\"");
+    assert_exits(2, dry(deferred_tool, "cuda"),
+                 "device must be auto, deferred, deferred:N or cpu in this build, not \"cuda\"");
     static const char *const wrong[] = {
         "deferred:",        "deferred:N", "deferred:-1", "deferred:1x",
         "deferred:1234567", "deferred1",  "cpu:0",       ""};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        r = dry(deferred_tool, wrong[i]);
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(r.err, "device must be auto, deferred, deferred:N or cpu in this build");
-    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_exits(2, dry(deferred_tool, wrong[i]),
+                     "device must be auto, deferred, deferred:N or cpu in this build");
     assert_contains(dry(deferred_tool, "deferred:0").err, "there is no such folder");
 }
 

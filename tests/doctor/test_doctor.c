@@ -189,8 +189,7 @@ static void test_two_hosts(void **state)
     assert_contains(r.out, "LOCKSTEP_TOKEN is not set");
 
     kill(serving.pid, SIGTERM);
-    r = lks_test_wait(&serving, 10);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, lks_test_wait(&serving, 10));
     assert_null(strstr(r.out, "start with --serve"));
     assert_contains(r.out, "not checked here: links from other hosts, which their own doctors");
     r = doctor(ARGS(token), ARGS(where)); /* the other doctor has ended */
@@ -337,11 +336,8 @@ static void test_without_onednn(void **state)
 
 static void test_arguments(void **state)
 {
-    lks_test_result r = doctor(NULL, ARGS("--serve=192.0.2.77:1"));
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "192.0.2.77");
-    r = doctor(NULL, ARGS("--n_layer=3"));
-    assert_int_equal(r.exit_code, 2);
+    assert_exits(1, doctor(NULL, ARGS("--serve=192.0.2.77:1")), "192.0.2.77");
+    assert_exits(2, doctor(NULL, ARGS("--n_layer=3")));
 }
 
 int main(void)

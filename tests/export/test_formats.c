@@ -24,9 +24,8 @@ static const char *make_data_of(const char *characters)
     for (size_t i = 0; i < sizeof all; i++)
         all[i] = characters[(i * i + i / 7) % 16];
     lks_test_write(text, all, sizeof all);
-    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                      lks_test_text("--out=%s", out));
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                  lks_test_text("--out=%s", out)));
     return out;
 }
 
@@ -209,8 +208,7 @@ static void test_exported_characters(void **state)
         "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}}"};
     const char *run = trained("--bias=true", "--gelu=exact"), *folder = exported("hf", run);
     const char *from = lks_test_text("--init_from=%s", folder);
-    lks_test_result own = sampled(lks_test_text("--out_dir=%s", run), "--seed=3");
-    assert_int_equal(own.exit_code, 0);
+    lks_test_result own = assert_exits(0, sampled(lks_test_text("--out_dir=%s", run), "--seed=3"));
     assert_memory_equal(own.out, "ab", 2);
     lks_test_result r = sampled(from, "--seed=3");
     assert_string_equal(r.out, own.out);
@@ -222,11 +220,10 @@ static void test_exported_characters(void **state)
     assert_string_equal(r.out, own.out);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         lks_test_write(lks_test_text("%s/tokenizer.json", folder), wrong[i], strlen(wrong[i]));
-        r = sampled(from, "--seed=3");
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, "tokenizer.json contains words (WordLevel), and lockstep reads such "
-                               "a file only if");
-        assert_contains(r.err, "--tokenizer=data/my");
+        assert_exits(1, sampled(from, "--seed=3"),
+                     "tokenizer.json contains words (WordLevel), and lockstep reads such "
+                     "a file only if",
+                     "--tokenizer=data/my");
     }
 }
 
@@ -267,15 +264,13 @@ static void test_beside(void **state)
     lks_test_write(lks_test_text("%s/meta.json", bare), meta, strlen(meta));
     assert_int_equal(unlink(tokens), 0);
     lks_test_write(tokens, "\0\0\1\0\2\0\0\0\1\0\2\0\0\0\1\0\2\0\0\0\1\0\2\0\0\0", 26);
-    lks_test_result r = TRAIN(bare, lks_test_text("--out_dir=%s", lks_test_folder()));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the same ids stand for other text");
-    r = lks_test_tool("eval", from, lks_test_text("--dataset=%s", bare), "--split=train");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the same ids stand for other text");
-    r = sampled(run, lks_test_text("--tokenizer=%s", bare));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the model's tokens are its own characters");
+    assert_exits(2, TRAIN(bare, lks_test_text("--out_dir=%s", lks_test_folder())),
+                 "the same ids stand for other text");
+    assert_exits(2,
+                 lks_test_tool("eval", from, lks_test_text("--dataset=%s", bare), "--split=train"),
+                 "the same ids stand for other text");
+    assert_exits(2, sampled(run, lks_test_text("--tokenizer=%s", bare)),
+                 "the model's tokens are its own characters");
 #undef TRAIN
 }
 
@@ -285,8 +280,8 @@ static void test_notes(void **state)
     static const char *const gelu[] = {"--gelu=exact", "--gelu=tanh"};
     const char *characters = data, *out = lks_test_text("%s/file", lks_test_folder());
     for (int i = 0; i < 2; i++) {
-        lks_test_result r = export_as("safetensors", trained("--bias=true", gelu[i]), out);
-        assert_int_equal(r.exit_code, 0);
+        lks_test_result r =
+            assert_exits(0, export_as("safetensors", trained("--bias=true", gelu[i]), out));
         assert_true((strstr(r.err, "gelu=tanh, which this file can't record") != NULL) == (i == 1));
     }
     /* a character that no text in JSON may have */
@@ -305,14 +300,13 @@ static void test_notes(void **state)
     assert_contains(export_as("hf", run, lks_test_folder()).err, said);
     assert_contains(export_as("nanogpt", run, lks_test_text("%s/c.pt", folder)).err, said);
     assert_int_equal(export_as("golf", run, out).exit_code, 0);
-    lks_test_result r = lks_test_tool("export", "--format=hf", lks_test_text("--init_from=%s", out),
-                                      lks_test_text("--out=%s", lks_test_folder()));
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, said);
+    assert_exits(0,
+                 lks_test_tool("export", "--format=hf", lks_test_text("--init_from=%s", out),
+                               lks_test_text("--out=%s", lks_test_folder())),
+                 said);
     const char *out_dir = lks_test_text("--out_dir=%s", run);
-    r = lks_test_tool("train", out_dir, "--init_from=resume", "--max_iters=2", "--threads=1");
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    assert_exits(
+        0, lks_test_tool("train", out_dir, "--init_from=resume", "--max_iters=2", "--threads=1"));
 }
 
 /* Token files of a folder without a vocabulary; the folder has one from before. */
@@ -334,9 +328,8 @@ static void test_no_tokenizer(void **state)
     data = bare;
     const char *run = trained("--vocab_size=20", "--bias=true");
     data = characters;
-    lks_test_result r = export_as("hf", run, folder);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "no tokenizer is written: the run's data had none");
+    assert_exits(0, export_as("hf", run, folder),
+                 "no tokenizer is written: the run's data had none");
     assert_int_equal(lks_test_count_files(folder), 2);
 }
 
@@ -346,13 +339,11 @@ static void test_use(void **state)
     const char *init =
         lks_test_text("--init_from=%s", exported("hf", trained("--bias=true", "--gelu=exact")));
     const char *dataset = lks_test_text("--dataset=%s", data);
-    lks_test_result r = lks_test_tool("eval", init, dataset);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, lks_test_tool("eval", init, dataset));
     assert_contains(r.out, " windows of 12 tokens");
     assert_contains(r.out, " bits per byte), "); /* the data's characters are known */
-    r = lks_test_tool("sample", init, lks_test_text("--tokenizer=%s", data), "--num_samples=1",
-                      "--max_new_tokens=2");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, lks_test_tool("sample", init, lks_test_text("--tokenizer=%s", data),
+                                  "--num_samples=1", "--max_new_tokens=2"));
 }
 
 static void assert_refused(const char *format, const char *run, const char *out, const char *says)
@@ -387,11 +378,10 @@ static void test_refused(void **state)
     assert_int_not_equal(r.exit_code, 0);
     assert_contains(r.err, "--out=FOLDER");
     const char *out = lks_test_text("%s/artifact", folder);
-    r = lks_test_tool("export", run, lks_test_text("--out=%s", out));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "/artifact needs a format: without one, the file would be "
-                           "parameter-golf's int8 artifact; give --format=hf, safetensors, "
-                           "nanogpt or golf\n");
+    assert_exits(2, lks_test_tool("export", run, lks_test_text("--out=%s", out)),
+                 "/artifact needs a format: without one, the file would be "
+                 "parameter-golf's int8 artifact; give --format=hf, safetensors, "
+                 "nanogpt or golf\n");
     assert_false(lks_test_exists(out));
     r = lks_test_tool("export", "--format=onnx", "--out=x");
     assert_contains(r.err, "format must be golf");
@@ -527,9 +517,8 @@ static void test_frozen(void **state)
 {
     const char *run = trained("--gelu=exact", "--freeze=h.0.");
     const char *pt = lks_test_text("%s/ckpt.pt", lks_test_folder());
-    lks_test_result r = export_as("nanogpt", run, pt);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "(some are frozen), so the file has no optimizer");
+    assert_exits(0, export_as("nanogpt", run, pt),
+                 "(some are frozen), so the file has no optimizer");
     check_values(run, pt);
 }
 
@@ -553,21 +542,16 @@ static void test_characters(void **state)
     lks_test_result r = sampled(lks_test_text("--init_from=%s", pt), "--seed=3");
     assert_contains(r.err, "nanoGPT's ckpt.pt, with the tokens of its folder\n");
     assert_string_equal(r.out, sampled(lks_test_text("--out_dir=%s", run), "--seed=3").out);
-    r = export_as("nanogpt", run, pt);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, export_as("nanogpt", run, pt));
     assert_null(strstr(r.err, "meta.pkl"));
     const char *other = lks_test_text("%s/other.pt", folder);
     lks_test_write(lks_test_text("%s/meta.pkl", folder), "mine", 4);
-    r = export_as("nanogpt", run, other);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "doesn't have the model's characters");
+    assert_exits(0, export_as("nanogpt", run, other), "doesn't have the model's characters");
     assert_string_equal(lks_test_read(lks_test_text("%s/meta.pkl", folder), NULL), "mine");
     /* As many other characters would be used for the model. */
     const char *apart = make_data_of("mno\n\"\\ defghijkl");
     other = lks_test_text("%s/other.pt", apart);
-    r = export_as("nanogpt", run, other);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "has other characters than the model");
+    assert_exits(2, export_as("nanogpt", run, other), "has other characters than the model");
     assert_false(lks_test_exists(other));
 }
 

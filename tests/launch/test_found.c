@@ -125,10 +125,8 @@ static void test_death(void **state)
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     assert_int_equal(kill(ranks[1].pid, SIGKILL), 0);
     lks_test_wait(&ranks[1], 5);
-    lks_test_result r = lks_test_wait(&ranks[0], 10);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "lockstep train: rank 0: ");
-    assert_contains(r.err, lks_test_text("rank 1 (pid %d", (int)ranks[1].pid));
+    lks_test_result r = assert_exits(1, lks_test_wait(&ranks[0], 10), "lockstep train: rank 0: ",
+                                     lks_test_text("rank 1 (pid %d", (int)ranks[1].pid));
     if (r.seconds > 2 * lks_test_patience())
         fail_msg("it took %.1f s", r.seconds);
 }
@@ -148,17 +146,16 @@ static void test_absent(void **state)
         ranks[r] = start(&args, &left, r);
     }
     for (int r = 0; r < 2; r++) {
-        lks_test_result result = lks_test_wait(&ranks[r], 20);
-        assert_int_equal(result.exit_code, 1);
-        assert_contains(result.err, r == 0 ? "local rank 1 of 2 on this host has not attached"
-                                           : "local rank 0 of this host has offered no");
-        assert_contains(result.err, lks_test_text("local rank %d of 2 waits up to 6 s for local "
-                                                  "rank %d to start",
-                                                  r, 1 - r));
-        assert_contains(result.err, "(RANK and WORLD_SIZE in the environment ask for it; `lockstep "
-                                    "run` starts all ranks)");
-        assert_contains(result.err, "start all ranks with `lockstep run`, or by hand with one "
-                                    "MASTER_PORT for all; for a single process unset RANK");
+        assert_exits(1, lks_test_wait(&ranks[r], 20),
+                     r == 0 ? "local rank 1 of 2 on this host has not attached"
+                            : "local rank 0 of this host has offered no",
+                     lks_test_text("local rank %d of 2 waits up to 6 s for local "
+                                   "rank %d to start",
+                                   r, 1 - r),
+                     "(RANK and WORLD_SIZE in the environment ask for it; `lockstep "
+                     "run` starts all ranks)",
+                     "start all ranks with `lockstep run`, or by hand with one "
+                     "MASTER_PORT for all; for a single process unset RANK");
     }
 }
 
@@ -282,8 +279,7 @@ static void test_reading(void **state)
             unsetenv(lks_test_text("%.*s", (int)strcspn(var, "="), var));
         }
         if (cases[i].says != NULL) {
-            assert_int_equal(st, LKS_ERR_CONFIG);
-            assert_contains(lks_last_error(), cases[i].says);
+            assert_fails(LKS_ERR_CONFIG, st, cases[i].says);
             continue;
         }
         assert_int_equal(st, LKS_OK);

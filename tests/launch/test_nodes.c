@@ -108,9 +108,8 @@ static void test_ids(void **state)
             globfree(&logged);
         }
     }
-    lks_test_result r = lks_test_tool("run", lks_test_text("--rdzv-id=%sy", longest), "true");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--rdzv-id must be at most 255 bytes");
+    assert_exits(2, lks_test_tool("run", lks_test_text("--rdzv-id=%sy", longest), "true"),
+                 "--rdzv-id must be at most 255 bytes");
 }
 
 /* --- together ----------------------------------------------------------------------------- */
@@ -438,9 +437,8 @@ static void test_cannot_start(void **state)
             unsetenv("LOCKSTEP_FAULT");
         }
         for (int n = 0; n < 2; n++) {
-            const lks_test_result r = end_of(&nodes[n]);
-            assert_int_equal(r.exit_code, 1);
-            assert_contains(r.err, "can't make shared memory for 1 ranks (memfd_create): ");
+            const lks_test_result r = assert_exits(
+                1, end_of(&nodes[n]), "can't make shared memory for 1 ranks (memfd_create): ");
             assert_int_equal(strstr(r.err, "can't start its ranks: ") != NULL, n != node);
             assert_null(strstr(r.err, "restart 1"));
         }
@@ -477,10 +475,7 @@ static void test_cannot_start_elastic(void **state)
     wait_for_message(store, &at, "\"leaves\":true");
     lks__store_close(store);
     lks_test_write(lks_test_text("%s/stop", folder), "", 0);
-    const lks_test_result r = end_of(&a);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "can't start its ranks: ");
-    assert_contains(r.err, "restart 1 of 1");
+    assert_exits(0, end_of(&a), "can't start its ranks: ", "restart 1 of 1");
     assert_int_equal(end_of(&b).exit_code, 1);
 }
 
@@ -588,15 +583,10 @@ static void test_frozen(void **state)
     assert_true(lks_test_exists(lks_test_text("%s/1-0", folder)));
     for (int i = 0; i < 3; i++)
         kill(stopped[i], SIGCONT);
-    lks_test_result r = end_of(&b);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "this node isn't part of the job any more: it didn't answer");
+    assert_exits(1, end_of(&b), "this node isn't part of the job any more: it didn't answer");
     lks_test_write(lks_test_text("%s/stop", folder), "", 0);
-    r = end_of(&a);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "node 1 (host ");
-    assert_contains(r.err, ", rank 1) doesn't answer: its launcher is stopped");
-    assert_contains(r.err, "restart 1 of 1");
+    assert_exits(0, end_of(&a), "node 1 (host ",
+                 ", rank 1) doesn't answer: its launcher is stopped", "restart 1 of 1");
 }
 
 static void test_coordinator_lost(void **state)
@@ -659,8 +649,7 @@ static void test_launcher_stopped(void **state)
         stopped_at[i] = lks__sys_now();
     }
     for (int i = 0; i < N; i++) {
-        lks_test_result r = end_of(&nodes[i][1 - cases[i].node]);
-        assert_int_equal(r.exit_code, 1);
+        lks_test_result r = assert_exits(1, end_of(&nodes[i][1 - cases[i].node]));
         assert_true(lks__sys_now() - stopped_at[i] < (4 + 10) * lks_test_patience());
         for (int k = 0; k < 3 && cases[i].texts[k] != NULL; k++)
             assert_contains(r.err, cases[i].texts[k]);
@@ -795,10 +784,8 @@ static void test_spare_node(void **state)
     wait_for_connections(port, connected);
     usleep((useconds_t)(0.3e6 * lks_test_patience()));
     struct node other = START(port, "echo never", n, two, restarts); /* a job of its own */
-    const lks_test_result refused = end_of(&other);
-    assert_int_equal(refused.exit_code, 2);
-    assert_contains(refused.err, "the job at this address has all its nodes, and runs `sh -c ");
-    assert_contains(refused.err, ", not `sh -c echo never`: another job needs another port");
+    assert_exits(2, end_of(&other), "the job at this address has all its nodes, and runs `sh -c ",
+                 ", not `sh -c echo never`: another job needs another port");
     assert_int_equal(system(lks_test_text("kill -9 $(cat \"%s\"/0-3-4)", folder)), 0);
     lks_test_result r[3] = {end_of(&a), end_of(&b), end_of(&c)};
     for (int rank = 0; rank < 4; rank++)
@@ -883,8 +870,7 @@ static void test_second_job(void **state)
     assert_int_equal(end_of(&a).exit_code, 0);
     a = START(port, "true", "--nnodes=2", "--node-rank=0", link);
     assert_int_equal(end_of(&a).exit_code, 0);
-    const lks_test_result r = end_of(&b);
-    assert_int_equal(r.exit_code, 0);
+    const lks_test_result r = assert_exits(0, end_of(&b));
     assert_null(strstr(strstr(r.err, "next job") + 1, "next job")); /* once */
     assert_true(lks_test_exists(ran));
 }
@@ -946,8 +932,7 @@ static void test_refusals(void **state)
     for (int i = 0; i < lks_test_tries(2000) && !lks_test_exists(told); i++)
         usleep(10000);
     lks_test_write(lks_test_text("%s/stop", folder), "", 0);
-    lks_test_result first = end_of(&a);
-    assert_int_equal(first.exit_code, 0);
+    lks_test_result first = assert_exits(0, end_of(&a));
     assert_int_equal(end_of(&b).exit_code, 0);
     assert_int_equal(end_of(&c).exit_code, 0);
     /* Node 0 prints whom it has refused, and why, once per peer. */
@@ -1121,9 +1106,7 @@ static void test_wrong_options(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct node x = start_node(1, secret, cases[i].options, "touch /nowhere");
-        lks_test_result r = end_of(&x);
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(r.err, cases[i].text);
+        assert_exits(2, end_of(&x), cases[i].text);
     }
     /* This machine's own name, which is 127.0.1.1 in Debian's /etc/hosts. */
     char name[256] = "", number[LKS__NUMBER_BYTES];
@@ -1131,34 +1114,25 @@ static void test_wrong_options(void **state)
     if (lks__address_is_loopback(name, number)) {
         const char *const options[] = {lks_test_text("--hosts=%s,b", name), NULL};
         struct node own = start_node(1, secret, options, "true");
-        lks_test_result refused = end_of(&own);
-        assert_int_equal(refused.exit_code, 2);
-        assert_contains(refused.err,
-                        lks_test_text("the first host is %s, and its address here is %s (see "
-                                      "/etc/hosts), which host b can't reach",
-                                      name, number));
+        assert_exits(2, end_of(&own),
+                     lks_test_text("the first host is %s, and its address here is %s (see "
+                                   "/etc/hosts), which host b can't reach",
+                                   name, number));
     }
     const char *const tokens[] = {"short", lks_test_text("%0129d", 1), lks_test_text("%015d", 1)};
     struct node x;
-    lks_test_result r;
     for (int i = 0; i < 3; i++) {
         x = start_node(1, tokens[i], (const char *const[]){"--nnodes=2", NULL}, "true");
-        r = end_of(&x);
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(r.err, "LOCKSTEP_TOKEN must be set");
+        assert_exits(2, end_of(&x), "LOCKSTEP_TOKEN must be set");
     }
     x = start_node(lks_test_free_port(), lks_test_text("%0128d", 1), /* the longest token */
                    (const char *const[]){"--nnodes=2", "--master-addr=no.such.host.invalid", NULL},
                    "true");
-    r = end_of(&x);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--master-addr: the address of \"no.such.host.invalid\"");
+    assert_exits(2, end_of(&x), "--master-addr: the address of \"no.such.host.invalid\"");
     setenv("LOCKSTEP_LINK_TIMEOUT", "1", 1);
     x = START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=0");
     unsetenv("LOCKSTEP_LINK_TIMEOUT");
-    r = end_of(&x);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "lockstep run: LOCKSTEP_LINK_TIMEOUT is \"1\"");
+    assert_exits(2, end_of(&x), "lockstep run: LOCKSTEP_LINK_TIMEOUT is \"1\"");
 }
 
 /* --- one command for all ------------------------------------------------------------------ */
@@ -1210,11 +1184,11 @@ static void test_hosts(void **state)
     const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
     size_t bytes;
     setenv("LOCKSTEP_LINK_TIMEOUT", "20", 1); /* ssh passes no variables on */
-    lks_test_result r = HOSTS(
-        "echo \"it's $RANK of $WORLD_SIZE, $LOCAL_RANK in $GROUP_RANK\"; "
-        "[ ${LOCKSTEP_LIFELINE-none} = none ] || exit 1; read x; [ -z \"$x\" ]",
-        "--hosts=one:2,localhost,three:3", "--nproc-per-node=1", "--rdzv_id=an 'id'", rsh, port);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(
+        0, HOSTS("echo \"it's $RANK of $WORLD_SIZE, $LOCAL_RANK in $GROUP_RANK\"; "
+                 "[ ${LOCKSTEP_LIFELINE-none} = none ] || exit 1; read x; [ -z \"$x\" ]",
+                 "--hosts=one:2,localhost,three:3", "--nproc-per-node=1", "--rdzv_id=an 'id'", rsh,
+                 port));
     static const char *const lines[] = {"it's 0 of 6, 0 in 0\n", "it's 1 of 6, 1 in 0\n",
                                         "it's 2 of 6, 0 in 1\n", "it's 3 of 6, 0 in 2\n",
                                         "it's 4 of 6, 1 in 2\n", "it's 5 of 6, 2 in 2\n"};
@@ -1238,35 +1212,33 @@ static void test_hosts(void **state)
     assert_int_equal(gethostname(name, sizeof name - 1), 0);
     lks_test_result mask =
         lks_test_run((const char *const[]){"grep", "SigBlk", "/proc/self/status", NULL}, NULL, 20);
-    r = HOSTS("exec grep SigBlk /proc/self/status", lks_test_text("--hosts=%s:1", name), rsh, port);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, HOSTS("exec grep SigBlk /proc/self/status",
+                              lks_test_text("--hosts=%s:1", name), rsh, port));
     assert_string_equal(r.out, mask.out);
     assert_false(lks_test_exists(lks_test_text("%s/line-%s", folder, name)));
     /* Options about local ranks, of which this launcher has none; a module of Python. */
-    r = HOSTS("echo local $LOCAL_RANK", "--hosts=one:2,two:2", "--local-ranks-filter=1",
-              "--redirects=1:0", rsh, port);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, HOSTS("echo local $LOCAL_RANK", "--hosts=one:2,two:2",
+                              "--local-ranks-filter=1", "--redirects=1:0", rsh, port));
     assert_contains(r.out, "local 1\n");
     assert_null(strstr(r.out, "local 0\n"));
-    r = lks_test_run((const char *const[]){"lockstep", "run", "--master-addr=127.0.0.1",
-                                           "--hosts=one:1,two:1", rsh, port, "-m", "this", NULL},
-                     NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(
+        0, lks_test_run((const char *const[]){"lockstep", "run", "--master-addr=127.0.0.1",
+                                              "--hosts=one:1,two:1", rsh, port, "-m", "this", NULL},
+                        NULL, 60));
     assert_contains(r.out, "Tim Peters");
     /* The first failure, reported once. */
     const char *list = lks_test_text("%s/hosts", folder),
                *text = "# of the test\n\none slots=1\n  two:2 # both\n";
     lks_test_write(list, text, strlen(text));
-    r = HOSTS("[ $RANK = 2 ] && exit 6; sleep 50", lks_test_text("--hostfile=%s", list), rsh, port);
-    assert_int_equal(r.exit_code, 6);
+    r = assert_exits(6, HOSTS("[ $RANK = 2 ] && exit 6; sleep 50",
+                              lks_test_text("--hostfile=%s", list), rsh, port));
     const char *told = strstr(r.err, "lockstep run: rank 2 (pid ");
     assert_non_null(told);
     assert_null(strstr(told + 1, "lockstep run: rank 2"));
     /* Options in the environment, which the launchers inherit. */
     setenv("PET_HOSTS", "one:1,localhost:1", 1);
     setenv("PET_RSH", "lks-rsh option", 1);
-    r = HOSTS("echo rank $RANK", port);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, HOSTS("echo rank $RANK", port));
     assert_contains(r.out, "rank 1\n");
     unsetenv("PET_HOSTS");
     assert_int_equal(HOSTS("true", port).exit_code, 0);
@@ -1357,57 +1329,47 @@ static void test_hosts_wrong(void **state)
         {{"--hosts=far:1", "--rsh=" TEN TEN TEN TEN TEN TEN "1 2 3 4 5"},
          "--rsh may have 64 words"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        lks_test_result r = run_hosts(marked_variable(), cases[i].options, "touch /nowhere");
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(r.err, cases[i].text);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_exits(2, run_hosts(marked_variable(), cases[i].options, "touch /nowhere"),
+                     cases[i].text);
     static const char *const lines[] = {"a slots = 4", "a 4", "a max_slots=8 slots=4",
                                         "a slots=4 max_slots=8"};
     const char *file = lks_test_text("%s/hosts", folder);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         lks_test_write(file, lines[i], strlen(lines[i]));
-        lks_test_result wrong = HOSTS("true", lks_test_text("--hostfile=%s", file), rsh);
-        assert_int_equal(wrong.exit_code, 2);
-        assert_contains(wrong.err, "expected HOST, HOST:N or HOST slots=N");
+        assert_exits(2, HOSTS("true", lks_test_text("--hostfile=%s", file), rsh),
+                     "expected HOST, HOST:N or HOST slots=N");
     }
-    lks_test_result r = HOSTS("true", "--hostfile=/no/such/file");
-    assert_int_equal(r.exit_code, 1);
+    assert_exits(1, HOSTS("true", "--hostfile=/no/such/file"));
     /* The second host doesn't have the program, and only its launcher knows why the job ends. */
-    r = lks_test_run((const char *const[]){"lockstep", "run", "--master-addr=127.0.0.1",
+    lks_test_result r = assert_exits(
+        127,
+        lks_test_run((const char *const[]){"lockstep", "run", "--master-addr=127.0.0.1",
                                            "--hosts=one:1,lacks:1", rsh,
                                            lks_test_text("--master-port=%d", lks_test_free_port()),
                                            "lks-rsh", "detaches", "now", NULL},
-                     NULL, 60);
-    assert_int_equal(r.exit_code, 127);
-    assert_contains(r.err, "can't execute \"lks-rsh\" on host ");
-    assert_contains(r.err, "can't execute \"lks-rsh\"\n"); /* told by the other host's launcher */
+                     NULL, 60),
+        "can't execute \"lks-rsh\" on host ",
+        "can't execute \"lks-rsh\"\n"); /* told by the other host's launcher */
     assert_null(strstr(r.err, "is gone"));
     /* A host that can't be reached is named. */
-    r = HOSTS("true", "--hosts=nowhere:1", rsh);
-    assert_int_equal(r.exit_code, 255);
-    assert_contains(r.err, "lks-rsh for host nowhere ended with code 255");
-    r = HOSTS("true", "--hosts=far:1", "--rsh=lks-no-such-command");
-    assert_int_equal(r.exit_code, 127);
-    assert_contains(r.err, "lks-no-such-command for host far ended with code 127");
+    assert_exits(255, HOSTS("true", "--hosts=nowhere:1", rsh),
+                 "lks-rsh for host nowhere ended with code 255");
+    assert_exits(127, HOSTS("true", "--hosts=far:1", "--rsh=lks-no-such-command"),
+                 "lks-no-such-command for host far ended with code 127");
     r = HOSTS("true", "--hosts=dies:1", rsh);
     assert_int_equal(r.exit_code, 128 + SIGKILL);
     assert_contains(r.err, "lks-rsh for host dies ended with code 137");
-    r = HOSTS("true", "--hosts=refuses:1,refuses:1", rsh);
-    assert_int_equal(r.exit_code, 3);
-    assert_contains(r.err, "lks-rsh for host refuses ended with code 3");
+    assert_exits(3, HOSTS("true", "--hosts=refuses:1,refuses:1", rsh),
+                 "lks-rsh for host refuses ended with code 3");
     /* One that ends at once has started no rank, so the job has not succeeded; ranks that exit with
      * the code by which launchers report success haven't, either. */
-    r = HOSTS("true", "--hosts=detaches:1", rsh);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "lks-rsh for host detaches ended before the ranks there did");
-    r = HOSTS("true", "--hosts=localhost:1,detaches:1",
-              lks_test_text("--master-port=%d", lks_test_free_port()), rsh);
-    assert_int_equal(r.exit_code, 1);
+    assert_exits(1, HOSTS("true", "--hosts=detaches:1", rsh),
+                 "lks-rsh for host detaches ended before the ranks there did");
+    r = assert_exits(1, HOSTS("true", "--hosts=localhost:1,detaches:1",
+                              lks_test_text("--master-port=%d", lks_test_free_port()), rsh));
     assert_null(strstr(r.err, "waiting up to ")); /* the other host is ended at once */
-    r = HOSTS("exit 123", "--hosts=far:1", rsh);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "exited with code 123");
+    assert_exits(1, HOSTS("exit 123", "--hosts=far:1", rsh), "exited with code 123");
     /* As many as there may be, and one more. */
     struct lks__host *hosts = calloc(LKS__MAX_HOSTS + 1, sizeof *hosts);
     char list[2 * LKS__MAX_HOSTS + 2];

@@ -43,8 +43,8 @@ static void assert_lacks(const char *text, const char *part)
 
 static void test_prefixes(void **state)
 {
-    lks_test_result r = RUN("--nproc-per-node=2", "sh", "-c", "echo out; echo err >&2");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        assert_exits(0, RUN("--nproc-per-node=2", "sh", "-c", "echo out; echo err >&2"));
     for (int rank = 0; rank < 2; rank++) {
         assert_contains(r.out, prefixed(rank, "out"));
         assert_contains(r.err, prefixed(rank, "err"));
@@ -65,8 +65,7 @@ static void test_colours(void **state)
     static const int colours[2] = {36, 32};
     for (int plain = 0; plain < 2; plain++) {
         const char *env[] = {"TERM=xterm", lks_test_text("NO_COLOR=%s", plain ? "1" : ""), NULL};
-        lks_test_result r = lks_test_run(argv, env, 20);
-        assert_int_equal(r.exit_code, 0);
+        lks_test_result r = assert_exits(0, lks_test_run(argv, env, 20));
         for (int rank = 0; rank < 2; rank++)
             assert_contains(r.out, plain ? lks_test_text("[%s:%d] hi", host(), rank)
                                          : lks_test_text("\033[%dm[%s:%d]\033[0m hi", colours[rank],
@@ -109,11 +108,11 @@ static void test_lines(void **state)
 
 static void test_last_words(void **state)
 {
-    lks_test_result r = RUN("--nproc-per-node=3", "sh", "-c",
+    lks_test_result r =
+        assert_exits(7, RUN("--nproc-per-node=3", "sh", "-c",
                             "[ $RANK = 1 ] || exec sleep 50; "
                             "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i >&2; done; "
-                            "printf 'the\\033 reason' >&2; exit 7");
-    assert_int_equal(r.exit_code, 7);
+                            "printf 'the\\033 reason' >&2; exit 7"));
     assert_true(r.seconds < 20 * lks_test_patience()); /* the others were ended, not waited for */
     const char *last = strstr(r.err, "lockstep run: rank 1 (pid ");
     assert_non_null(last);
@@ -162,12 +161,13 @@ static void assert_file(const char *path, const char *text)
 static void test_log_dir(void **state)
 {
     const char *dir = lks_test_folder();
-    lks_test_result r = RUN(
-        "--nproc-per-node=2", lks_test_text("--log-dir=%s", dir), "--rdzv_id=a/b", "sh", "-c",
-        "echo out $RANK; echo err $RANK >&2; touch \"$0-$RANK\"; [ $RANK = 0 ] && exec sleep 50; "
-        "while [ ! -e \"$0-0\" ]; do sleep 0.01; done; exit 3",
-        lks_test_text("%s/ready", lks_test_folder()));
-    assert_int_equal(r.exit_code, 3);
+    lks_test_result r =
+        assert_exits(3, RUN("--nproc-per-node=2", lks_test_text("--log-dir=%s", dir),
+                            "--rdzv_id=a/b", "sh", "-c",
+                            "echo out $RANK; echo err $RANK >&2; touch \"$0-$RANK\"; [ $RANK = 0 ] "
+                            "&& exec sleep 50; "
+                            "while [ ! -e \"$0-0\" ]; do sleep 0.01; done; exit 3",
+                            lks_test_text("%s/ready", lks_test_folder())));
     const char *job = only_entry(dir);
     assert_contains(job, "/a_b_");
     assert_string_equal(only_entry(job), lks_test_text("%s/attempt_0", job));
@@ -193,24 +193,21 @@ static void test_log_dir(void **state)
     assert_false(lks_test_exists(lks_test_text("%s/attempt_0/0/error.json", job)));
     /* Last lines that aren't text. */
     dir = lks_test_folder();
-    r = RUN(lks_test_text("--log-dir=%s", dir), "sh", "-c",
-            "head -c 4000 /dev/zero | tr '\\0' '\\377' >&2; exit 3");
-    assert_int_equal(r.exit_code, 3);
+    assert_exits(3, RUN(lks_test_text("--log-dir=%s", dir), "sh", "-c",
+                        "head -c 4000 /dev/zero | tr '\\0' '\\377' >&2; exit 3"));
     assert_true(lks_test_exists(lks_test_text("%s/attempt_0/0/error.json", only_entry(dir))));
     /* An error file that the program wrote itself is kept. */
     dir = lks_test_folder();
-    r = RUN(lks_test_text("--log-dir=%s", dir), "sh", "-c",
-            "echo '{}' > $TORCHELASTIC_ERROR_FILE; exit 4");
-    assert_int_equal(r.exit_code, 4);
+    assert_exits(4, RUN(lks_test_text("--log-dir=%s", dir), "sh", "-c",
+                        "echo '{}' > $TORCHELASTIC_ERROR_FILE; exit 4"));
     assert_file(lks_test_text("%s/attempt_0/0/error.json", only_entry(dir)), "{}\n");
 }
 
 static void test_tee_and_redirects(void **state)
 {
     const char *dir = lks_test_folder(), *script = "echo o$RANK; echo e$RANK >&2";
-    lks_test_result r = RUN("--nproc-per-node=3", "--log_dir", dir, "-r", "0:3,1:1,2:2", "-t",
-                            "2:2", "sh", "-c", script);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, RUN("--nproc-per-node=3", "--log_dir", dir, "-r",
+                                            "0:3,1:1,2:2", "-t", "2:2", "sh", "-c", script));
     const char *a = lks_test_text("%s/attempt_0", only_entry(dir));
     assert_lacks(r.out, "o0");
     assert_lacks(r.err, "e0");
@@ -328,15 +325,14 @@ static void test_environment(void **state)
             "echo $MASTER_ADDR $MASTER_PORT $LOCKSTEP_LOCAL_ADDR");
     assert_string_equal(r.out, "127.0.0.2 4567 127.0.0.3\n");
     /* torchrun's command lines work; options without a meaning here are named. */
-    r = RUN("--standalone", "--monitor_interval", "5", "--no-python",
-            "--log-line-prefix-template=[${role_name}]", "--duplicate-stdout-filters", "loss",
-            "--duplicate_stderr_filters=error", "true");
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "not used here: --monitor_interval");
-    assert_contains(r.err, "not used here: --no_python");
-    assert_contains(r.err, "not used here: --log_line_prefix_template");
-    assert_contains(r.err, "not used here: --duplicate_stdout_filters");
-    assert_contains(r.err, "not used here: --duplicate_stderr_filters");
+    assert_exits(0,
+                 RUN("--standalone", "--monitor_interval", "5", "--no-python",
+                     "--log-line-prefix-template=[${role_name}]", "--duplicate-stdout-filters",
+                     "loss", "--duplicate_stderr_filters=error", "true"),
+                 "not used here: --monitor_interval", "not used here: --no_python",
+                 "not used here: --log_line_prefix_template",
+                 "not used here: --duplicate_stdout_filters",
+                 "not used here: --duplicate_stderr_filters");
     /* A Python module; its options follow it. */
     const char *folder = lks_test_folder();
     static const char module[] = "import os, sys\nprint(os.environ['RANK'], sys.argv[1:])\n";
@@ -344,12 +340,12 @@ static void test_environment(void **state)
     r = RUN_ENV(lks_test_text("PYTHONPATH=%s", folder), "--nproc-per-node=2", "-m", "mine", "-m");
     assert_contains(r.out, prefixed(1, "1 ['-m']"));
     /* A secret must not be an argument, or in a log. */
-    r = RUN(
-        "--nproc-per-node=2", "sh", "-c",
-        "all=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '); "
-        "case $all in *$LOCKSTEP_TOKEN*) exit 1;; *lockstep*) ;; *) exit 2;; esac; "
-        "[ ${#LOCKSTEP_TOKEN} = 32 ] && [ ${#LOCKSTEP_JOB} = 32 ] && echo ${LOCKSTEP_STORE%:*}");
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(
+        0, RUN("--nproc-per-node=2", "sh", "-c",
+               "all=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '); "
+               "case $all in *$LOCKSTEP_TOKEN*) exit 1;; *lockstep*) ;; *) exit 2;; esac; "
+               "[ ${#LOCKSTEP_TOKEN} = 32 ] && [ ${#LOCKSTEP_JOB} = 32 ] && echo "
+               "${LOCKSTEP_STORE%:*}"));
     assert_contains(r.out, prefixed(1, "127.0.0.1"));
 }
 
@@ -365,9 +361,8 @@ static void test_link_timeout(void **state)
     assert_contains(r.out, "link 30\n");
     r = RUN_ENV("LOCKSTEP_LINK_TIMEOUT=30", "--link-timeout=20", "sh", "-c", show);
     assert_contains(r.out, "link 20\n");
-    r = RUN_ENV("LOCKSTEP_LINK_TIMEOUT=1", "touch", "/nowhere/at-all");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "LOCKSTEP_LINK_TIMEOUT is \"1\"");
+    assert_exits(2, RUN_ENV("LOCKSTEP_LINK_TIMEOUT=1", "touch", "/nowhere/at-all"),
+                 "LOCKSTEP_LINK_TIMEOUT is \"1\"");
 }
 
 static void test_wrong_options(void **state)
@@ -397,21 +392,13 @@ static void test_wrong_options(void **state)
         {"--host=a,b", "did you mean --hosts"},
         {"-H=a,b", "did you mean --hosts"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        lks_test_result r = RUN(cases[i].option, "touch", "/nowhere/at-all");
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(r.err, cases[i].text);
-    }
-    lks_test_result r = lks_test_tool("train", "--node-rank=1", "--dataset=x");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--node-rank is an option of the launcher: `lockstep run --node-rank ");
-    r = lks_test_tool("train", "--standalone", "--dataset=x"); /* it takes no value */
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err,
-                    "--standalone is an option of the launcher: `lockstep run --standalone ");
-    r = RUN("--log-dir=/proc/none", "true");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "/proc/none");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_exits(2, RUN(cases[i].option, "touch", "/nowhere/at-all"), cases[i].text);
+    assert_exits(2, lks_test_tool("train", "--node-rank=1", "--dataset=x"),
+                 "--node-rank is an option of the launcher: `lockstep run --node-rank ");
+    assert_exits(2, lks_test_tool("train", "--standalone", "--dataset=x"), /* it takes no value */
+                 "--standalone is an option of the launcher: `lockstep run --standalone ");
+    assert_exits(1, RUN("--log-dir=/proc/none", "true"), "/proc/none");
 }
 
 /* --- restarts ----------------------------------------------------------------------------- */
@@ -419,11 +406,12 @@ static void test_wrong_options(void **state)
 static void test_restarts(void **state)
 {
     const char *dir = lks_test_folder();
-    lks_test_result r = RUN(
-        "--nproc-per-node=2", "--max-restarts=2", lks_test_text("--log-dir=%s", dir), "sh", "-c",
-        "echo n$TORCHELASTIC_RESTART_COUNT-$RANK $LOCKSTEP_JOB; "
-        "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && kill -9 $$; sleep 50");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        assert_exits(0, RUN("--nproc-per-node=2", "--max-restarts=2",
+                            lks_test_text("--log-dir=%s", dir), "sh", "-c",
+                            "echo n$TORCHELASTIC_RESTART_COUNT-$RANK $LOCKSTEP_JOB; "
+                            "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && kill "
+                            "-9 $$; sleep 50"));
     assert_true(r.seconds < 20 * lks_test_patience());
     assert_contains(r.err, "lockstep run: restart 1 of 2");
     assert_contains(r.err, "lockstep run: restart 2 of 2");
@@ -435,8 +423,8 @@ static void test_restarts(void **state)
     assert_true(lks_test_exists(lks_test_text("%s/attempt_2/1/stdout.log", only_entry(dir))));
     assert_true(lks_test_exists(lks_test_text("%s/attempt_1/1/error.json", only_entry(dir))));
     /* No more restarts than that; then the failure is the job's. */
-    r = RUN("--max-restarts=2", "sh", "-c", "echo n$TORCHELASTIC_RESTART_COUNT; exit 6");
-    assert_int_equal(r.exit_code, 6);
+    r = assert_exits(
+        6, RUN("--max-restarts=2", "sh", "-c", "echo n$TORCHELASTIC_RESTART_COUNT; exit 6"));
     assert_string_equal(r.out, "n0\nn1\nn2\n");
     /* Cases without a restart: success, a stop by the user, and a program that can't start. */
     r = RUN("--max-restarts=2", "sh", "-c", "echo n$TORCHELASTIC_RESTART_COUNT");
@@ -445,8 +433,7 @@ static void test_restarts(void **state)
             "echo n$TORCHELASTIC_RESTART_COUNT; kill -TERM $PPID; sleep 5");
     assert_int_equal(r.exit_code, 128 + 15);
     assert_string_equal(r.out, "n0\n");
-    r = RUN("--max-restarts=2", "/no/such/program");
-    assert_int_equal(r.exit_code, 127);
+    r = assert_exits(127, RUN("--max-restarts=2", "/no/such/program"));
     assert_lacks(r.err, "restart");
 }
 

@@ -136,8 +136,7 @@ static void test_programs_of_others(void **state)
     lks_test_child run = lks_test_start(argv, NULL);
     wait_for_main(run.pid, SIGUSR1);
     assert_int_equal(kill(run.pid, SIGUSR1), 0);
-    lks_test_result r = lks_test_wait(&run, 60);
-    assert_int_equal(r.exit_code, 5);
+    lks_test_result r = assert_exits(5, lks_test_wait(&run, 60));
     assert_contains(r.out, "got\n");
 
     const char *const plain[] = {"lockstep", "run", "sh", "-c", "echo begun; exec sleep 50", NULL};
@@ -219,11 +218,11 @@ static void check_inherited(const char *before, unsigned long long mask[4])
     static const char script[] = "grep '^Sig[BI]' /proc/self/status"; /* a shell clears the mask */
     lks_test_result plain = lks_test_run(
         (const char *const[]){"sh", "-c", lks_test_text("%s %s", before, script), NULL}, NULL, 20);
-    lks_test_result r = lks_test_run(
-        (const char *const[]){"sh", "-c",
-                              lks_test_text("%s %s run %s", before, LKS_TEST_TOOL, script), NULL},
-        NULL, 20);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(
+        0, lks_test_run(
+               (const char *const[]){
+                   "sh", "-c", lks_test_text("%s %s run %s", before, LKS_TEST_TOOL, script), NULL},
+               NULL, 20));
     assert_int_equal(sscanf(plain.out, "SigBlk: %llx SigIgn: %llx", &mask[0], &mask[1]), 2);
     assert_int_equal(sscanf(r.out, "SigBlk: %llx SigIgn: %llx", &mask[2], &mask[3]), 2);
     assert_true(mask[2] == mask[0]);
@@ -314,8 +313,7 @@ static void test_ignored_by_launcher(void **state)
         lks_test_child run = start_ignoring(sig, argv, marked_variable());
         lks_test_wait_for_text(run.out_path, "begun");
         assert_int_equal(kill(run.pid, sig), 0);
-        lks_test_result r = lks_test_wait(&run, 60);
-        assert_int_equal(r.exit_code, 3);
+        lks_test_result r = assert_exits(3, lks_test_wait(&run, 60));
         assert_null(strstr(r.err, "passing signal"));
         assert_contains(r.err, "exited with code 3"); /* by itself, not because of a signal */
     }
@@ -332,8 +330,7 @@ static void test_stop_after_failure(void **state)
                                        armed);
     const char *const argv[] = {
         "lockstep", "run", "--nproc-per-node=2", "--max-restarts=1", "sh", "-c", script, NULL};
-    lks_test_result r = lks_test_run(argv, NULL, 60);
-    assert_int_equal(r.exit_code, 3);
+    lks_test_result r = assert_exits(3, lks_test_run(argv, NULL, 60));
     assert_null(strstr(r.err, "restart 1"));
 }
 

@@ -122,8 +122,7 @@ static void test_estimate(void **state)
                                  lks_test_text("exec '%s' %s", lks_test_program(),
                                                train(lks_test_folder(), "--max_iters=9")),
                                  NULL};
-    r = lks_test_run(brief, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, lks_test_run(brief, NULL, 60));
     assert_null(strstr(r.err, said));
 }
 

@@ -35,12 +35,11 @@ static void test_stack(void **state)
         if (r.exit_code != 0) /* stderr may have the warning that oneDNN is missing */
             fail_msg("%d ranks: exit code %d: %s", ranks, r.exit_code, r.err);
     }
-    r = limited("ulimit -s 256", lks_test_text("sample '--out_dir=%s/run1' --start=line "
-                                               "--num_samples=1 --max_new_tokens=4",
-                                               data));
-    assert_int_equal(r.exit_code, 0);
-    r = limited("ulimit -s 255", "--version");
-    assert_int_equal(r.exit_code, 1);
+    assert_exits(0,
+                 limited("ulimit -s 256", lks_test_text("sample '--out_dir=%s/run1' --start=line "
+                                                        "--num_samples=1 --max_new_tokens=4",
+                                                        data)));
+    r = assert_exits(1, limited("ulimit -s 255", "--version"));
     assert_string_equal(r.err, "lockstep: the limit on the stack is 255 KiB: at least 256 are "
                                "needed; raise `ulimit -s`\n");
 }

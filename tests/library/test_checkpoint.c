@@ -488,8 +488,7 @@ static void test_full_disk(void **state)
         const char *const argv[] = {"lockstep",         "run", "--nproc-per-node=2",
                                     "--max-restarts=1", self,  i == 1 ? "--ends" : "--aborts",
                                     lks_test_folder(),  NULL};
-        lks_test_result r = lks_test_run(argv, env, 60);
-        assert_int_equal(r.exit_code, 1);
+        lks_test_result r = assert_exits(1, lks_test_run(argv, env, 60));
         assert_int_equal(strstr(r.err, not_restarted) != NULL, i == 0);
         assert_int_equal(strstr(r.err, "restart 1 of 1") != NULL, i > 0);
     }
@@ -551,23 +550,19 @@ static void test_no_run(void **state)
 {
     const char *dir = lks_test_folder();
     save(1, dir, 1);
-    lks_test_result r = lks_test_tool("sample", lks_test_text("--out_dir=%s", dir));
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "ckpt-00000001 is a checkpoint of a program that uses liblockstep");
-    r = lks_test_tool("info", dir);
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(1, lks_test_tool("sample", lks_test_text("--out_dir=%s", dir)),
+                 "ckpt-00000001 is a checkpoint of a program that uses liblockstep");
+    lks_test_result r = assert_exits(0, lks_test_tool("info", dir));
     assert_contains(r.out, "checkpoint of a program that uses liblockstep");
     assert_contains(r.out, "/ckpt-00000001\n");
     assert_contains(r.out, "step         1\n");
     assert_contains(r.out, "tensors      9 in model.safetensors, 3449 bytes\n");
     assert_int_equal(unlink(lks_test_text("%s/ckpt-00000001/optimizer.safetensors", dir)), 0);
-    r = lks_test_tool("info", dir);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "/ckpt-00000001 is torn: it has no optimizer.safetensors");
+    assert_exits(1, lks_test_tool("info", dir),
+                 "/ckpt-00000001 is torn: it has no optimizer.safetensors");
     assert_int_equal(truncate(lks_test_text("%s/latest/state.json", dir), 100), 0);
-    r = lks_test_tool("info", dir);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "/ckpt-00000001/state.json is not a sound checkpoint state: ");
+    assert_exits(1, lks_test_tool("info", dir),
+                 "/ckpt-00000001/state.json is not a sound checkpoint state: ");
 }
 
 /* --- the stack ---------------------------------------------------------------------------- */

@@ -77,25 +77,20 @@ static void test_characters(void **state)
                                         here, lks_test_program(), out);
     const char *const argv[] = {"sh", "-c", command, NULL};
     char meta[200] = "{\"kind\":\"char\",\"vocab_size\":65,\"chars\":\"";
-    lks_test_result r = lks_test_run(argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "the model comes without a tokenizer");
+    assert_exits(1, lks_test_run(argv, NULL, 60), "the model comes without a tokenizer");
     for (int c = '0'; c < '0' + 65; c++)
         sprintf(meta + strlen(meta), c == '\\' ? "\\%c" : "%c", c);
     strcat(meta, "\"}");
     assert_int_equal(mkdir(lks_test_text("%s/data", here), 0755), 0);
     assert_int_equal(mkdir(lks_test_text("%s/data/generated", here), 0755), 0);
     lks_test_write(lks_test_text("%s/data/generated/meta.json", here), meta, strlen(meta));
-    r = lks_test_run(argv, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "nanoGPT's ckpt.pt, with the tokens of data/generated\n");
+    lks_test_result r = assert_exits(0, lks_test_run(argv, NULL, 60),
+                                     "nanoGPT's ckpt.pt, with the tokens of data/generated\n");
     assert_memory_equal(r.out, "AB", 2);
     /* a folder of that name with other tokens is another data set */
     static const char other[] = "{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"AB\"}";
     lks_test_write(lks_test_text("%s/data/generated/meta.json", here), other, sizeof other - 1);
-    r = lks_test_run(argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "the model comes without a tokenizer");
+    assert_exits(1, lks_test_run(argv, NULL, 60), "the model comes without a tokenizer");
 }
 
 /* Losses as those of nanoGPT's run that stayed at home, on the same batches. */
@@ -669,34 +664,30 @@ static void test_export_refused(void **state)
     const char *file = lks_test_text("%s/ckpt.pt", lks_test_folder());
     const char *out_dir = lks_test_text("--out_dir=%s", run),
                *out = lks_test_text("--out=%s", file);
-    lks_test_result r = lks_test_tool("export", "--format=nanogpt", out_dir, out);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--gelu=exact writes it");
+    assert_exits(2, lks_test_tool("export", "--format=nanogpt", out_dir, out),
+                 "--gelu=exact writes it");
     assert_false(lks_test_exists(file));
-    r = lks_test_tool("export", "--format=nanogpt", out_dir, out, "--gelu=exact");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, lks_test_tool("export", "--format=nanogpt", out_dir, out, "--gelu=exact"));
     assert_true(lks_test_exists(file));
-    r = lks_test_tool("export", "--format=nanogpt",
-                      lks_test_text("--out_dir=%s", golf_run(lks_test_folder())), out);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "is a model of family golf");
-    r = TRAIN(generated_data(), lks_test_folder(), "--init_from=resume");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "there is no checkpoint");
+    assert_exits(2,
+                 lks_test_tool("export", "--format=nanogpt",
+                               lks_test_text("--out_dir=%s", golf_run(lks_test_folder())), out),
+                 "is a model of family golf");
+    assert_exits(2, TRAIN(generated_data(), lks_test_folder(), "--init_from=resume"),
+                 "there is no checkpoint");
     /* without --dataset, the data that the file names */
-    r = lks_test_tool("train", "--init_from=resume",
-                      lks_test_text("--out_dir=%s", nanogpts_folder()));
+    lks_test_result r = lks_test_tool("train", "--init_from=resume",
+                                      lks_test_text("--out_dir=%s", nanogpts_folder()));
     assert_contains(r.err, "dataset \"generated\": there is no such folder");
-    r = TRAIN(generated_data(), nanogpts_folder(), "--init_from=resume", "--optimizer=sgd");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "has the state of AdamW");
+    assert_exits(
+        2, TRAIN(generated_data(), nanogpts_folder(), "--init_from=resume", "--optimizer=sgd"),
+        "has the state of AdamW");
     forge_model m = forge_open(true);
     const char *out_of_llmc = lks_test_folder();
     copy_file(forge_llmc(&m, 3, NULL), lks_test_text("%s/ckpt.pt", out_of_llmc));
     forge_close(&m);
-    r = TRAIN(generated_data(), out_of_llmc, "--init_from=resume");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "nanoGPT's ckpt.pt: it is a model file of llm.c");
+    assert_exits(1, TRAIN(generated_data(), out_of_llmc, "--init_from=resume"),
+                 "nanoGPT's ckpt.pt: it is a model file of llm.c");
 }
 
 int main(void)

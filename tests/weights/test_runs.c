@@ -107,9 +107,7 @@ static void test_gelu(void **state)
     law_add(&args, "--out_dir=%s", tanh);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--gelu=exact");
-    lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "gelu=exact was given, but the run in");
+    assert_exits(2, lks_test_run(args.argv, NULL, 60), "gelu=exact was given, but the run in");
     /* from scratch, auto is exact */
     assert_string_equal(json_string_value(json_object_get(
                             config_line(law_output("random", "--max_iters=1")), "gelu")),
@@ -128,11 +126,9 @@ static void test_given_by(void **state)
                                 lks_test_text("--out_dir=%s", lks_test_folder()),
                                 from(weights_folder()),
                                 NULL};
-    const lks_test_result r = lks_test_run(argv, NULL, 60);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "n_layer=5 was given in the config file, but the weights in");
-    assert_contains(r.err, ": give --n_layer=");
-    assert_contains(r.err, " on the command line, which wins");
+    assert_exits(2, lks_test_run(argv, NULL, 60),
+                 "n_layer=5 was given in the config file, but the weights in",
+                 ": give --n_layer=", " on the command line, which wins");
 }
 
 /* Settings that differ from the source's, and data with more tokens than it. */
@@ -174,14 +170,12 @@ static void test_refused(void **state)
                                 "--eval_interval=0",
                                 NULL,
                                 NULL};
-    lks_test_result r = lks_test_run(argv, NULL, 60);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the weights are for 65 tokens: --vocab_size=90 adds rows");
+    assert_exits(2, lks_test_run(argv, NULL, 60),
+                 "the weights are for 65 tokens: --vocab_size=90 adds rows");
     const char *more[sizeof argv / sizeof argv[0]];
     memcpy(more, argv, sizeof argv);
     more[8] = "--vocab_size=90";
-    r = lks_test_run(more, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, lks_test_run(more, NULL, 60));
 }
 
 /* Rows that the weights lack are drawn, by the run's seed. */
@@ -193,13 +187,11 @@ static void test_drawn_rows(void **state)
     lks_test_write(lks_test_text("%s/meta.json", data), meta, strlen(meta));
     for (int i = 0; i < 3; i++) {
         const char *out = lks_test_folder();
-        const lks_test_result r = lks_test_tool(
-            "train", lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", out), model,
-            "--vocab_size=90", lks_test_text("--seed=%d", i == 0 ? 1 : 2), "--max_iters=0",
-            "--learning_rate=0", "--min_lr=0", "--gradient_accumulation_steps=1",
-            "--eval_interval=0");
-        if (r.exit_code != 0)
-            fail_msg("%s", r.err);
+        assert_exits(0, lks_test_tool("train", lks_test_text("--dataset=%s", data),
+                                      lks_test_text("--out_dir=%s", out), model, "--vocab_size=90",
+                                      lks_test_text("--seed=%d", i == 0 ? 1 : 2), "--max_iters=0",
+                                      "--learning_rate=0", "--min_lr=0",
+                                      "--gradient_accumulation_steps=1", "--eval_interval=0"));
         hashes[i] = json_string_value(lks_test_member(config_line(out), "init_hash"));
     }
     assert_string_not_equal(hashes[0], hashes[1]);
@@ -324,9 +316,9 @@ static void test_escaped(void **state)
 /* The launcher knows the shape for --dry_run. */
 static void test_dry_run(void **state)
 {
-    lks_test_result r = lks_test_tool("train", lks_test_text("--dataset=%s", law_data()),
-                                      from(weights_folder()), "--dry_run");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        assert_exits(0, lks_test_tool("train", lks_test_text("--dataset=%s", law_data()),
+                                      from(weights_folder()), "--dry_run"));
     assert_contains(r.out, "vocabulary 65");
 }
 

@@ -64,17 +64,14 @@ static lks_test_result sample(const char *init, const char *more)
 static void test_sample(void **state)
 {
     const char *with = model_with_vocabulary(true), *without = model_with_vocabulary(false);
-    lks_test_result r = sample(from(with), "--seed=1");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, sample(from(with), "--seed=1"));
     assert_contains(r.out, "the cat");
     assert_contains(r.err, "Hugging Face's");
     /* the same vocabulary from elsewhere, and the tanh form by name: the same text */
     const char *tokenizer = lks_test_text("--tokenizer=%s", with);
     assert_string_equal(sample(from(without), tokenizer).out, r.out);
     assert_string_equal(sample(from(with), "--gelu=tanh").out, r.out);
-    r = sample(from(without), "--seed=1");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "give the vocabulary as --tokenizer=DIR");
+    assert_exits(1, sample(from(without), "--seed=1"), "give the vocabulary as --tokenizer=DIR");
     /* a vocabulary that is larger than the model's */
     forge_model m = forge_open(true);
     const forge_hf how = {0};
@@ -82,29 +79,27 @@ static void test_sample(void **state)
     forge_close(&m);
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "has 257 tokens, but the model only 65");
-    r = sample(from(with), "--n_head=4");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "n_head=4 was given, but the model has n_head=2");
+    assert_exits(2, sample(from(with), "--n_head=4"),
+                 "n_head=4 was given, but the model has n_head=2");
 }
 
 static void test_eval(void **state)
 {
     const char *model = model_with_vocabulary(false), *data = data_of(257);
     const char *dataset = lks_test_text("--dataset=%s", data);
-    lks_test_result r = lks_test_tool("eval", from(model), dataset, "--batch_size=4");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        assert_exits(0, lks_test_tool("eval", from(model), dataset, "--batch_size=4"));
     assert_contains(r.out, "val loss ");
     assert_contains(r.out, " windows of 12 tokens");
     lks_test_result two =
         lks_test_tool("eval", from(model), dataset, "--batch_size=4", "--nproc_per_node=2");
     assert_string_equal(two.out, r.out);
-    r = lks_test_tool("eval", from(model), dataset, "--batch_size=4", "--gelu=exact");
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0,
+                     lks_test_tool("eval", from(model), dataset, "--batch_size=4", "--gelu=exact"));
     assert_string_not_equal(two.out, r.out);
     /* weights of a file that lies elsewhere on another host would be noticed: replica.c */
-    r = lks_test_tool("eval", from(lks_test_folder()), dataset);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "is no folder with weights");
+    assert_exits(1, lks_test_tool("eval", from(lks_test_folder()), dataset),
+                 "is no folder with weights");
 }
 
 static lks_test_result train(const char *data, const char *out, const char *init, const char *more)
@@ -120,31 +115,25 @@ static lks_test_result train(const char *data, const char *out, const char *init
 static void test_tokenizer(void **state)
 {
     const char *data = data_of(257), *out = lks_test_folder(), *next = lks_test_folder();
-    lks_test_result r = train(data, out, from(model_with_vocabulary(true)), "--seed=1");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, train(data, out, from(model_with_vocabulary(true)), "--seed=1"));
     const char *dir = lks_test_text("--out_dir=%s", out);
     const char *const sampled[] = {"lockstep",        "sample",    dir, "--start=the cat",
                                    "--num_samples=1", "--top_k=1", NULL};
-    r = lks_test_run(sampled, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, lks_test_run(sampled, NULL, 60));
     assert_contains(r.out, "the cat");
     const char *first = lks_test_read(lks_test_text("%s/latest/state.json", out), NULL);
     assert_contains(first, "\"kind\": \"gpt2\"");
-    r = train(data, out, "--init_from=resume", "--max_iters=4");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, train(data, out, "--init_from=resume", "--max_iters=4"));
     assert_contains(lks_test_read(lks_test_text("%s/ckpt-00000005/state.json", out), NULL),
                     "\"kind\": \"gpt2\"");
-    r = train(data, next, from(out), "--seed=2");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, train(data, next, from(out), "--seed=2"));
     assert_same_file(lks_test_text("%s/tokenizer.json", out),
                      lks_test_text("%s/tokenizer.json", next));
     /* never into the folder that the weights are in */
-    r = train(data, next, from(next), "--seed=2");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "init_from and out_dir are the same folder");
-    r = train(data, next, from(lks_test_text("%s/latest", next)), "--seed=2");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the same folder");
+    assert_exits(2, train(data, next, from(next), "--seed=2"),
+                 "init_from and out_dir are the same folder");
+    assert_exits(2, train(data, next, from(lks_test_text("%s/latest", next)), "--seed=2"),
+                 "the same folder");
 }
 
 /* A model with more tokens than its data's meta.json has, also after a resume. */
@@ -153,10 +142,8 @@ static void test_larger_vocabulary(void **state)
     const char *data = data_of(200), *out = lks_test_folder();
     const char *meta = "{\"kind\":\"ids\",\"vocab_size\":200}";
     lks_test_write(lks_test_text("%s/meta.json", data), meta, strlen(meta));
-    lks_test_result r = train(data, out, from(model_with_vocabulary(true)), "--seed=1");
-    assert_int_equal(r.exit_code, 0);
-    r = train(data, out, "--init_from=resume", "--max_iters=4");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, train(data, out, from(model_with_vocabulary(true)), "--seed=1"));
+    assert_exits(0, train(data, out, "--init_from=resume", "--max_iters=4"));
     const char *text = lks_test_read(lks_test_text("%s/latest/state.json", out), NULL);
     assert_contains(text, "\"vocab_size\": 257");
     assert_contains(text, "\"vocab_size\": 200");
@@ -169,8 +156,7 @@ static void test_characters(void **state)
     const char *tokenizer = lks_test_text("--tokenizer=%s", folder);
     const char *few = "{\"kind\": \"char\", \"vocab_size\": 6, \"chars\": \" aceht\"}";
     lks_test_write(lks_test_text("%s/meta.json", folder), few, strlen(few));
-    lks_test_result r = sample(from(without), tokenizer);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, sample(from(without), tokenizer));
     assert_contains(r.out, "the cat");
     char many[128], text[256];
     for (int i = 0; i < 70; i++)
@@ -192,14 +178,10 @@ static void test_one_source(void **state)
 {
     const char *model = model_with_vocabulary(true);
     const char *const others[] = {"--out_dir=out", "--which=3"};
-    for (size_t i = 0; i < 2; i++) {
-        lks_test_result r = sample(from(model), others[i]);
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(r.err, "leave one of them out");
-    }
-    lks_test_result r = lks_test_tool("eval", from(model), "--artifact=a.ptz");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--artifact were given");
+    for (size_t i = 0; i < 2; i++)
+        assert_exits(2, sample(from(model), others[i]), "leave one of them out");
+    assert_exits(2, lks_test_tool("eval", from(model), "--artifact=a.ptz"),
+                 "--artifact were given");
 }
 
 /* Data of other characters: the ids fit, and mean other text. */
@@ -221,18 +203,16 @@ static void test_other_characters(void **state)
     }
     assert_int_equal(
         train(folder[0], out, from(model_with_vocabulary(false)), "--seed=1").exit_code, 0);
-    lks_test_result r = lks_test_tool("eval", from(out), lks_test_text("--dataset=%s", folder[0]),
-                                      "--batch_size=4");
-    assert_int_equal(r.exit_code, 0);
-    r = lks_test_tool("eval", from(out), lks_test_text("--dataset=%s", folder[1]),
-                      "--batch_size=4");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the same ids stand for other text");
+    assert_exits(0, lks_test_tool("eval", from(out), lks_test_text("--dataset=%s", folder[0]),
+                                  "--batch_size=4"));
+    assert_exits(2,
+                 lks_test_tool("eval", from(out), lks_test_text("--dataset=%s", folder[1]),
+                               "--batch_size=4"),
+                 "the same ids stand for other text");
     const char *tuned = lks_test_folder();
     assert_int_equal(train(folder[0], tuned, from(out), "--seed=1").exit_code, 0);
-    r = train(folder[1], tuned, from(out), "--seed=1");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the same ids stand for other text");
+    assert_exits(2, train(folder[1], tuned, from(out), "--seed=1"),
+                 "the same ids stand for other text");
 }
 
 /* A recipe's init_from is train's: eval of a run doesn't look at it. */
@@ -242,9 +222,9 @@ static void test_recipe(void **state)
     assert_int_equal(train(data, out, from(model_with_vocabulary(true)), "--seed=1").exit_code, 0);
     const char *recipe = lks_test_text("%s/tune.conf", lks_test_folder());
     lks_test_write(recipe, "init_from = /none/such\n", 23);
-    lks_test_result r = lks_test_tool("eval", recipe, lks_test_text("--out_dir=%s", out),
-                                      lks_test_text("--dataset=%s", data), "--batch_size=4");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        assert_exits(0, lks_test_tool("eval", recipe, lks_test_text("--out_dir=%s", out),
+                                      lks_test_text("--dataset=%s", data), "--batch_size=4"));
     assert_contains(r.out, "ckpt-00000003");
 }
 

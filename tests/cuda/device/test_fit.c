@@ -149,12 +149,12 @@ static void test_refused(void **state)
     const char *path = lks_test_text("%s/peak", lks_test_folder());
     const char *const env[] = {with_memory(0.85 * need),
                                lks_test_text("CUDA_STANDIN_PEAK=%s", path), NULL};
-    lks_test_result r = train(false, MORE("--batch_size=20", "--dtype=float32"), env);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, lks_test_text("the run takes %.1f MB of GPU 0 (Stand-in, PCI "
-                                         "0000:10:00.0) for 1 rank, and ",
-                                         need / 1e6));
-    assert_contains(r.err, " MB of it are free; these fit: --recompute=");
+    lks_test_result r =
+        assert_exits(1, train(false, MORE("--batch_size=20", "--dtype=float32"), env),
+                     lks_test_text("the run takes %.1f MB of GPU 0 (Stand-in, PCI "
+                                   "0000:10:00.0) for 1 rank, and ",
+                                   need / 1e6),
+                     " MB of it are free; these fit: --recompute=");
     const char *smaller = strstr(r.err, "--batch_size=");
     assert_non_null(smaller);
     assert_int_equal(atoi(lks_test_read(path, NULL)), LKS__CUDA_PRODUCT_BYTES);
@@ -190,12 +190,11 @@ static void test_shared(void **state)
 {
     const double need = planned(false, MORE("--nproc_per_node=2", "--share_gpu"));
     const char *const env[] = {"CUDA_STANDIN_GPUS=1", with_memory(1.6 * need), NULL};
-    lks_test_result r = train(false, MORE("--nproc_per_node=2", "--share_gpu"), env);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, lks_test_text("the run takes %.1f MB of GPU 0", 2 * need / 1e6));
-    assert_contains(r.err, " for 2 ranks, and ");
+    assert_exits(1, train(false, MORE("--nproc_per_node=2", "--share_gpu"), env),
+                 lks_test_text("the run takes %.1f MB of GPU 0", 2 * need / 1e6),
+                 " for 2 ranks, and ");
     const char *const own[] = {"CUDA_STANDIN_GPUS=2", env[1], NULL};
-    r = train(false, MORE("--nproc_per_node=2", "--share_gpu"), own);
+    lks_test_result r = train(false, MORE("--nproc_per_node=2", "--share_gpu"), own);
     if (r.exit_code != 0)
         fail_msg("exit code %d: %s", r.exit_code, r.err);
 }
@@ -227,8 +226,7 @@ static void test_auto(void **state)
     law_add(&args, "--device=cuda");
     law_add(&args, "--memory=%.0f",
             free + LKS__CUDA_LATER_BYTES + LKS__CUDA_PRODUCT_BYTES + LKS__CUDA_CONTEXT_BYTES);
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
     assert_contains(r.out, lks_test_text("batch_size=auto:   %d, for at most ", batch));
     assert_null(strstr(r.out, "doesn't fit"));
     const char *tight_memory =
@@ -242,14 +240,11 @@ static void test_auto(void **state)
                     "MB per GPU; these fit: --batch_size=5 --gradient_accumulation_steps=16: ");
     /* A run that isn't started has no GPU to ask. */
     args = args_of("train", false, MORE("--batch_size=auto", "--dry_run"));
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "so give the size of its memory, for example --memory=16G");
+    assert_exits(2, lks_test_run(args.argv, NULL, 60),
+                 "so give the size of its memory, for example --memory=16G");
     const char *const tight[] = {with_memory(LKS__CUDA_LATER_BYTES), NULL};
-    r = train(false, sizes, tight);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "batch_size=auto: the smallest micro-batch needs ");
-    assert_contains(r.err, " MB on GPU 0 (Stand-in");
+    assert_exits(1, train(false, sizes, tight), "batch_size=auto: the smallest micro-batch needs ",
+                 " MB on GPU 0 (Stand-in");
     const char *const less[] = {with_memory(LKS__CUDA_LATER_BYTES / 2), NULL};
     r = train(false, sizes, less);
     assert_contains(r.err, ", and it may use 0.0 MB: ");

@@ -80,11 +80,10 @@ static int train_whole(void **state)
     gpt2_data = lks_test_text("%s/data", lks_test_folder());
     const char *input = lks_test_text("%s/text", lks_test_folder());
     lks_test_write(input, text, sizeof text - 1);
-    lks_test_result r = lks_test_run(
-        (const char *const[]){"lockstep", "prep", "char", lks_test_text("--input=%s", input),
-                              lks_test_text("--out=%s", gpt2_data), NULL},
-        NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, lks_test_run((const char *const[]){"lockstep", "prep", "char",
+                                                       lks_test_text("--input=%s", input),
+                                                       lks_test_text("--out=%s", gpt2_data), NULL},
+                                 NULL, 60));
     golf_data = lks_test_folder();
     lks_test_short_golf(golf_data);
     for (int i = 0; i < VAL; i++)
@@ -240,13 +239,10 @@ static void test_without_nccl(void **state)
     law_args args = run_of(false, lks_test_folder());
     law_add(&args, "--nproc_per_node=2");
     law_add(&args, "--max_iters=0");
-    lks_test_result r = lks_test_run(args.argv, env, 120);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, lks_test_text("go from GPU to GPU through the host's memory: %s", says));
+    assert_exits(0, lks_test_run(args.argv, env, 120),
+                 lks_test_text("go from GPU to GPU through the host's memory: %s", says));
     law_add(&args, "--exchange=nccl");
-    r = lks_test_run(args.argv, env, 120);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, lks_test_text("--exchange=nccl: %s", says));
+    assert_exits(1, lks_test_run(args.argv, env, 120), lks_test_text("--exchange=nccl: %s", says));
 }
 
 /* Ranks that share a GPU or see one of their own each, and memory for activations that are computed
@@ -325,8 +321,7 @@ static void test_new_algorithms(void **state)
             law_add(&args, "--init_from=resume");
             law_add(&args, "--nproc_per_node=2");
             law_add(&args, "--max_iters=%d", 3 + again);
-            lks_test_result r = lks_test_run(args.argv, env, 120);
-            assert_int_equal(r.exit_code, 0);
+            lks_test_result r = assert_exits(0, lks_test_run(args.argv, env, 120));
             const bool warns = strstr(r.err, resumes[i].says) != NULL &&
                                strstr(r.err, "warning: new algorithms for matrix products were "
                                              "chosen, because the checkpoint's can't be used "
@@ -627,8 +622,7 @@ static void test_hanging_checkpoint(void **state)
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
         law_add(&args, "%s", more[i]);
     law_add(&args, "--timeout=%g", lks_test_patience());
-    const lks_test_result r = lks_test_run(args.argv, env, 120);
-    assert_int_equal(r.exit_code, 1);
+    const lks_test_result r = assert_exits(1, lks_test_run(args.argv, env, 120));
     assert_contains(last_line(r.err),
                     lks_test_text("no answer for %g s in an exchange between GPUs from rank 1 (",
                                   lks_test_patience()));

@@ -41,12 +41,9 @@ static void test_no_driver(void **state)
         lks_test_lacks("cuda-toolkit", "the module for GPUs was not built");
     if (access("/dev/nvidiactl", F_OK) == 0)
         lks_test_lacks("no-driver", "this machine has NVIDIA's driver");
-    lks_test_result r = train(NULL, "cuda", NULL, "1");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "--device=cuda: cudaGetDeviceCount failed: ");
-    assert_contains(r.err, "NVIDIA's driver is missing, or too old for this CUDA");
-    r = lks_test_tool("info");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(1, train(NULL, "cuda", NULL, "1"), "--device=cuda: cudaGetDeviceCount failed: ",
+                 "NVIDIA's driver is missing, or too old for this CUDA");
+    lks_test_result r = assert_exits(0, lks_test_tool("info"));
     assert_contains(r.out, "device       cuda: cudaGetDeviceCount failed: ");
 }
 
@@ -60,16 +57,11 @@ static void test_no_module(void **state)
     const char *const cp =
         lks_test_text("cp '%s' '%s' && mkdir '%s' && echo 'no library' >'%s/%s'", LKS_TEST_TOOL,
                       copy, no_module, no_module, LKS__CUDA_MODULE_FILE);
-    lks_test_result r = lks_test_run((const char *const[]){"sh", "-c", cp, NULL}, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, lks_test_run((const char *const[]){"sh", "-c", cp, NULL}, NULL, 60));
     assert_int_equal(setenv("LKS_TEST_PROGRAM", copy, 1), 0);
-    r = train(env, "cuda", NULL, "1");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "--device=cuda: ");
-    assert_contains(r.err, "lockstep_cuda.so");
-    assert_contains(r.err, "docs/guides/cuda.md");
-    r = train(env, "auto", NULL, "1");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(1, train(env, "cuda", NULL, "1"), "--device=cuda: ", "lockstep_cuda.so",
+                 "docs/guides/cuda.md");
+    lks_test_result r = assert_exits(0, train(env, "auto", NULL, "1"));
     assert_null(strstr(r.err, "NVIDIA"));
     assert_int_equal(unsetenv("LKS_TEST_PROGRAM"), 0);
 }
@@ -87,11 +79,11 @@ static void test_damaged_module(void **state)
         const char *folder = lks_test_folder();
         const char *path = lks_test_text("%s/%s", folder, LKS__CUDA_MODULE_FILE);
         const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", folder), NULL};
-        lks_test_result r = lks_test_run(
-            (const char *const[]){"sh", "-c", files[i].make, whole, path, NULL}, NULL, 60);
-        assert_int_equal(r.exit_code, 0);
-        r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
-        assert_int_equal(r.exit_code, 0);
+        assert_exits(
+            0, lks_test_run((const char *const[]){"sh", "-c", files[i].make, whole, path, NULL},
+                            NULL, 60));
+        lks_test_result r =
+            assert_exits(0, lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60));
         assert_contains(r.out, lks_test_text("device       cuda: %s: %s", path, files[i].says));
     }
 }
@@ -105,23 +97,18 @@ static lks_test_result with_gpus(const char *gpus, const char *ranks, const char
 
 static void test_no_gpu(void **state)
 {
-    lks_test_result r = with_gpus("none", "1", NULL);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err,
-                    "--device=cuda: cudaGetDeviceCount failed: no driver: look at nvidia-smi");
-    r = with_gpus("0", "1", NULL);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "this process sees no NVIDIA GPU");
+    assert_exits(1, with_gpus("none", "1", NULL),
+                 "--device=cuda: cudaGetDeviceCount failed: no driver: look at nvidia-smi");
+    assert_exits(1, with_gpus("0", "1", NULL), "this process sees no NVIDIA GPU");
 }
 
 static void test_old_gpu(void **state)
 {
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=1",
                          "FAKE_MAJOR=7", NULL};
-    lks_test_result r = train(env, "cuda", NULL, "1");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "GPU 0 (Fake) has capability 7.0, and lockstep needs 8.0 or more");
-    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
+    assert_exits(1, train(env, "cuda", NULL, "1"),
+                 "GPU 0 (Fake) has capability 7.0, and lockstep needs 8.0 or more");
+    lks_test_result r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
     assert_contains(r.out, "cuda:0: Fake, 80.0 GB, capability 7.0 (too old), PCI");
     const char *least[] = {env[0], env[1], "FAKE_MAJOR=8", NULL};
     r = train(least, "cuda", NULL, "1");
@@ -136,11 +123,10 @@ static void test_ranks_and_gpus(void **state)
     assert_contains(r.err, "the fake module was asked for GPU 0");
     const char *one[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=1",
                          "FAKE_OPENS=1", NULL};
-    r = train(one, "cuda", NULL, "2");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "2 ranks on this host, but 1 GPU: ranks 0 and 1 both have GPU of a "
-                           "test; start at most 1 rank here, or let several compute on one GPU "
-                           "with --share_gpu");
+    assert_exits(2, train(one, "cuda", NULL, "2"),
+                 "2 ranks on this host, but 1 GPU: ranks 0 and 1 both have GPU of a "
+                 "test; start at most 1 rank here, or let several compute on one GPU "
+                 "with --share_gpu");
     const char *hidden[] = {one[0], "FAKE_GPUS=3", one[2], "CUDA_VISIBLE_DEVICES=0,2,5", NULL};
     r = train(hidden, "cuda", NULL, "4");
     assert_contains(r.err, "4 ranks on this host, but 3 GPUs: ranks 0 and 3 both have GPU of a "
@@ -155,18 +141,16 @@ static void test_number(void **state)
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=4", NULL};
     lks_test_result r = train(env, "cuda:3", NULL, "1");
     assert_contains(r.err, "the fake module was asked for GPU 3");
-    r = train(env, "cuda:4", NULL, "1");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--device=cuda:4: this process sees 4 GPUs, counted from 0: use cuda:3, "
-                           "or cuda without a number");
+    assert_exits(2, train(env, "cuda:4", NULL, "1"),
+                 "--device=cuda:4: this process sees 4 GPUs, counted from 0: use cuda:3, "
+                 "or cuda without a number");
     const char *hidden[] = {env[0], "FAKE_GPUS=1", "CUDA_VISIBLE_DEVICES=7", NULL};
     r = train(hidden, "cuda:7", NULL, "1");
     assert_contains(r.err, "--device=cuda:7: this process sees 1 GPU, with CUDA_VISIBLE_DEVICES=7, "
                            "counted from 0: use cuda:0");
     const char *opens[] = {env[0], "FAKE_GPUS=4", "FAKE_OPENS=1", NULL};
-    r = train(opens, "cuda:2", NULL, "2");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "2 ranks on this host, but 1 GPU: ranks 0 and 1 both have");
+    assert_exits(2, train(opens, "cuda:2", NULL, "2"),
+                 "2 ranks on this host, but 1 GPU: ranks 0 and 1 both have");
 }
 
 /* A rank has the GPU of its number on the host. */
@@ -186,31 +170,28 @@ static void test_local_rank(void **state)
 static void test_auto(void **state)
 {
     const char *none[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=2", NULL};
-    lks_test_result r = train(none, "auto", NULL, "1");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, train(none, "auto", NULL, "1"));
     assert_null(strstr(r.err, "NVIDIA"));
 #ifdef LKS_TEST_INSTRUMENTED
     lks_test_lacks("plain-build", "sanitizers come before other libraries");
 #else
     const char *env[] = {none[0], "FAKE_GPUS=2", lks_test_text("LD_PRELOAD=%s", pretend), NULL};
-    r = train(env, "auto", NULL, "2");
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, train(env, "auto", NULL, "2"));
     const char *line = strstr(r.err, "this machine has an NVIDIA GPU or its driver");
     assert_non_null(line);
     assert_contains(line, "--device=cuda uses it");
     assert_null(strstr(line + 1, "this machine has")); /* rank 0 alone */
     const char *broken[] = {none[0], "FAKE_GPUS=none", env[2], "PRETEND=/proc/driver/nvidia", NULL};
-    r = train(broken, "auto", NULL, "1");
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "device=auto uses the CPU: cudaGetDeviceCount failed: no driver");
+    assert_exits(0, train(broken, "auto", NULL, "1"),
+                 "device=auto uses the CPU: cudaGetDeviceCount failed: no driver");
 #endif
 }
 
 static void test_info(void **state)
 {
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=2", NULL};
-    lks_test_result r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        assert_exits(0, lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60));
     assert_contains(r.out,
                     "device       cuda: 2 GPUs; CUDA 0.0; experimental: docs/guides/cuda.md has "
                     "results from GPUs\n"
@@ -218,13 +199,11 @@ static void test_info(void **state)
                     "device       cuda:1: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n");
     /* As many as fit into the text. */
     const char *many[] = {env[0], "FAKE_GPUS=200", NULL};
-    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, many, 60);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, lks_test_run((const char *const[]){"lockstep", "info", NULL}, many, 60));
     assert_contains(r.out, "\ndevice       cuda:50: Fake, 80.0 GB");
     assert_null(strstr(r.out, "cuda:199"));
     const char *broken[] = {env[0], "FAKE_GPUS=none", NULL};
-    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, broken, 60);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, lks_test_run((const char *const[]){"lockstep", "info", NULL}, broken, 60));
     assert_contains(r.out, "device       cuda: cudaGetDeviceCount failed: no driver: look at "
                            "nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set; built with CUDA "
                            "0.0\n");
@@ -247,11 +226,9 @@ static void test_config_file(void **state)
                                 "--dry_run",
                                 "--vocab_size=65",
                                 NULL};
-    lks_test_result r = lks_test_run(argv, env, 60);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "gpu.py:1: device = 'cuda:1'");
+    assert_exits(0, lks_test_run(argv, env, 60), "gpu.py:1: device = 'cuda:1'");
     const char *here[] = {env[0], "FAKE_GPUS=1", NULL};
-    r = lks_test_run(argv, here, 60);
+    lks_test_result r = lks_test_run(argv, here, 60);
     assert_null(strstr(r.err, "gpu.py:1"));
 }
 

@@ -166,14 +166,15 @@ static void test_use(void **state)
 /* More samples at once than the GPU has room for: it is named, and what eval can change. */
 static void test_no_room(void **state)
 {
-    lks_test_result r = lks_test_run(
-        (const char *const[]){
-            tool, "eval", lks_test_text("--out_dir=%s", train(false, "float32", "--device=cpu")),
-            lks_test_text("--dataset=%s", text_data), "--device=cuda", "--batch_size=65536", NULL},
-        (const char *const[]){"CUDA_STANDIN_MB=100", NULL}, 120);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "no memory on GPU 0 (Stand-in");
-    assert_contains(r.err, "(524288 tokens at once): use a smaller --batch_size");
+    assert_exits(
+        1,
+        lks_test_run((const char *const[]){tool, "eval",
+                                           lks_test_text("--out_dir=%s",
+                                                         train(false, "float32", "--device=cpu")),
+                                           lks_test_text("--dataset=%s", text_data),
+                                           "--device=cuda", "--batch_size=65536", NULL},
+                     (const char *const[]){"CUDA_STANDIN_MB=100", NULL}, 120),
+        "no memory on GPU 0 (Stand-in", "(524288 tokens at once): use a smaller --batch_size");
 }
 
 static void test_use_bf16(void **state)
@@ -255,8 +256,8 @@ static void test_mixed_hosts(void **state)
 static void test_info(void **state)
 {
     const char *const argv[] = {tool, "info", NULL};
-    lks_test_result r = lks_test_run(argv, (const char *const[]){"CUDA_STANDIN_GPUS=2", NULL}, 60);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        assert_exits(0, lks_test_run(argv, (const char *const[]){"CUDA_STANDIN_GPUS=2", NULL}, 60));
     assert_contains(r.out, "device       cuda: 2 GPUs; CUDA runtime 13.0, driver 13.0, cuBLASLt");
     assert_contains(r.out, "\ndevice       cuda:1: Stand-in, ");
     assert_contains(r.out, "\ndevice       cuda: NCCL 2.28.9\n");
@@ -338,10 +339,10 @@ static int prepare(void **state)
     for (int i = 0; i < 60; i++)
         docs = lks_test_text("%s{\"text\":\"%.100s\"}\n", docs, text + 100 * i);
     lks_test_write(lines, docs, strlen(docs));
-    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
-                                      lks_test_text("--out=%s", text_data));
-    assert_int_equal(r.exit_code, 0);
-    r = lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines),
+    assert_exits(0, lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
+                                  lks_test_text("--out=%s", text_data)));
+    lks_test_result r =
+        lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines),
                       lks_test_text("--out=%s", byte_data), "--num_val_docs=2", "--shards=4000");
     if (r.exit_code != 0)
         fail_msg("prep bytes: %s", r.err);
