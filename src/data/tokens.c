@@ -7,11 +7,12 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "base/number/checked.h"
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 
 enum {
-    BLOCK_IDS = 1 << 16,
+    BLOCK_BYTES = 1 << 18, /* a multiple of all ids and of a header */
     DIGEST_PAGE = 4096,
     DIGEST_PAGES = 4096,
     TEXT_BYTES = 4096,
@@ -102,37 +103,46 @@ static lks_status widen(const lks__tokens *t, uint64_t first, size_t n, const ui
     return LKS_OK;
 }
 
-/* Read the whole file once: check every id and compute the digest. */
-static lks_status check_whole(lks__tokens *t)
+/* Check the ids in `n` bytes of the file from offset `at` on; those before t->start are none. */
+static lks_status check_ids(const lks__tokens *t, uint64_t at, size_t n, const uint8_t *block)
+{
+    for (size_t i = at < t->start ? (size_t)(t->start - at) : 0; i < n; i += t->id_bytes) {
+        const uint32_t id = id_at(t, block + i, 0);
+        if (id >= t->vocab_size)
+            return beyond_vocabulary(t, (at + i - t->start) / t->id_bytes, id);
+    }
+    return LKS_OK;
+}
+
+/* Hash the file from offset `at` on, and, with `checks`, check every id. */
+static lks_status hash_from(const lks__tokens *t, uint64_t at, bool checks, uint64_t *hash_p)
 {
     lks_status st = LKS_OK;
-    uint8_t *block = malloc(BLOCK_IDS * t->id_bytes);
+    uint8_t *block = malloc(BLOCK_BYTES);
     XXH3_state_t *hash = XXH3_createState();
     if (!block || !hash || XXH3_64bits_reset(hash) != XXH_OK)
-        st = lks__no_memory("to check %s", t->name);
-    if (st == LKS_OK && t->start > 0) { /* the digest includes the header */
-        st = read_bytes(t, 0, (size_t)t->start, block);
-        XXH3_64bits_update(hash, block, (size_t)t->start);
-    }
-    uint64_t n = lks__tokens_count(t);
-    for (uint64_t first = 0; first < n && st == LKS_OK; first += BLOCK_IDS) {
-        size_t count = n - first < BLOCK_IDS ? (size_t)(n - first) : BLOCK_IDS;
-        st = read_bytes(t, t->start + first * t->id_bytes, count * t->id_bytes, block);
-        for (size_t i = 0; i < count && st == LKS_OK; i++) {
-            uint32_t id = id_at(t, block, i);
-            if (id >= t->vocab_size)
-                st = beyond_vocabulary(t, first + i, id);
-        }
+        st = lks__no_memory("to read %s", t->name);
+    for (; at < t->bytes && st == LKS_OK; at += BLOCK_BYTES) {
+        const size_t n = lks__min(t->bytes - at, BLOCK_BYTES);
+        st = read_bytes(t, at, n, block);
+        if (checks)
+            LKS__THEN(st, check_ids(t, at, n, block));
         if (st == LKS_OK)
-            XXH3_64bits_update(hash, block, count * t->id_bytes);
+            XXH3_64bits_update(hash, block, n);
     }
-    if (st == LKS_OK) {
-        t->whole_digest = XXH3_64bits_digest(hash);
-        t->is_whole = true;
-    }
+    if (st == LKS_OK)
+        *hash_p = XXH3_64bits_digest(hash);
     XXH3_freeState(hash);
     free(block);
     return st;
+}
+
+/* Read the whole file once: check every id and compute the digest, which includes a header. */
+static lks_status check_whole(lks__tokens *t)
+{
+    LKS__TRY(hash_from(t, 0, true, &t->whole_digest));
+    t->is_whole = true;
+    return LKS_OK;
 }
 
 /* Hash the size and pages spread evenly from the first byte to the last: enough to distinguish two
@@ -183,6 +193,16 @@ static lks_status open_path(lks__tokens *t, const char *what, const char *make)
     return LKS_OK;
 }
 
+/* Give the caller a file that was opened and checked; close it after a failure. */
+static lks_status hand_over(lks_status st, lks__tokens *t, lks__tokens **tokens_p)
+{
+    if (st == LKS_OK)
+        *tokens_p = t;
+    else
+        lks__tokens_close(t);
+    return st;
+}
+
 static lks_status open_file(const char *path, uint32_t vocab_size, const char *what,
                             const char *make, lks__tokens **tokens_p)
 {
@@ -192,12 +212,7 @@ static lks_status open_file(const char *path, uint32_t vocab_size, const char *w
     t->vocab_size = vocab_size;
     lks__escape(t->name, sizeof t->name, path, strlen(path));
     t->path = strdup(path);
-    const lks_status st = open_path(t, what, make);
-    if (st == LKS_OK)
-        *tokens_p = t;
-    else
-        lks__tokens_close(t);
-    return st;
+    return hand_over(open_path(t, what, make), t, tokens_p);
 }
 
 /* True for UTF-8 without control characters; it may end within a character. */
@@ -246,13 +261,7 @@ lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens *
     lks__tokens *t;
     LKS__TRY(open_file(path, vocab_size, "a file of uint16 token ids", "char", &t));
     t->id_bytes = 2;
-    const lks_status st = check_raw(t);
-    if (st != LKS_OK) {
-        lks__tokens_close(t);
-        return st;
-    }
-    *tokens_p = t;
-    return LKS_OK;
+    return hand_over(check_raw(t), t, tokens_p);
 }
 
 /* Check the first 12 bytes, and that the file has the size that they state. */
@@ -314,12 +323,7 @@ lks_status lks__tokens_open_shard(const char *path, uint32_t vocab_size, bool wh
     /* A digest of pages needs a file with that many pages. */
     if (st == LKS_OK && (whole || t->bytes <= DIGEST_PAGE * DIGEST_PAGES))
         st = check_whole(t);
-    if (st != LKS_OK) {
-        lks__tokens_close(t);
-        return st;
-    }
-    *tokens_p = t;
-    return LKS_OK;
+    return hand_over(st, t, tokens_p);
 }
 
 void lks__tokens_close(lks__tokens *t)
@@ -356,23 +360,7 @@ bool lks__tokens_whole(const lks__tokens *t)
 
 lks_status lks__tokens_hash(const lks__tokens *t, uint64_t *hash_p)
 {
-    const size_t most = BLOCK_IDS * 4;
-    lks_status st = LKS_OK;
-    uint8_t *block = malloc(most);
-    XXH3_state_t *hash = XXH3_createState();
-    if (!block || !hash || XXH3_64bits_reset(hash) != XXH_OK)
-        st = lks__no_memory("to hash %s", t->name);
-    for (uint64_t at = t->start; at < t->bytes && st == LKS_OK; at += most) {
-        const size_t n = t->bytes - at < most ? (size_t)(t->bytes - at) : most;
-        st = read_bytes(t, at, n, block);
-        if (st == LKS_OK)
-            XXH3_64bits_update(hash, block, n);
-    }
-    if (st == LKS_OK)
-        *hash_p = XXH3_64bits_digest(hash);
-    XXH3_freeState(hash);
-    free(block);
-    return st;
+    return hash_from(t, t->start, false, hash_p);
 }
 
 lks_status lks__tokens_read(const lks__tokens *t, uint64_t first, size_t n, int32_t *out)

@@ -47,7 +47,7 @@ static void steps_open(const char *figure, const char *data_dir, struct steps *s
     const size_t rows = (size_t)s->m.B * (size_t)s->m.T;
     for (int i = 0; i < 2; i++)
         assert_ok(
-            lks__shards_open_raw(lks_test_text("%s/%s.bin", data_dir, i == 0 ? "train" : "val"),
+            lks__shards_open_any(lks_test_text("%s/%s.bin", data_dir, i == 0 ? "train" : "val"),
                                  (uint32_t)s->m.config.vocab_size, &s->data[i]));
     s->sampler =
         parity_sampler(&s->m, lks__shards_count(s->data[0]), lks__shards_count(s->data[1]));

@@ -3,12 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 64, WORD = 64, CHUNK = 1 << 15 }; /* tokens, bits, tokens */
+#include "base/number/checked.h"
 
-static uint64_t least(uint64_t x, uint64_t y)
-{
-    return x < y ? x : y;
-}
+enum { BLOCK = 64, WORD = 64, CHUNK = 1 << 15 }; /* tokens, bits, tokens */
 
 /* Read the same positions of both sides. */
 static lks_status read_both(const lks__differ *d, uint64_t position, size_t n, int32_t *a,
@@ -32,7 +29,7 @@ static void note(lks__differ *d, uint64_t position, int32_t a, int32_t b)
 static lks_status compare_common(lks__differ *d, int32_t *a, int32_t *b)
 {
     for (uint64_t at = 0; at < d->common; at += CHUNK) {
-        const size_t n = (size_t)least(d->common - at, CHUNK);
+        const size_t n = lks__min(d->common - at, CHUNK);
         LKS__TRY(read_both(d, at, n, a, b));
         const size_t left = memcmp(a, b, n * sizeof *a) != 0 ? n : 0;
         for (size_t i = 0; i < left; i++)
@@ -58,8 +55,8 @@ static lks_status compare_rest(lks__differ *d)
 
 lks_status lks__differ_open(const lks__shards *a, const lks__shards *b, lks__differ *d)
 {
-    *d =
-        (lks__differ){.sides = {a, b}, .common = least(lks__shards_count(a), lks__shards_count(b))};
+    *d = (lks__differ){.sides = {a, b},
+                       .common = lks__min(lks__shards_count(a), lks__shards_count(b))};
     int32_t *chunks = malloc(2 * CHUNK * sizeof *chunks);
     d->blocks = calloc((size_t)(d->common / BLOCK / WORD + 1), sizeof *d->blocks);
     lks_status st = chunks != NULL && d->blocks != NULL ? compare_common(d, chunks, chunks + CHUNK)
@@ -92,9 +89,9 @@ static lks_status compare_block(const lks__differ *d, uint64_t at, uint64_t end,
 /* The same for positions that don't pass the side's end. */
 static lks_status reads_piece(const lks__differ *d, uint64_t at, uint64_t end, uint64_t *token_p)
 {
-    const uint64_t begin = at, stop = least(end, d->common);
+    const uint64_t begin = at, stop = lks__min(end, d->common);
     while (at < stop && *token_p == LKS__DIFFER_NONE) {
-        const uint64_t block = at / BLOCK, next = least((block + 1) * BLOCK, stop);
+        const uint64_t block = at / BLOCK, next = lks__min((block + 1) * BLOCK, stop);
         const uint64_t bits = d->blocks[block / WORD] >> block % WORD;
         if (bits & 1)
             LKS__TRY(compare_block(d, at, next, token_p));
@@ -112,7 +109,7 @@ lks_status lks__differ_reads(const lks__differ *d, int side, uint64_t position, 
     *token_p = LKS__DIFFER_NONE;
     for (uint64_t left = n, at = position % count; left > 0 && *token_p == LKS__DIFFER_NONE;
          at = 0) {
-        const uint64_t take = least(left, count - at);
+        const uint64_t take = lks__min(left, count - at);
         LKS__TRY(reads_piece(d, at, at + take, token_p));
         left -= take;
     }

@@ -137,11 +137,6 @@ lks_status lks__shards_open(const char *pattern, uint32_t vocab_size, lks__shard
     return open_as(PATTERN, pattern, vocab_size, shards_p);
 }
 
-lks_status lks__shards_open_raw(const char *path, uint32_t vocab_size, lks__shards **shards_p)
-{
-    return open_as(RAW, path, vocab_size, shards_p);
-}
-
 /* --- splits ----------------------------------------------------------------------------------- */
 
 /* One file, shards as parameter-golf names them, or shards with another prefix, as llm.c's. */

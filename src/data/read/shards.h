@@ -27,11 +27,10 @@ typedef struct lks__shards lks__shards; /* opaque; close with lks__shards_close(
  * otherwise ids of files over 16 MiB are checked as they are read. ERR_IO if no file matches,
  * ERR_FORMAT if the files contain no token. */
 lks_status lks__shards_open(const char *pattern, uint32_t vocab_size, lks__shards **shards_p);
-/* Open one file without a header. Errors as lks__tokens_open(). */
-lks_status lks__shards_open_raw(const char *path, uint32_t vocab_size, lks__shards **shards_p);
 
 /* Open all files that match a pattern, as above, or one file: a shard if it begins with a shard's
- * header and has the size stated there, else a file without a header. */
+ * header and has the size stated there, else a file without a header, with errors as of
+ * lks__tokens_open(). */
 lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shards **shards_p);
 
 /* Open a split (read/sampler.h) of a folder: DIR/train.bin or DIR/fineweb_train_*.bin, DIR/val.bin
