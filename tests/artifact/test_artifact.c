@@ -26,7 +26,7 @@ static void check_tensor(const lks__table_tensor *t, const float *x, const float
     free(want);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     forge_model m = forge_open(1);
     const char *path = lks_test_text("%s/m.lks", lks_test_folder());
@@ -67,7 +67,7 @@ static void test_round_trip(void **state)
     forge_close(&m);
 }
 
-static void test_no_tokenizer(void **state)
+TEST(test_no_tokenizer)
 {
     forge_model m = forge_open(2);
     const char *path = lks_test_text("%s/m.lks", lks_test_folder());
@@ -83,7 +83,7 @@ static void test_no_tokenizer(void **state)
     forge_close(&m);
 }
 
-static void test_same_bytes(void **state)
+TEST(test_same_bytes)
 {
     const char *folder = lks_test_folder();
     const char *one = lks_test_text("%s/1", folder), *two = lks_test_text("%s/2", folder);
@@ -125,7 +125,7 @@ static const lks__pickle_tensor *tensor(lks__torchfile *file, const char *dict, 
 }
 
 /* Decompressed it is what torch.save would write of the script's dict. */
-static void test_container(void **state)
+TEST(test_container)
 {
     const char *folder = lks_test_folder();
     const char *path = lks_test_text("%s/m.ptz", folder), *again = lks_test_text("%s/2", folder);
@@ -180,7 +180,7 @@ static void test_container(void **state)
 
 /* As torch.save writes the script's dict: all int8 values, then their scales, then the rest.
  * Another order compresses worse. */
-static void test_order(void **state)
+TEST(test_order)
 {
     static const char *const dicts[] = {"quantized", "scales", "passthrough"};
     const char *path = lks_test_text("%s/m.ptz", lks_test_folder());
@@ -208,7 +208,7 @@ static void test_order(void **state)
 }
 
 /* Files in the form of before are read, with the same result. */
-static void test_form_of_before(void **state)
+TEST(test_form_of_before)
 {
     const char *folder = lks_test_folder();
     const char *one = lks_test_text("%s/1", folder), *two = lks_test_text("%s/2", folder);
@@ -231,7 +231,7 @@ static void test_form_of_before(void **state)
     forge_close(&m);
 }
 
-static void test_cannot_write(void **state)
+TEST(test_cannot_write)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/m.lks", folder);
     forge_model m = forge_open(5);
@@ -252,7 +252,7 @@ static void test_cannot_write(void **state)
     forge_close(&m);
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     lks__artifact_stats stats = {.baseline_tensor_bytes = 2368576,
                                  .int8_payload_bytes = 1059904,
@@ -276,12 +276,6 @@ static void test_lines(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_no_tokenizer),
-        cmocka_unit_test(test_same_bytes),     cmocka_unit_test(test_container),
-        cmocka_unit_test(test_form_of_before), cmocka_unit_test(test_cannot_write),
-        cmocka_unit_test(test_order),          cmocka_unit_test(test_lines),
-    };
     lks_test_need_zip();
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -35,7 +35,7 @@ static void refused(const char *why)
     assert_fails(LKS_ERR_FORMAT, forge_load(path, &model.table, arena), path, why);
 }
 
-static void test_good(void **state)
+TEST(test_good)
 {
     forge_entries list;
     json_t *meta = forge_metadata(&model);
@@ -57,7 +57,7 @@ static bool stop_asked(void)
     return true;
 }
 
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     assert_ok(old_artifact_write(path, &model.table, model.params, &model.about));
     lks__sys_stop_when(stop_asked);
@@ -66,7 +66,7 @@ static void test_stopped(void **state)
     assert_int_equal(st, LKS_ERR_STOPPED);
 }
 
-static void test_truncated(void **state)
+TEST(test_truncated)
 {
     size_t bytes;
     assert_ok(old_artifact_write(path, &model.table, model.params, &model.about));
@@ -88,7 +88,7 @@ static void test_truncated(void **state)
 }
 
 /* A bit that isn't used (after the last block, before the checksum) changes nothing. */
-static void test_altered(void **state)
+TEST(test_altered)
 {
     enum { TRIES = 300 };
     size_t bytes, passed = 0, tried = 0;
@@ -122,7 +122,7 @@ static void test_altered(void **state)
     free(want);
 }
 
-static void test_not_an_artifact(void **state)
+TEST(test_not_an_artifact)
 {
     const char *folder = lks_test_folder();
     lks__artifact a;
@@ -155,7 +155,7 @@ static long peak_mb(void)
     return usage.ru_maxrss / 1024;
 }
 
-static void test_bombs(void **state)
+TEST(test_bombs)
 {
     const size_t big = 64 << 20;
     char *zeros = calloc(1, big);
@@ -192,7 +192,7 @@ static void test_bombs(void **state)
 
 /* Settings and header agree on terabytes that the file doesn't contain: this must be found before
  * the arena is allocated. */
-static void test_empty_giant(void **state)
+TEST(test_empty_giant)
 {
     forge_model giant = forge_shape(65536, 1 << 24);
     forge_entries list;
@@ -215,7 +215,7 @@ static void test_empty_giant(void **state)
 enum { NO_MATRIX, RENAMED, MISSING, MORE, SWAPPED, TURNED, FLATTENED, WIDER, NARROWER, N_LIES };
 
 /* In each case one entry is wrong in one way. */
-static void test_wrong_tensors(void **state)
+TEST(test_wrong_tensors)
 {
     json_t *meta = forge_metadata(&model);
     forge_entries list;
@@ -269,7 +269,7 @@ static void test_wrong_tensors(void **state)
     json_decref(meta);
 }
 
-static void test_wrong_metadata(void **state)
+TEST(test_wrong_metadata)
 {
     static const struct {
         const char *key, *value; /* NULL: key left out */
@@ -307,7 +307,7 @@ static void test_wrong_metadata(void **state)
 }
 
 /* Values that the quantizer never writes. */
-static void test_wrong_values(void **state)
+TEST(test_wrong_values)
 {
     static const struct {
         const char *tensor;
@@ -351,17 +351,5 @@ static void test_wrong_values(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_altered),
-        cmocka_unit_test(test_not_an_artifact),
-        cmocka_unit_test(test_bombs),
-        cmocka_unit_test(test_empty_giant),
-        cmocka_unit_test(test_wrong_tensors),
-        cmocka_unit_test(test_wrong_metadata),
-        cmocka_unit_test(test_wrong_values),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, set_up, tear_down));
+    return lks_test_run_all(set_up, tear_down);
 }

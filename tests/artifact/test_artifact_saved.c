@@ -143,7 +143,7 @@ static void refused(const lie *l, const char *why)
     assert_fails(LKS_ERR_FORMAT, forge_load(path, &model.table, arena), path, why);
 }
 
-static void test_sound(void **state)
+TEST(test_sound)
 {
     write_with(&(lie){0});
     assert_ok(forge_load(path, &model.table, arena));
@@ -165,7 +165,7 @@ static void test_sound(void **state)
     assert_true(x[0] > 1.0f && x[0] < 1.0001f && x[1] == 0.0f);
 }
 
-static void test_wrong(void **state)
+TEST(test_wrong)
 {
     refused(&(lie){.format = "int8_v2"}, "its __quant_format__ is not");
     refused(&(lie){.without = "quantized"}, "its \"quantized\" is not a dict");
@@ -190,7 +190,7 @@ static void test_wrong(void **state)
 }
 
 /* As the script writes it. */
-static void test_without_settings(void **state)
+TEST(test_without_settings)
 {
     lks__artifact a;
     uint64_t shape[2];
@@ -209,7 +209,7 @@ static void test_without_settings(void **state)
     assert_contains(r.err, "written by train_gpt.py");
 }
 
-static void test_cut_and_bombs(void **state)
+TEST(test_cut_and_bombs)
 {
     size_t bytes;
     struct rusage before, after;
@@ -239,12 +239,6 @@ static void test_cut_and_bombs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_without_settings),
-        cmocka_unit_test(test_cut_and_bombs),
-    };
     lks_test_need_zip();
-    return lks_test_exit(cmocka_run_group_tests(tests, set_up, tear_down));
+    return lks_test_run_all(set_up, tear_down);
 }

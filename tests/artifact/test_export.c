@@ -64,7 +64,7 @@ static void check_said(lks_test_result r, const char *out)
                                              out, lks__units_bytes((double)size_of(out))));
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     const char *out = in_folder("m.ptz"), *a = in_folder("a.py"), *b = in_folder("b.py");
     lks_test_write(a, "print(1)\n", 9);
@@ -86,7 +86,7 @@ static void test_lines(void **state)
 }
 
 /* The file contains everything needed to use it. */
-static void test_content(void **state)
+TEST(test_content)
 {
     const char *out = in_folder("content.ptz");
     lks__artifact a;
@@ -138,7 +138,7 @@ static void test_content(void **state)
     free(got);
 }
 
-static void test_any_ranks(void **state)
+TEST(test_any_ranks)
 {
     const char *one = in_folder("1.ptz"), *two = in_folder("2.ptz"), *other = in_folder("run2");
     train(other, "--nproc_per_node=2", NULL);
@@ -160,7 +160,7 @@ static lks_test_result evaluate(const char *from, const char *const more[], cons
 
 /* The script's file shows neither the cap of the logits nor RoPE's base: they are given by setting
  * or by the script's variables. A run has its own. */
-static void test_unshown(void **state)
+TEST(test_unshown)
 {
     const char *const none[] = {NULL};
     const char *const given[] = {"--block_size=32", "--logit_softcap=1.5", "--rope_base=50", NULL};
@@ -192,7 +192,7 @@ static void test_unshown(void **state)
                  "rope_base=60 was given, but the model has rope_base=50");
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
     const char *out = in_folder("big.ptz"), *code = in_folder("code.bin");
     assert_int_equal(export_to(out, NULL).exit_code, 0);
@@ -208,7 +208,7 @@ static void test_limit(void **state)
     assert_contains(r.err, "16000001 bytes together, 1 over the limit of 16000000");
 }
 
-static void test_wrong(void **state)
+TEST(test_wrong)
 {
     const char *out = in_folder("wrong.ptz");
     assert_exits(2, lks_test_tool("export", lks_test_text("--out_dir=%s", run)), "--out=FILE");
@@ -229,7 +229,7 @@ static void test_wrong(void **state)
 }
 
 /* Without --format a name doesn't hide the artifact; --out's folder is made. */
-static void test_name(void **state)
+TEST(test_name)
 {
     static const struct {
         const char *name, *format;
@@ -251,12 +251,6 @@ static void test_name(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),     cmocka_unit_test(test_content),
-        cmocka_unit_test(test_any_ranks), cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_wrong),     cmocka_unit_test(test_unshown),
-        cmocka_unit_test(test_name),
-    };
     lks_test_need_zip();
-    return lks_test_exit(cmocka_run_group_tests(tests, set_up, NULL));
+    return lks_test_run_all(set_up, NULL);
 }

@@ -47,7 +47,7 @@ static double rounded(double x)
     return fabs(r) > 65504 ? copysign(INFINITY, x) : r;
 }
 
-static void test_every_half(void **state)
+TEST(test_every_half)
 {
     for (unsigned h = 0; h < 65536; h++) {
         float x = lks__f16_to_float((uint16_t)h);
@@ -73,7 +73,7 @@ static void check_float(uint32_t bits)
         fail_msg("0x%08x (%a) became 0x%04x", bits, (double)x, h);
 }
 
-static void test_floats_to_half(void **state)
+TEST(test_floats_to_half)
 {
     static const uint32_t edges[] = {
         0,          1,          0x7fffff,   0x800000,               /* subnormal floats */
@@ -145,7 +145,7 @@ static void check_figure(const json_t *t)
         assert_true(x[i] == number_at(back, i));
 }
 
-static void test_figures(void **state)
+TEST(test_figures)
 {
     const json_t *tensors = lks_test_member(lks_test_figure("golf_int8_quant.json"), "tensors"), *t;
     size_t i;
@@ -183,7 +183,7 @@ static void check_sums(const int8_t *q, size_t n, const int64_t want[3])
 
 /* Lengths for which the quantile lies further from the maximum, recorded from the script's function
  * with PyTorch 2.15 on AVX2. */
-static void test_long_vectors(void **state)
+TEST(test_long_vectors)
 {
     static const struct {
         size_t n;
@@ -208,7 +208,7 @@ static void test_long_vectors(void **state)
 
 /* One value far above the others: then the interpolation between it and the next must round as in
  * PyTorch, from the upper one, in one multiply-add. */
-static void test_outliers(void **state)
+TEST(test_outliers)
 {
     int64_t sum = 0;
     for (int k = 0; k < 2000; k++) {
@@ -227,7 +227,7 @@ static void test_outliers(void **state)
 
 /* In so long a row the quantile excludes an outlier, which is cut on both sides of 0, even if the
  * least scale could represent it. */
-static void test_clipped(void **state)
+TEST(test_clipped)
 {
     const size_t n = 1 << 21;
     float *x = malloc(n * sizeof *x);
@@ -248,7 +248,7 @@ static void test_clipped(void **state)
 
 /* Row r is r/16 of those values: small rows get the least scale. Compares sums of the scales'
  * bits. */
-static void test_many_rows(void **state)
+TEST(test_many_rows)
 {
     static const struct {
         size_t rows, cols;
@@ -328,7 +328,7 @@ static void check_rules(const char *figure_name)
     lks__table_free(&table);
 }
 
-static void test_rules(void **state)
+TEST(test_rules)
 {
     check_rules("golf_small.json");
     check_rules("generated/golf.json");
@@ -343,7 +343,7 @@ static void test_rules(void **state)
 
 /* ---- what can't be represented --------------------------------------------------------------- */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     static const lks__quant_scheme schemes[] = {LKS__QUANT_FLOAT, LKS__QUANT_HALF, LKS__QUANT_ROWS,
@@ -377,7 +377,7 @@ static void test_refused(void **state)
     free(row);
 }
 
-static void test_refused_back(void **state)
+TEST(test_refused_back)
 {
     const uint16_t scales[] = {0x0000, 0x8000, 0xbc00, 0x7c00, 0x7e00};
     const float wholes[] = {0.0f, -1.0f, INFINITY, NAN};
@@ -397,16 +397,4 @@ static void test_refused_back(void **state)
                  "finite");
     assert_fails(LKS_ERR_FORMAT,
                  lks__dequantize(LKS__QUANT_FLOAT, (float[]){0, NAN}, NULL, 1, 2, x), "finite");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_half), cmocka_unit_test(test_floats_to_half),
-        cmocka_unit_test(test_figures),    cmocka_unit_test(test_long_vectors),
-        cmocka_unit_test(test_outliers),   cmocka_unit_test(test_clipped),
-        cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_refused_back),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

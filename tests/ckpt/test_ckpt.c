@@ -61,7 +61,7 @@ static void refused(const char *out, lks_status st, const char *a, const char *b
             fail_msg("\"%s\" is not in: %s", words[i], lks_last_error());
 }
 
-static void save_and_open(void **state)
+TEST(save_and_open)
 {
     const char *out = fresh();
     const lks__ckpt_content nothing = {.iter = 1};
@@ -111,7 +111,7 @@ static void save_and_open(void **state)
 }
 
 /* Another program saves into the folder at the same time. */
-static void saved_by_two(void **state)
+TEST(saved_by_two)
 {
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
@@ -125,7 +125,7 @@ static void saved_by_two(void **state)
 }
 
 /* Equal content gives equal files: no time, place or host is in them. */
-static void same_bytes(void **state)
+TEST(same_bytes)
 {
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 3, 0), LKS_OK);
@@ -142,7 +142,7 @@ static void same_bytes(void **state)
     }
 }
 
-static void params_hash(void **state)
+TEST(params_hash)
 {
     char hash[17];
     lks__ckpt_params_hash(NULL, 0, hash);
@@ -150,7 +150,7 @@ static void params_hash(void **state)
 }
 
 /* Numbers of the state come back bit for bit. */
-static void numbers(void **state)
+TEST(numbers)
 {
     static const double values[] = {0.1, 1.0 / 3, 1e300 / 7, -5e-324, 3};
     const char *out = fresh();
@@ -169,7 +169,7 @@ static void numbers(void **state)
     }
 }
 
-static void keeps(void **state)
+TEST(keeps)
 {
     const char *out = fresh();
     for (int i = 1; i <= 5; i++)
@@ -213,7 +213,7 @@ static void opens_best(const char *out, uint64_t iter)
 }
 
 /* `best` keeps its place while others come and go, and its checkpoint is not deleted. */
-static void best_stays(void **state)
+TEST(best_stays)
 {
     const char *out = fresh();
     lks__ckpt ckpt;
@@ -281,7 +281,7 @@ lks_status __wrap_lks__sys_read_file(const char *path, size_t limit, char **data
 }
 
 /* The checkpoint of a name is deleted after the name was read, and while it is opened. */
-static void deleted_meanwhile(void **state)
+TEST(deleted_meanwhile)
 {
     for (int i = 0; i < 4; i++) {
         const char *out = fresh();
@@ -322,7 +322,7 @@ static const char *all_of(const char *out)
     return text;
 }
 
-static void keeps_multiples(void **state)
+TEST(keeps_multiples)
 {
     const char *out = fresh();
     char name[32], hash[17];
@@ -348,7 +348,7 @@ static int target_of(const char *out, uint64_t iter)
 }
 
 /* Those that were asked for displace no other one, and are no targets. */
-static void asked_for(void **state)
+TEST(asked_for)
 {
     const char *out = fresh();
     save_asked(out, 10, LKS__ASKED_STOP, 2);
@@ -398,7 +398,7 @@ static void asked_for(void **state)
     lks__ckpt_close(&ckpt);
 }
 
-static void stale_folders(void **state)
+TEST(stale_folders)
 {
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
@@ -429,7 +429,7 @@ static void stale_folders(void **state)
 }
 
 /* A save that died before its first rename isn't a checkpoint, even if its files are complete. */
-static void unnamed(void **state)
+TEST(unnamed)
 {
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
@@ -441,7 +441,7 @@ static void unnamed(void **state)
     refused(out, LKS_ERR_IO, "there is no checkpoint in", NULL, NULL);
 }
 
-static void same_iter(void **state)
+TEST(same_iter)
 {
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 2), LKS_OK);
@@ -471,7 +471,7 @@ static void same_iter(void **state)
     assert_false(any_name_ends(out, ".old"));
 }
 
-static void latest_link(void **state)
+TEST(latest_link)
 {
     const char *out = fresh();
     lks__ckpt ckpt;
@@ -569,7 +569,7 @@ static void latest_link(void **state)
 
 /* Any changed bit of any file is refused with the file's name, and the newest good checkpoint is
  * offered. */
-static void flipped_bits(void **state)
+TEST(flipped_bits)
 {
     const char *out = fresh();
     uint64_t random = 42;
@@ -615,7 +615,7 @@ static void copy_file(const char *from, const char *to)
 }
 
 /* Good files that don't belong together. */
-static void swapped_files(void **state)
+TEST(swapped_files)
 {
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
@@ -639,7 +639,7 @@ static void swapped_files(void **state)
 
 /* Replace a header by the largest allowed one, of what takes most memory when parsed. It must be
  * refused before that: a child opens it, and its memory is measured. */
-static void huge_header(void **state)
+TEST(huge_header)
 {
     enum { LENGTH = 9900000, LIMIT_KB = 100000 };
     static char zeros[1 << 16];
@@ -684,7 +684,7 @@ static void huge_header(void **state)
 }
 
 /* The newest good one is offered, even if it isn't the newest. */
-static void offers(void **state)
+TEST(offers)
 {
     const char *out = fresh();
     for (int i = 1; i <= 4; i++)
@@ -717,7 +717,7 @@ static void offers(void **state)
 }
 
 /* A state.json with the right hash of itself, but wrong contents. */
-static void forged_states(void **state)
+TEST(forged_states)
 {
     static const struct {
         const char *from, *to, *why;
@@ -768,7 +768,7 @@ static void forged_states(void **state)
     free(copy);
 }
 
-static void unwritable(void **state)
+TEST(unwritable)
 {
     const char *out = fresh();
     lks_test_write(out, "a file", 6);
@@ -784,17 +784,5 @@ static void unwritable(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(save_and_open),   cmocka_unit_test(saved_by_two),
-        cmocka_unit_test(same_bytes),      cmocka_unit_test(params_hash),
-        cmocka_unit_test(numbers),         cmocka_unit_test(keeps),
-        cmocka_unit_test(keeps_multiples), cmocka_unit_test(stale_folders),
-        cmocka_unit_test(unnamed),         cmocka_unit_test(same_iter),
-        cmocka_unit_test(best_stays),      cmocka_unit_test(latest_link),
-        cmocka_unit_test(flipped_bits),    cmocka_unit_test(swapped_files),
-        cmocka_unit_test(huge_header),     cmocka_unit_test(offers),
-        cmocka_unit_test(forged_states),   cmocka_unit_test(unwritable),
-        cmocka_unit_test(asked_for),       cmocka_unit_test(deleted_meanwhile),
-    };
-    return cmocka_run_group_tests(tests, scratch_open, scratch_close);
+    return lks_test_run_all(scratch_open, scratch_close);
 }

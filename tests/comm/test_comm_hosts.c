@@ -67,14 +67,14 @@ static bool collectives(lks_comm *comm)
     return suite_collectives(comm, lks_comm_world_size(comm) <= 4);
 }
 
-static void test_collectives(void **state)
+TEST(test_collectives)
 {
     for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++)
         run_hosts(divisions[i], 60, collectives);
 }
 
 /* Types differ in what is done with elements: for that a few divisions are enough. */
-static void test_types(void **state)
+TEST(test_types)
 {
     static const char *const few[] = {"1", "2", "11", "26", "122", "2222"};
     for (size_t i = 0; i < sizeof few / sizeof few[0]; i++)
@@ -149,19 +149,19 @@ static bool large_shares(lks_comm *comm)
     return true;
 }
 
-static void test_large_shares(void **state)
+TEST(test_large_shares)
 {
     run_hosts("211", 60, large_shares);
 }
 
-static void test_few_bytes(void **state)
+TEST(test_few_bytes)
 {
     static const char *const some[] = {"11", "22", "212", "1111"};
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
         run_hosts(some[i], 60, few_bytes);
 }
 
-static void test_reductions(void **state)
+TEST(test_reductions)
 {
     for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++)
         run_hosts(divisions[i], 60, suite_reductions);
@@ -223,7 +223,7 @@ static bool leaf_missing(lks_comm *comm)
     return suite_reduce_leaf(comm, 5, lks_comm_rank(comm), 50, "the ranks", "5 leaves");
 }
 
-static void test_mismatches(void **state)
+TEST(test_mismatches)
 {
     run_hosts("22", 20, other_kind);
     run_hosts("22", 20, other_size);
@@ -536,7 +536,7 @@ static void expect_left(int n_hosts, int orderly)
 
 /* The end is orderly on all hosts or on none: an engine such as MPI waits for all in an orderly
  * one. */
-static void test_leaving(void **state)
+TEST(test_leaving)
 {
     run_hosts("22", 20, one_host_leaves);
     expect_left(2, 0);
@@ -581,7 +581,7 @@ static void *open_wrong(void *arg)
     return NULL;
 }
 
-static void test_wrong_numbers(void **state)
+TEST(test_wrong_numbers)
 {
     struct fake_rank ranks[FAKE_MAX_RANKS];
     double start = lks__sys_now();
@@ -593,7 +593,7 @@ static void test_wrong_numbers(void **state)
 }
 
 /* A join that doesn't return ends with the deadline, and nothing waits for it any more. */
-static void test_hanging_join(void **state)
+TEST(test_hanging_join)
 {
     fflush(NULL);
     pid_t pid = fork();
@@ -627,7 +627,7 @@ static void *open_cut(void *arg)
 }
 
 /* The hosts have connections, but no message arrives. */
-static void test_cut_join(void **state)
+TEST(test_cut_join)
 {
     struct fake_rank ranks[FAKE_MAX_RANKS];
     assert_int_equal(fake_ranks("11", ranks), 2);
@@ -709,7 +709,7 @@ static bool dies_without_a_note(lks_comm *comm)
 }
 
 /* An error of the engine doesn't hide the cause: the rank that failed is named. */
-static void test_names(void **state)
+TEST(test_names)
 {
     run_hosts("22", 20, dies_before_a_call);
     run_hosts("22", 20, dies_within_a_call);
@@ -775,7 +775,7 @@ static bool host_has_no_answer(lks_comm *comm)
     return true;
 }
 
-static void test_devices(void **state)
+TEST(test_devices)
 {
     run_hosts("4", 0.5 * lks_test_patience(), one_has_no_answer);
     run_hosts("21", 0.5 * lks_test_patience(), one_has_no_answer);
@@ -807,7 +807,7 @@ static bool one_saves(lks_comm *comm)
     return lks_comm_barrier(comm) == LKS_OK;
 }
 
-static void test_saving(void **state)
+TEST(test_saving)
 {
     run_hosts("22", 20, one_saves);
     run_hosts("131", 20, one_saves);
@@ -866,7 +866,7 @@ static bool has_news(lks_comm *comm)
 
 /* Saves and signals don't wait for the next heartbeat: that is so in one of several tries at least,
  * as the machine may be busy. */
-static void test_urgent(void **state)
+TEST(test_urgent)
 {
     const double soon = 0.9 * LKS__HIER_HEARTBEAT_S;
     urgent_s[0] = urgent_s[1] = INFINITY;
@@ -876,7 +876,7 @@ static void test_urgent(void **state)
     assert_true(urgent_s[1] < soon);
 }
 
-static void test_waits_end(void **state)
+TEST(test_waits_end)
 {
     run_hosts("22", 20, one_gives_up);
     expect_left(2, 0);
@@ -1023,13 +1023,13 @@ static bool in_bfloat16_pieces(lks_comm *comm)
     return in_pieces(comm, LKS_WIRE_BFLOAT16);
 }
 
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     run_hosts("11", 60, in_float_pieces);
     run_hosts("11", 60, in_bfloat16_pieces);
 }
 
-static void test_wire(void **state)
+TEST(test_wire)
 {
     run_hosts("11", 20, half_the_bytes);
 }
@@ -1047,23 +1047,7 @@ static bool two_thousand(lks_comm *comm)
     return true;
 }
 
-static void test_two_thousand(void **state)
+TEST(test_two_thousand)
 {
     run_hosts("22", 60, two_thousand);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),   cmocka_unit_test(test_types),
-        cmocka_unit_test(test_large_shares),  cmocka_unit_test(test_few_bytes),
-        cmocka_unit_test(test_reductions),    cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_waits_end),     cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_wire),
-        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_hanging_join),
-        cmocka_unit_test(test_urgent),        cmocka_unit_test(test_two_thousand),
-        cmocka_unit_test(test_saving),        cmocka_unit_test(test_cut_join),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -384,7 +384,7 @@ static int body_file_limit(lks_comm *comm)
 
 /* --- tests -------------------------------------------------------------------------------- */
 
-static void test_suite(void **state)
+TEST(test_suite)
 {
     static const int worlds[] = {1, 2, 3, 4, 5, 8};
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
@@ -405,7 +405,7 @@ static void expect_others_end(struct ranks *r, double killed_s)
     }
 }
 
-static void test_killed_in_a_wait(void **state)
+TEST(test_killed_in_a_wait)
 {
     static const char *const waits[] = {"killed_in_barrier", "killed_among_devices"};
     for (int i = 0; i < 2; i++) {
@@ -449,7 +449,7 @@ static void kill_when_done(const char *body, int rank, size_t field)
 }
 
 /* No rank waits forever for one that has published an operation and ended before it was counted. */
-static void test_killed_when_done(void **state)
+TEST(test_killed_when_done)
 {
     kill_when_done("traced", 1, offsetof(struct lks__rank_line, posted));
     kill_when_done("traced", 1, offsetof(struct lks__rank_line, finished));
@@ -457,7 +457,7 @@ static void test_killed_when_done(void **state)
 }
 #endif
 
-static void test_killed_anywhere(void **state)
+TEST(test_killed_anywhere)
 {
     for (int i = 0; i < 6; i++) {
         struct ranks r;
@@ -472,7 +472,7 @@ static void test_killed_anywhere(void **state)
     }
 }
 
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     struct ranks r;
     int status;
@@ -488,7 +488,7 @@ static void test_stopped(void **state)
     assert_int_equal(r.status[1], 0);
 }
 
-static void test_joining(void **state)
+TEST(test_joining)
 {
     ranks_run(2, "never_joins", NULL, 30);
     ranks_run(2, "joins_twice", NULL, 30);
@@ -499,7 +499,7 @@ static void test_joining(void **state)
 
 /* Jobs of other launchers at the same time: one variable differs, or, without any of them, only the
  * parent. */
-static void test_jobs_at_once(void **state)
+TEST(test_jobs_at_once)
 {
     static const char *const variables[] = {"MASTER_ADDR",    "MASTER_PORT",
                                             "MASTER_PORT",    "SLURM_STEP_ID",
@@ -580,7 +580,7 @@ static void pause_ranks(const char *beats)
     assert_int_equal(r.status[1], 0);
 }
 
-static void test_paused(void **state)
+TEST(test_paused)
 {
     pause_ranks("BEATS=0");
     pause_ranks("BEATS=1.2");
@@ -607,7 +607,7 @@ static int body_stalls(lks_comm *comm)
     return 0;
 }
 
-static void test_stalls(void **state)
+TEST(test_stalls)
 {
     ranks_run(2, "stalls", NULL, 60);
 }
@@ -636,7 +636,7 @@ static int body_closes_all(void)
     return 0;
 }
 
-static void test_closes_all(void **state)
+TEST(test_closes_all)
 {
     ranks_run(2, "closes_all", NULL, 30);
 }
@@ -674,7 +674,7 @@ static bool has_other_segment(pid_t pid, const lks__segment *ours)
     return has;
 }
 
-static void test_killed_joining(void **state)
+TEST(test_killed_joining)
 {
     struct ranks r;
     bool joins = false;
@@ -688,12 +688,12 @@ static void test_killed_joining(void **state)
 }
 
 /* A thread beats, and reports failures, while its group is being closed. */
-static void test_closed_in_beats(void **state)
+TEST(test_closed_in_beats)
 {
     ranks_close_in_beats(2000, true);
 }
 
-static void test_memory_faults(void **state)
+TEST(test_memory_faults)
 {
     setenv("LOCKSTEP_FAULT_RANK", "1", 1);
     ranks_run(3, "alloc_fails", "LOCKSTEP_FAULT=fallocate:1:ENOSPC", 30);
@@ -706,7 +706,7 @@ static void test_memory_faults(void **state)
     ranks_run(2, "too_much_memory", NULL, 30);
 }
 
-static void test_file_limit(void **state)
+TEST(test_file_limit)
 {
     struct rlimit old, small;
     getrlimit(RLIMIT_FSIZE, &old);
@@ -717,7 +717,7 @@ static void test_file_limit(void **state)
     setrlimit(RLIMIT_FSIZE, &old);
 }
 
-static void test_world_from_env(void **state)
+TEST(test_world_from_env)
 {
     static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
     static const struct {
@@ -761,7 +761,7 @@ static void test_world_from_env(void **state)
         unsetenv(names[i]);
 }
 
-static void test_unknown_backend(void **state)
+TEST(test_unknown_backend)
 {
     lks_world alone = {0, 1, 0, 1};
     lks_comm_options options = {"smh\x1b", 1};
@@ -783,7 +783,7 @@ static void set_line(const lks__segment *s, int rank, unsigned posted, unsigned 
 }
 
 /* Rank 11 waits in operation 7, at which the others haven't arrived; rank 10 was last at 5. */
-static void test_table(void **state)
+TEST(test_table)
 {
     lks__segment *s;
     char text[2000];
@@ -836,7 +836,7 @@ static const char *row_of(const char *text, int rank)
 
 /* Each state of a rank, and for whom it waits: those that haven't arrived or done their share, or
  * that don't wait for devices as well. */
-static void test_table_words(void **state)
+TEST(test_table_words)
 {
     static const struct {
         unsigned waiting;
@@ -892,7 +892,7 @@ static void test_table_words(void **state)
 }
 
 /* If there isn't room for all ranks, the rest are counted, and those that wait come last. */
-static void test_short_table(void **state)
+TEST(test_short_table)
 {
     enum { RANKS = 40 };
     lks__segment *s;
@@ -939,28 +939,5 @@ int main(int argc, char **argv)
         {.name = NULL},
     };
     ranks_main(argc, argv, bodies);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_suite),
-        cmocka_unit_test(test_killed_in_a_wait),
-        cmocka_unit_test(test_killed_anywhere),
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_joining),
-        cmocka_unit_test(test_memory_faults),
-        cmocka_unit_test(test_jobs_at_once),
-        cmocka_unit_test(test_paused),
-        cmocka_unit_test(test_stalls),
-        cmocka_unit_test(test_file_limit),
-        cmocka_unit_test(test_world_from_env),
-        cmocka_unit_test(test_unknown_backend),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_table_words),
-        cmocka_unit_test(test_short_table),
-#if defined(__x86_64__)
-        cmocka_unit_test(test_killed_when_done),
-#endif
-        cmocka_unit_test(test_closes_all),
-        cmocka_unit_test(test_closed_in_beats),
-        cmocka_unit_test(test_killed_joining),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return lks_test_run_all(NULL, NULL);
 }

@@ -51,13 +51,13 @@ static bool collectives(lks_comm *comm)
     return suite_collectives(comm, lks_comm_world_size(comm) <= thorough);
 }
 
-static void test_collectives(void **state)
+TEST(test_collectives)
 {
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
         run_ranks(worlds[i], 60, collectives);
 }
 
-static void test_types(void **state)
+TEST(test_types)
 {
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) {
         run_ranks(worlds[i], 60, suite_types);
@@ -65,7 +65,7 @@ static void test_types(void **state)
     }
 }
 
-static void test_reductions(void **state)
+TEST(test_reductions)
 {
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
         run_ranks(worlds[i], 60, suite_reductions);
@@ -83,7 +83,7 @@ static bool with_pool(lks_comm *comm)
     return ok;
 }
 
-static void test_with_pool(void **state)
+TEST(test_with_pool)
 {
     run_ranks(2, 60, with_pool);
 }
@@ -153,7 +153,7 @@ static bool leaf_missing(lks_comm *comm)
     return suite_reduce_leaf(comm, 3, lks_comm_rank(comm), 50, "the ranks", "3 leaves");
 }
 
-static void test_mismatches(void **state)
+TEST(test_mismatches)
 {
     run_ranks(2, 20, other_kind);
     run_ranks(2, 20, other_size);
@@ -200,7 +200,7 @@ static bool lying_descriptor(lks_comm *comm)
     return suite_mismatch(comm, lks_work_wait(work), "rank 1 gave parts that", lie.found);
 }
 
-static void test_lying_descriptor(void **state)
+TEST(test_lying_descriptor)
 {
     static const char no[] = "are no nodes or not in its memory";
     static const struct lie lies[] = {
@@ -263,7 +263,7 @@ static bool wrong_arguments(lks_comm *comm)
     return true;
 }
 
-static void test_wrong_arguments(void **state)
+TEST(test_wrong_arguments)
 {
     run_ranks(2, 20, wrong_arguments);
 }
@@ -328,7 +328,7 @@ static bool most_are_late(lks_comm *comm)
     return true;
 }
 
-static void test_waits_end(void **state)
+TEST(test_waits_end)
 {
     run_ranks(11, 0.3 * lks_test_patience(), most_are_late);
     run_ranks(3, 0.4 * lks_test_patience(), one_is_late);
@@ -352,7 +352,7 @@ static bool lazy_memory(lks_comm *comm)
     return true;
 }
 
-static void test_lazy_memory(void **state)
+TEST(test_lazy_memory)
 {
     lazy_bytes = (size_t)lks__memory_available() / 2 * 3;
     run_ranks(2, 20, lazy_memory);
@@ -365,7 +365,7 @@ static void *close_rank(void *arg)
     return NULL;
 }
 
-static void test_one_leaves(void **state)
+TEST(test_one_leaves)
 {
     lks_comm *comms[2];
     pthread_t leaver;
@@ -395,7 +395,7 @@ static bool wait_time(lks_comm *comm)
     return true;
 }
 
-static void test_wait_time(void **state)
+TEST(test_wait_time)
 {
     run_ranks(2, 20, wait_time);
 }
@@ -436,7 +436,7 @@ static bool many_in_flight(lks_comm *comm)
     return true;
 }
 
-static void test_many_in_flight(void **state)
+TEST(test_many_in_flight)
 {
     run_ranks(2, 20, many_in_flight);
 }
@@ -444,7 +444,7 @@ static void test_many_in_flight(void **state)
 /* --- the segment -------------------------------------------------------------------------- */
 
 /* The first signal counts, and saves are told apart. */
-static void test_segment_flags(void **state)
+TEST(test_segment_flags)
 {
     lks__segment *s;
     assert_ok(lks__segment_create(2, &s));
@@ -460,7 +460,7 @@ static void test_segment_flags(void **state)
 
 /* What reaches a terminal of a failure: no control characters, also none of two bytes; lines only
  * in the report. A rank that isn't of this segment isn't named. */
-static void test_failure_text(void **state)
+TEST(test_failure_text)
 {
     static char text[LKS__SHM_REPORT];
     lks__segment *s;
@@ -484,7 +484,7 @@ static void test_failure_text(void **state)
 }
 
 /* What a rank is given must be the segment of its job, of this build, and sealed. */
-static void test_wrong_segment(void **state)
+TEST(test_wrong_segment)
 {
     lks__segment *s, *other;
     char text[LKS__SEGMENT_ENV_BYTES];
@@ -509,7 +509,7 @@ static void test_wrong_segment(void **state)
 }
 
 /* Messages name the first count that differs, if counts fit into a descriptor. */
-static void test_counts_in_text(void **state)
+TEST(test_counts_in_text)
 {
     static const struct {
         size_t n, differs;
@@ -542,23 +542,7 @@ static void test_counts_in_text(void **state)
 
 /* A thread beats a group that is closed meanwhile, while its handle becomes that of the next one:
  * test_order finds accesses without the lock. */
-static void test_late_beats(void **state)
+TEST(test_late_beats)
 {
     ranks_close_in_beats(100, false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_types),
-        cmocka_unit_test(test_reductions),      cmocka_unit_test(test_with_pool),
-        cmocka_unit_test(test_mismatches),      cmocka_unit_test(test_lying_descriptor),
-        cmocka_unit_test(test_wrong_arguments), cmocka_unit_test(test_waits_end),
-        cmocka_unit_test(test_one_leaves),      cmocka_unit_test(test_wait_time),
-        cmocka_unit_test(test_many_in_flight),  cmocka_unit_test(test_segment_flags),
-        cmocka_unit_test(test_failure_text),    cmocka_unit_test(test_wrong_segment),
-        cmocka_unit_test(test_lazy_memory),     cmocka_unit_test(test_counts_in_text),
-        cmocka_unit_test(test_late_beats),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

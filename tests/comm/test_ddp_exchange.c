@@ -286,7 +286,7 @@ static void run_ranks(int V, int W, const int *owners)
 
 static const int worlds[][2] = {{1, 1}, {16, 1}, {4, 2}, {7, 2}, {5, 3}, {16, 3}, {8, 8}};
 
-static void test_divided(void **state)
+TEST(test_divided)
 {
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
         run_ranks(worlds[i][0], worlds[i][1], NULL);
@@ -294,7 +294,7 @@ static void test_divided(void **state)
 
 /* Some tensors have one owner, others are divided; one rank has what lies around another's; the
  * last rank owns all. */
-static void test_owners(void **state)
+TEST(test_owners)
 {
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) {
         const int V = worlds[i][0], W = worlds[i][1], last = W - 1;
@@ -308,7 +308,5 @@ static void test_owners(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_divided),
-                                       cmocka_unit_test(test_owners)};
-    return cmocka_run_group_tests(tests, make_table, free_table);
+    return lks_test_run_all(make_table, free_table);
 }

@@ -62,7 +62,7 @@ static void part(struct leader *l)
 }
 
 /* The host's number is the launcher's, or follows from the ranks if all hosts have as many. */
-static void test_places(void **state)
+TEST(test_places)
 {
     static const struct {
         const char *host, *n_hosts;
@@ -120,7 +120,7 @@ static void test_places(void **state)
 }
 
 /* Rank 0 serves a store at the master's address, or beside the agent that listens there already. */
-static void test_master(void **state)
+TEST(test_master)
 {
     static const struct {
         const char *agent;
@@ -163,7 +163,7 @@ static void test_master(void **state)
     forget_all(NULL);
 }
 
-static void test_wrong_ports(void **state)
+TEST(test_wrong_ports)
 {
     static const char *const ports[] = {"0", "65535", "-1", "29500x", "\x1b"};
     struct leader l;
@@ -177,7 +177,7 @@ static void test_wrong_ports(void **state)
     forget_all(NULL);
 }
 
-static void test_can_meet(void **state)
+TEST(test_can_meet)
 {
     assert_false(lks__hier_can_meet());
     setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -193,11 +193,5 @@ static void test_can_meet(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_master),
-        cmocka_unit_test(test_wrong_ports),
-        cmocka_unit_test(test_can_meet),
-    };
-    return cmocka_run_group_tests(tests, forget_all, NULL);
+    return lks_test_run_all(forget_all, NULL);
 }

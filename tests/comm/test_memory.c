@@ -135,7 +135,7 @@ static const struct machine machines[] = {
     {"no groups", NOBODY, {MOUNTS, V2, G2 "memory.max", "1"}},
 };
 
-static void test_machines(void **state)
+TEST(test_machines)
 {
     for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++) {
         const struct machine *m = &machines[i];
@@ -150,7 +150,7 @@ static void test_machines(void **state)
 }
 
 /* The narrowest quota of the groups counts. */
-static void test_cores(void **state)
+TEST(test_cores)
 {
     const char *root = lks_test_folder();
     assert_true(isinf(lks__cgroup_cores(root)));
@@ -171,7 +171,7 @@ static void test_cores(void **state)
 }
 
 /* Lines of any length and paths that are too long are skipped, and the others found. */
-static void test_long_lines(void **state)
+TEST(test_long_lines)
 {
     const char *root = lks_test_folder();
     char *x = malloc(100000);
@@ -194,7 +194,7 @@ static bool own_group(void *ctx, const char *dir, int version, bool own)
 }
 
 /* A real group inside this process's own, if one can be made: a process in it sees its limit. */
-static void test_real_group(void **state)
+TEST(test_real_group)
 {
     static char own[4096];
     lks__cgroup_walk("", "memory", own_group, own);
@@ -221,15 +221,4 @@ static void test_real_group(void **state)
         lks_test_lacks("cgroups", "one can be made and not be used");
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_machines),
-        cmocka_unit_test(test_cores),
-        cmocka_unit_test(test_long_lines),
-        cmocka_unit_test(test_real_group),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -29,7 +29,7 @@ static float planned_sum(int V, const float *values, const lks_node *nodes, int 
     return stack[0];
 }
 
-static void test_any_split(void **state)
+TEST(test_any_split)
 {
     float values[33], copy[33];
     srand(1);
@@ -52,7 +52,7 @@ static void test_any_split(void **state)
     }
 }
 
-static void test_cover_is_maximal(void **state)
+TEST(test_cover_is_maximal)
 {
     for (int V = 1; V <= 20; V++)
         for (int a = 0; a <= V; a++)
@@ -78,7 +78,7 @@ static void test_cover_is_maximal(void **state)
     assert_true(lks__tree_cover(65535, 1, 65534, nodes, LKS__TREE_MAX_COVER) > 0);
 }
 
-static void test_shape(void **state)
+TEST(test_shape)
 {
     static const struct {
         int V, levels;
@@ -103,7 +103,7 @@ static void test_shape(void **state)
     assert_true(lks__tree_has_sibling(5, (lks_node){2, 1}));
 }
 
-static void test_bad_covers(void **state)
+TEST(test_bad_covers)
 {
     uint8_t merges[8];
     lks_node twice[] = {{0, 0}, {0, 0}, {0, 1}}, gap[] = {{0, 0}, {0, 2}},
@@ -120,7 +120,7 @@ static void test_bad_covers(void **state)
 }
 
 /* A part of the tree: nodes that aren't siblings stay apart, and leaves come in order, once. */
-static void test_parts_of_the_tree(void **state)
+TEST(test_parts_of_the_tree)
 {
     uint8_t merges[8];
     lks_node left[8];
@@ -138,16 +138,4 @@ static void test_parts_of_the_tree(void **state)
     assert_true(lks__tree_plan_some(4, pair, 2, merges, left, first, &n_left));
     assert_int_equal(n_left, 1);
     assert_true(left[0].level == 1 && left[0].index == 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_split),
-        cmocka_unit_test(test_cover_is_maximal),
-        cmocka_unit_test(test_shape),
-        cmocka_unit_test(test_bad_covers),
-        cmocka_unit_test(test_parts_of_the_tree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ static int prepare_both(void **state)
 }
 
 /* Of a folder with both the family's own is taken. */
-static void test_choice(void **state)
+TEST(test_choice)
 {
     const char *dir = lks_test_folder();
     lks__shards *s;
@@ -97,7 +97,7 @@ static void test_choice(void **state)
 }
 
 /* llm.c's names, and a shard under the name of a file without a header. */
-static void test_other_names(void **state)
+TEST(test_other_names)
 {
     const char *dir = lks_test_folder();
     lks__shards *s;
@@ -167,7 +167,7 @@ static const char *gpt2_on(const char *data, const char *sampler)
     return run;
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     static const char *const samplers[] = {"random", "nanogpt", "epoch"};
     for (int i = 0; i < 3; i++)
@@ -197,7 +197,7 @@ static const char *golf_on(const char *data)
     return run;
 }
 
-static void test_golf(void **state)
+TEST(test_golf)
 {
     const char *run = golf_on(raw);
     assert_string_equal(weights(run), weights(golf_on(shards)));
@@ -209,7 +209,7 @@ static void test_golf(void **state)
 }
 
 /* A run doesn't go on with other data, also if only the validation tokens are others. */
-static void test_other_data(void **state)
+TEST(test_other_data)
 {
     static const char *const files[] = {"train.bin", "val.bin", "meta.json"};
     for (int golf = 0; golf < 2; golf++)
@@ -227,7 +227,7 @@ static void test_other_data(void **state)
         }
 }
 
-static void test_no_validation(void **state)
+TEST(test_no_validation)
 {
     const char *data = lks_test_folder(), *run = lks_test_text("%s/run", lks_test_folder());
     prepare(text_file(), data, 0.0, 0);
@@ -248,10 +248,5 @@ static void test_no_validation(void **state)
 int main(void)
 {
     setenv("LOCKSTEP_CPU", "plain", 1); /* other levels warn if oneDNN is missing */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),     cmocka_unit_test(test_other_names),
-        cmocka_unit_test(test_gpt2),       cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_other_data), cmocka_unit_test(test_no_validation),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, prepare_both, NULL));
+    return lks_test_run_all(prepare_both, NULL);
 }

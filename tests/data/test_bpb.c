@@ -9,7 +9,7 @@
 
 /* A model written by hand, with every kind of piece: the table is known from parameter-golf's rules
  * (build_sentencepiece_luts). */
-static void test_table(void **state)
+TEST(test_table)
 {
     enum { BYTES = 256, BYTE_KIND = 6, BYTE_FALLBACK = 35 };
     static const struct {
@@ -59,10 +59,4 @@ static void test_table(void **state)
         assert_false(t.boundary[i]);
     }
     lks__byte_table_free(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

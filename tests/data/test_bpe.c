@@ -119,7 +119,7 @@ static void check_ranks(const lks__bpe *bpe)
     lks__bpe_close(other);
 }
 
-static void test_figure(void **state)
+TEST(test_figure)
 {
     lks__bpe *bpe = small();
     assert_int_equal(lks__bpe_size(bpe), 640);
@@ -130,7 +130,7 @@ static void test_figure(void **state)
 }
 
 /* GPT-2's own vocabulary and figures, where they lie beside the repository. */
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     lks__bpe *bpe;
     assert_ok(lks__bpe_open(lks_test_shared("data/gpt2-bpe"), &bpe));
@@ -144,7 +144,7 @@ static void test_gpt2(void **state)
 
 /* Any bytes come back; a piece of any length has the ids that merging it by the rule gives, checked
  * where both ways are taken: 64 bytes are merged in one way, 65 in the other. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     lks__bpe *bpe = small();
     uint32_t random = 1;
@@ -162,7 +162,7 @@ static void test_bytes(void **state)
 }
 
 /* The parts of a text that was cut give the ids of the whole, wherever it was cut. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     lks__bpe *bpe = small();
     static const char text[] =
@@ -201,7 +201,7 @@ static void assert_special(const lks__bpe *bpe, const char *text, const int32_t 
 
 /* The spelling of special tokens: ordinary text, or the tokens; the longest wins, and text between
  * them is encoded as if it stood alone. */
-static void test_special(void **state)
+TEST(test_special)
 {
     const json_t *figure = lks_test_member(lks_test_figure("bpe_small.json"), "tokenizer");
     json_t *more = json_deep_copy(figure);
@@ -244,7 +244,7 @@ static void test_special(void **state)
 
 /* The text that we write is read again, to the same text; and so it is if the same vocabulary comes
  * as vocab.bpe and encoder.json, or as merges.txt and vocab.json. */
-static void test_forms(void **state)
+TEST(test_forms)
 {
     char *text, *again;
     uint64_t hash, hash_again;
@@ -341,7 +341,7 @@ static void test_words(const lks__bpe *bpe)
 
 /* tiktoken's form: 256 bytes, "ab" and "abc", which "a" + "bc" would make as well if "bc" were
  * there. */
-static void test_tiktoken(void **state)
+TEST(test_tiktoken)
 {
     const char *text = "";
     for (int i = 0; i < 256; i++)
@@ -394,7 +394,7 @@ static void test_tiktoken(void **state)
 
 /* What the small vocabulary's ids can't tell: where pieces end, and that of equal merges the first
  * one is made, in short pieces and in long ones. */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     static const struct {
         const char *text;
@@ -490,7 +490,7 @@ static lks__bpe *with_all_splits(const char *const *tokens, int n_tokens)
     return bpe;
 }
 
-static void test_long_pieces(void **state)
+TEST(test_long_pieces)
 {
     static const char *const tokens[] = {"ab", "ca", "abc",  "dd", "bcd", "cab",
                                          "bc", "da", "abca", "cd", "aa",  "ddab"};
@@ -523,7 +523,7 @@ static void test_long_pieces(void **state)
     "{\"added_tokens\":[{" token "}],\"pre_tokenizer\":{\"type\":\"ByteLevel\"},"                  \
     "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}"
 
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     static const struct {
         const char *text, *says;
@@ -612,12 +612,5 @@ static void test_hostile(void **state)
 int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_gpt2");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_figure),  cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_cut),     cmocka_unit_test(test_special),
-        cmocka_unit_test(test_forms),   cmocka_unit_test(test_tiktoken),
-        cmocka_unit_test(test_hostile), cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_pieces),  cmocka_unit_test(test_long_pieces),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

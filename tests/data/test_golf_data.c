@@ -21,7 +21,7 @@ static const char *model_path(void)
     return golf_data("sp1024.model");
 }
 
-static void test_encode(void **state)
+TEST(test_encode)
 {
     const json_t *cases = lks_test_member(lks_test_figure("tok_sp1024.json"), "cases"), *c;
     lks__spm *spm;
@@ -77,7 +77,7 @@ static lks__byte_table table_of_figures(void)
     return t;
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
     const char *model = model_path();
     lks__byte_table got, want = table_of_figures();
@@ -92,7 +92,7 @@ static void test_tables(void **state)
 }
 
 /* Counting with tables from the figures, which needs no model. */
-static void test_count(void **state)
+TEST(test_count)
 {
     lks__byte_table t = table_of_figures();
     const json_t *lut = lks_test_member(lks_test_figure("golf_data.json"), "lut");
@@ -116,7 +116,7 @@ static void test_count(void **state)
 }
 
 /* The shards and the figures' tables, without SentencePiece or its model. */
-static void test_validation(void **state)
+TEST(test_validation)
 {
     const json_t *counts = lks_test_member(lks_test_figure("golf_data.json"), "val_counts"), *c;
     const char *val = golf_data("fineweb_val_000000.bin");
@@ -146,7 +146,7 @@ static void test_validation(void **state)
     lks__byte_table_free(&t);
 }
 
-static void test_train_shards(void **state)
+TEST(test_train_shards)
 {
     const json_t *files = lks_test_member(lks_test_figure("golf_data.json"), "files");
     const char *train = golf_data("fineweb_train_000000.bin");
@@ -182,20 +182,10 @@ static void test_train_shards(void **state)
     lks__shards_close(s);
 }
 
-static void test_other_vocabulary(void **state)
+TEST(test_other_vocabulary)
 {
     const char *path = model_path();
     lks__byte_table t;
     assert_fails(LKS_ERR_CONFIG, lks__byte_table_open(path, 1025, &t), "sp1024.model", "1024",
                  "1025");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_encode),       cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_count),        cmocka_unit_test(test_validation),
-        cmocka_unit_test(test_train_shards), cmocka_unit_test(test_other_vocabulary),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -45,7 +45,7 @@ static void assert_round_trip(const lks__meta *meta, const char *text)
 static const char every_length[] = "{\"kind\":\"char\",\"vocab_size\":6,\"chars\":"
                                    "\"\\u0000\\na\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"}";
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     static const uint32_t chars[] = {0, '\n', 'a', 0xe9, 0x20ac, 0x1f600};
     lks__meta meta = load(every_length);
@@ -76,7 +76,7 @@ static void test_round_trip(void **state)
     lks__meta_free(&meta);
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     bool found = true;
     lks__meta meta = {0};
@@ -87,7 +87,7 @@ static void test_missing(void **state)
     assert_false(found);
 }
 
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
 #define CHARS(size, chars) "{\"kind\":\"char\",\"vocab_size\":" size ",\"chars\":" chars "}"
 #define SPM(file, hash)                                                                            \
@@ -153,7 +153,7 @@ static void test_hostile(void **state)
     }
 }
 
-static void test_hostile_files(void **state)
+TEST(test_hostile_files)
 {
     bool found = false;
     lks__meta meta = {0};
@@ -188,7 +188,7 @@ static void assert_encodes(const lks__meta *meta, const char *text, size_t bytes
     free(ids);
 }
 
-static void test_encode(void **state)
+TEST(test_encode)
 {
     lks__meta meta = load(every_length);
     int32_t *ids = NULL;
@@ -209,7 +209,7 @@ static void test_encode(void **state)
     lks__meta_free(&meta);
 }
 
-static void test_decode(void **state)
+TEST(test_decode)
 {
     lks__meta meta = load(every_length);
     char text[64] = "";
@@ -224,7 +224,7 @@ static void test_decode(void **state)
     lks__meta_free(&meta);
 }
 
-static void test_ids_without_text(void **state)
+TEST(test_ids_without_text)
 {
     lks__meta meta = {.vocab_size = 300};
     int32_t *ids = NULL;
@@ -243,7 +243,7 @@ static void test_ids_without_text(void **state)
     assert_memory_equal(text, "299 ", 4);
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     lks__meta meta = {.vocab_size = 260, .is_bytes = true}, other = {.vocab_size = 260}, back;
     char text[16];
@@ -274,7 +274,7 @@ static void test_bytes(void **state)
 }
 
 /* Characters differ at any place that both have; one list may go on where the other ends. */
-static void test_differ(void **state)
+TEST(test_differ)
 {
     uint32_t abcd[] = {'a', 'b', 'c', 'd'}, abce[] = {'a', 'b', 'c', 'e'};
     const lks__meta one = {.vocab_size = 4, .chars = abcd},
@@ -290,7 +290,7 @@ static void test_differ(void **state)
 }
 
 /* The file that was read is named. */
-static void test_file(void **state)
+TEST(test_file)
 {
     const char *folder = lks_test_folder();
     lks_test_write(lks_test_text("%s/meta.pkl", folder), "", 0);
@@ -300,7 +300,7 @@ static void test_file(void **state)
 }
 
 /* The script's description of byte tokens: every number in it counts, and none is a limit. */
-static void test_description(void **state)
+TEST(test_description)
 {
     const char *path = lks_test_text("%s/t.json", lks_test_folder());
     static const char *const keys[] = {"pad_id", "bos_id",      "eos_id",
@@ -345,7 +345,7 @@ static lks_status load_pickle(const char *data, size_t bytes, lks__meta *meta)
 
 #define LOAD(text, meta) load_pickle(text, sizeof(text) - 1, meta)
 
-static void test_pickle(void **state)
+TEST(test_pickle)
 {
     static const uint32_t chars[] = {'\n', ' ', '!', 'X', 'Y', 'Z', 'a', 'b', 'c', 0xe9, 0x20ac};
     lks__meta meta = {0};
@@ -375,7 +375,7 @@ static void test_pickle(void **state)
     assert_null(meta.chars);
 }
 
-static void test_hostile_pickle(void **state)
+TEST(test_hostile_pickle)
 {
     lks__meta meta = {0};
     assert_ok(LOAD(PKL("\2", "a", "b", "a", "b"), &meta));
@@ -400,7 +400,7 @@ static void test_hostile_pickle(void **state)
 }
 
 /* meta.json comes first, if meta.pkl says the same. */
-static void test_both(void **state)
+TEST(test_both)
 {
     static const char text[] = PKL("\2", "a", "b", "a", "b");
     static const struct {
@@ -423,18 +423,4 @@ static void test_both(void **state)
         assert_int_equal(found, rows[i].same);
         lks__meta_free(&meta);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pickle),        cmocka_unit_test(test_hostile_pickle),
-        cmocka_unit_test(test_both),          cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_missing),       cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_hostile_files), cmocka_unit_test(test_encode),
-        cmocka_unit_test(test_decode),        cmocka_unit_test(test_ids_without_text),
-        cmocka_unit_test(test_bytes),         cmocka_unit_test(test_differ),
-        cmocka_unit_test(test_file),          cmocka_unit_test(test_description),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -36,7 +36,7 @@ static void assert_file(const char *folder, const char *name, const char *want, 
     assert_memory_equal(got, want, bytes);
 }
 
-static void test_ids_and_split(void **state)
+TEST(test_ids_and_split)
 {
     const char *input = text_file("b\xc3\xa9"
                                   "a\n\nb\xf0\x9f\x98\x80"
@@ -65,7 +65,7 @@ static void test_ids_and_split(void **state)
 }
 
 /* With the characters of other data the ids are theirs, also of characters that don't occur. */
-static void test_given_characters(void **state)
+TEST(test_given_characters)
 {
     uint32_t chars[] = {'\n', 'a', 'b', 'c', 0xe9};
     const lks__meta given = {.vocab_size = 5, .chars = chars};
@@ -94,7 +94,7 @@ static void test_given_characters(void **state)
 }
 
 /* The readers accept what prep writes, and decoding gives the text back. */
-static void test_readers_agree(void **state)
+TEST(test_readers_agree)
 {
     static const char text[] = "To be, or not to be\0that is the question\n";
     const size_t n = sizeof text - 1;
@@ -126,7 +126,7 @@ static void test_readers_agree(void **state)
 }
 
 /* CRLF and CR become LF, also at the end; the length counts characters after that. */
-static void test_line_ends(void **state)
+TEST(test_line_ends)
 {
     lks__prep_result a, b;
     const char *unix_out = lks_test_folder(), *other_out = lks_test_folder();
@@ -141,7 +141,7 @@ static void test_line_ends(void **state)
 }
 
 /* int(n * 0.9) in double, as in Python. */
-static void test_split_sizes(void **state)
+TEST(test_split_sizes)
 {
     static const struct {
         uint64_t n, train;
@@ -170,7 +170,7 @@ static void test_split_sizes(void **state)
 
 /* A run opens all shards at once, so there must not be too many; here that is known before any is
  * written. */
-static void test_many_shards(void **state)
+TEST(test_many_shards)
 {
     enum { N = 40000 };
     char *text = malloc(N);
@@ -190,7 +190,7 @@ static void test_many_shards(void **state)
 }
 
 /* Tokens in the folder of the texts would be text for the next preparation. */
-static void test_folder_of_texts(void **state)
+TEST(test_folder_of_texts)
 {
     const char *dir = lks_test_folder();
     lks__prep_result r;
@@ -204,7 +204,7 @@ static void test_folder_of_texts(void **state)
     assert_int_equal(r.n_train, 10);
 }
 
-static void test_bad_text(void **state)
+TEST(test_bad_text)
 {
     static const struct {
         const char *text;
@@ -232,7 +232,7 @@ static void test_bad_text(void **state)
     }
 }
 
-static void test_bad_places(void **state)
+TEST(test_bad_places)
 {
     const char *folder = lks_test_folder(), *input = text_file("abcdefghijkl", 12);
     const char *file = lks_test_text("%s/file", folder);
@@ -265,7 +265,7 @@ static const char *many_characters(uint32_t n)
     return path;
 }
 
-static void test_vocabulary_limit(void **state)
+TEST(test_vocabulary_limit)
 {
     lks__prep_result r;
     lks__meta meta = {0};
@@ -295,7 +295,7 @@ static lks_test_result prep_with(const char *input, const char *out, const char 
 /* Each write, sync and rename fails in turn, until a run makes fewer of them. Every failure names
  * the cause, leaves the old data set complete, and leaves no other file: also if some of the new
  * files have their names by then. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     static const struct {
         const char *call, *what, *cause;
@@ -333,7 +333,7 @@ static void test_full_disk(void **state)
 }
 
 /* An old file that can't be restored, either: its backup stays, and the message names it. */
-static void test_no_way_back(void **state)
+TEST(test_no_way_back)
 {
     const char *old = text_file("the old text", 12), *input = text_file("another text, longer", 20);
     static const char *const faults[] = {
@@ -362,7 +362,7 @@ static bool stop_asked(void)
 }
 
 /* Stopped at any piece, it leaves the folder as it was; not stopped, it succeeds. */
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     enum { BYTES = 3 << 20 };
     static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
@@ -392,7 +392,7 @@ static void test_stopped(void **state)
 
 /* Killed at any write or rename: the files under the three names are complete, and the next call
  * removes all others. */
-static void test_killed(void **state)
+TEST(test_killed)
 {
     const char *input = text_file("another text, longer", 20), *good = lks_test_folder();
     static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
@@ -426,14 +426,5 @@ int main(int argc, char **argv)
         printf("%s\n", lks_last_error());
         return 1;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids_and_split),   cmocka_unit_test(test_given_characters),
-        cmocka_unit_test(test_readers_agree),   cmocka_unit_test(test_line_ends),
-        cmocka_unit_test(test_split_sizes),     cmocka_unit_test(test_many_shards),
-        cmocka_unit_test(test_folder_of_texts), cmocka_unit_test(test_bad_text),
-        cmocka_unit_test(test_bad_places),      cmocka_unit_test(test_vocabulary_limit),
-        cmocka_unit_test(test_full_disk),       cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_no_way_back),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -81,7 +81,7 @@ static const char *file(const char *dir, const char *name, const char *text)
 }
 
 /* Split by characters, not by bytes; carriage returns and bytes that are no UTF-8 stay. */
-static void test_plain(void **state)
+TEST(test_plain)
 {
     static const char text[] = "\xc3\xa9\xc3\xa9 two\r\nthree \xff four<|endoftext|>";
     const char *out = lks_test_text("%s/new", lks_test_folder());
@@ -116,7 +116,7 @@ static void test_plain(void **state)
 }
 
 /* Longer than a chunk, with and without white space, on one thread and on three. */
-static void test_chunks(void **state)
+TEST(test_chunks)
 {
     enum { BYTES = 5 << 20 };
     char *text = malloc(BYTES + 1);
@@ -144,7 +144,7 @@ static void test_chunks(void **state)
 }
 
 /* A split that lies behind the first read of the text. */
-static void test_late_split(void **state)
+TEST(test_late_split)
 {
     enum { BYTES = 5 << 18, CUT = 9 << 17 };
     char *text = malloc(BYTES + 1);
@@ -164,7 +164,7 @@ static void test_late_split(void **state)
 }
 
 /* JSON lines: the first documents are for validation, and end-of-text follows each. */
-static void test_lines(void **state)
+TEST(test_lines)
 {
     const char *input = file(lks_test_folder(), "a.jsonl",
                              "{\"body\":\"one\"}\n{\"id\":1,\"body\":\"t\\u00e9 two\"}\n"
@@ -194,7 +194,7 @@ static void test_lines(void **state)
 }
 
 /* A folder: its files by name, hidden ones and folders left out. */
-static void test_folder(void **state)
+TEST(test_folder)
 {
     const char *dir = lks_test_folder(), *out = lks_test_folder();
     lks__prep_result r;
@@ -215,7 +215,7 @@ static void test_folder(void **state)
     assert_ids(out, "val.bin", val);
 }
 
-static void test_edges(void **state)
+TEST(test_edges)
 {
     static const char *const empty_names[] = {"empty.txt", "empty.jsonl", "blank.jsonl"};
     static const char *const kinds[] = {"gpt2", "openwebtext"};
@@ -254,7 +254,7 @@ static void test_edges(void **state)
 }
 
 /* The tokenizer of an earlier preparation goes with its tokens; any other file stays. */
-static void test_earlier_tokenizer(void **state)
+TEST(test_earlier_tokenizer)
 {
     const char *out = lks_test_folder(), *name = lks_test_text("%s/tokenizer.json", out);
     lks__prep_options o = options_of(file(lks_test_folder(), "a.txt", "some text"), out, 0.5);
@@ -273,7 +273,7 @@ static void test_earlier_tokenizer(void **state)
 }
 
 /* Many documents in a chunk, and chunks that end between them. */
-static void test_many_documents(void **state)
+TEST(test_many_documents)
 {
     enum { N = 30000 };
     const char *dir = lks_test_folder(), *path = lks_test_text("%s/a.jsonl", dir);
@@ -317,7 +317,7 @@ static void show(uint64_t done, uint64_t all)
 
 /* Behind a document that is longer than a chunk, chunks end as before it: two are full, are
  * encoded, and are shown as progress, with all their bytes; the rest doesn't wait for the end. */
-static void test_long_document(void **state)
+TEST(test_long_document)
 {
     enum { LONG = (1 << 20) + 3, SHORT = 1 << 19, N = 5 };
     const char *dir = lks_test_folder(), *path = lks_test_text("%s/a.jsonl", dir);
@@ -350,7 +350,7 @@ static void test_long_document(void **state)
 
 /* Documents in the order of numpy.random.default_rng(2357).permutation(n), the first
  * ceil(n * val_fraction) of them for validation, as datasets' train_test_split() has it. */
-static void test_openwebtext(void **state)
+TEST(test_openwebtext)
 {
     static const int order[10] = {8, 3, 0, 9, 5, 6, 2, 7, 4, 1};
     const char *dir = lks_test_folder(), *out = lks_test_folder();
@@ -386,7 +386,7 @@ static void test_openwebtext(void **state)
 }
 
 /* More ids than 16 bits can hold take shards of 32-bit ids. */
-static void test_large_vocabulary(void **state)
+TEST(test_large_vocabulary)
 {
     enum { IDS = 65800 };
     const char *dir = lks_test_folder(), *path = lks_test_text("%s/large.json", dir);
@@ -414,7 +414,7 @@ static void test_large_vocabulary(void **state)
 }
 
 /* What can't be found is named, with a way to get it. */
-static void test_missing(void **state)
+TEST(test_missing)
 {
     const char *out = lks_test_text("--out=%s", lks_test_folder());
     assert_exits(2, lks_test_tool("prep", "shakespeare", out), "--input=TEXT is missing",
@@ -426,7 +426,7 @@ static void test_missing(void **state)
 }
 
 /* The tool: a model trained on such tokens samples text, by the vocabulary that the run keeps. */
-static void test_tool(void **state)
+TEST(test_tool)
 {
     const char *text = "";
     for (int i = 0; i < 60; i++)
@@ -456,20 +456,5 @@ static void test_tool(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_late_split),
-        cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_many_documents),
-        cmocka_unit_test(test_long_document),
-        cmocka_unit_test(test_openwebtext),
-        cmocka_unit_test(test_large_vocabulary),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_earlier_tokenizer),
-        cmocka_unit_test(test_tool),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary));
+    return lks_test_run_all(open_vocabulary, close_vocabulary);
 }

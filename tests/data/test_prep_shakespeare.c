@@ -24,7 +24,7 @@ static void check_bin(const char *folder, const char *name)
     assert_string_equal(lks_test_sha256(path), json_string_value(lks_test_member(want, "sha256")));
 }
 
-static void test_equal(void **state)
+TEST(test_equal)
 {
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
     const json_t *want = lks_test_figure("nanogpt_char_data.json");
@@ -45,10 +45,4 @@ static void test_equal(void **state)
     for (uint32_t i = 0; i < meta.vocab_size; i++)
         assert_int_equal(meta.chars[i], (unsigned char)chars[i]);
     lks__meta_free(&meta);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_equal)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -61,7 +61,7 @@ static const char *all_docs(const char *path)
     return all;
 }
 
-static void test_docs(void **state)
+TEST(test_docs)
 {
     static const struct {
         const char *text, *docs;
@@ -90,7 +90,7 @@ static void test_docs(void **state)
 }
 
 /* Lines and documents longer than one read. */
-static void test_long_docs(void **state)
+TEST(test_long_docs)
 {
     enum { LINE = 700001, LINES = 5 };
     char *text = malloc((size_t)(LINE + 1) * LINES);
@@ -116,7 +116,7 @@ static void test_long_docs(void **state)
     free(text);
 }
 
-static void test_bad_docs(void **state)
+TEST(test_bad_docs)
 {
     static const struct {
         const char *name, *text, *says[2];
@@ -186,7 +186,7 @@ static lks__prep_options options_for(const char *input, const char *out)
 }
 
 /* A model is trained; every document is BOS and its ids; all shards but the last are full. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
     lks_test_need_sentencepiece();
     const char *input = words_input(), *out = lks_test_text("%s/a/b", lks_test_folder());
@@ -266,7 +266,7 @@ static void test_shards(void **state)
 }
 
 /* The model is trained without the documents of the validation split, which come first. */
-static void test_model_unseen(void **state)
+TEST(test_model_unseen)
 {
     lks_test_need_sentencepiece();
     enum { VAL_DOCS = 4 }; /* of 40 */
@@ -300,7 +300,7 @@ static void keep_note(const char *sentence)
 }
 
 /* Documents in which the model changes white space are counted, unless it has no such rules. */
-static void test_layout(void **state)
+TEST(test_layout)
 {
     lks_test_need_sentencepiece();
     static const char text[] = "{\"text\":\"a b c\"}\n{\"text\":\"a\\nb\"}\n{\"text\":\"a\\tb\"}\n"
@@ -342,7 +342,7 @@ static bool stop_asked(void)
 }
 
 /* Stopped at any document or write, it leaves the folder as it was, and no other file. */
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     lks_test_need_sentencepiece();
     const char *out = lks_test_folder(), *good = lks_test_folder();
@@ -373,7 +373,7 @@ static void test_stopped(void **state)
 }
 
 /* The tables are those of exactly the model that meta.json names. */
-static void test_model_beside(void **state)
+TEST(test_model_beside)
 {
     lks_test_need_sentencepiece();
     const char *out = lks_test_folder(), *model = lks_test_text("%s/%s", out, LKS__META_MODEL);
@@ -412,7 +412,7 @@ static void test_model_beside(void **state)
     assert_fails(LKS_ERR_IO, lks__byte_table_in(out, r.vocab_size, &found, &t), model);
 }
 
-static void test_bad_model(void **state)
+TEST(test_bad_model)
 {
     lks_test_need_sentencepiece();
     const char *input = words_input(), *out = lks_test_text("%s/out", lks_test_folder());
@@ -450,7 +450,7 @@ static int encode_long(const char *text)
 }
 
 /* Without memory a good text isn't called wrong. */
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     enum { BYTES = 1 << 20 };
     lks_test_need_sentencepiece();
@@ -471,7 +471,7 @@ static void test_no_memory(void **state)
     lks__spm_close(opened);
 }
 
-static void test_bad_input(void **state)
+TEST(test_bad_input)
 {
     lks_test_need_sentencepiece();
     const char *out = lks_test_text("%s/out", lks_test_folder());
@@ -513,7 +513,7 @@ static void test_bad_input(void **state)
 }
 
 /* Every write, sync and open fails in turn: the folder stays as it was. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     lks_test_need_sentencepiece();
     static const char *const calls[] = {"write", "fsync", "open"};
@@ -545,7 +545,7 @@ static void test_full_disk(void **state)
 
 /* ---- the tool ---------------------------------------------------------------------------- */
 
-static void test_tool(void **state)
+TEST(test_tool)
 {
     lks_test_need_sentencepiece();
     const char *input = lks_test_text("--input=%s", words_input()), *folder = lks_test_folder();
@@ -569,7 +569,7 @@ static void test_tool(void **state)
 }
 
 /* A program without the module beside it can do all but this, and names the package to install. */
-static void test_no_module(void **state)
+TEST(test_no_module)
 {
     const char *folder = lks_test_folder(), *tool = lks_test_text("%s/lockstep", folder);
     const char *input = words_input();
@@ -621,7 +621,7 @@ static const char *shakespeare_jsonl(const char *text)
 
 /* Twenty documents: a number in place of a share gives the same files, and the model is trained on
  * as many as are allowed: that of a text which ends there. */
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
     lks_test_need_sentencepiece();
     const char *dir = lks_test_folder(), *all = "", *some = "";
@@ -663,7 +663,7 @@ static void test_numbers(void **state)
     assert_fails(LKS_ERR_CONFIG, prep(&o, &r), "num_val_docs is 13, but", "has 13 documents");
 }
 
-static void test_exporter(void **state)
+TEST(test_exporter)
 {
     lks_test_need_sentencepiece();
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
@@ -703,15 +703,5 @@ int main(int argc, char **argv)
         return 1;
     }
     lks_test_choose(argc, argv, "test_exporter");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_docs),         cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_long_docs),    cmocka_unit_test(test_bad_docs),
-        cmocka_unit_test(test_shards),       cmocka_unit_test(test_model_beside),
-        cmocka_unit_test(test_stopped),      cmocka_unit_test(test_bad_model),
-        cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_tool),
-        cmocka_unit_test(test_no_module),    cmocka_unit_test(test_exporter),
-        cmocka_unit_test(test_model_unseen), cmocka_unit_test(test_layout),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

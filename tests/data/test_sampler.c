@@ -92,7 +92,7 @@ static void check_nanogpt(const char *name, uint64_t n_train, uint64_t n_val)
     lks__batch_sampler_close(s);
 }
 
-static void test_nanogpt(void **state)
+TEST(test_nanogpt)
 {
     check_nanogpt("nanogpt_char.json", 1003854, 111540);
     check_nanogpt("generated/nanogpt.json", 200000, 20000);
@@ -100,14 +100,14 @@ static void test_nanogpt(void **state)
     check_nanogpt("generated/nanogpt_odd.json", 200000, 20000);
 }
 
-static void test_nanogpt_ddp(void **state)
+TEST(test_nanogpt_ddp)
 {
     check_nanogpt("nanogpt_char_ddp2.json", 1003854, 111540);
     check_nanogpt("generated/nanogpt_ddp2.json", 200000, 20000);
 }
 
 /* After a step back every rank's batches come again. */
-static void test_back(void **state)
+TEST(test_back)
 {
     enum { V = 3, B = 4, N = V * B };
     const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
@@ -155,7 +155,7 @@ static uint64_t offset_of(uint64_t seed, uint32_t w0, uint32_t w1, uint32_t site
     return (high * range + (low * range >> 32)) >> 32;
 }
 
-static void test_random_definition(void **state)
+TEST(test_random_definition)
 {
     const lks__batch_sampler_config *c = &random_config;
     lks__batch_sampler *s = open_sampler(c);
@@ -178,7 +178,7 @@ static void test_random_definition(void **state)
 
 /* Only (seed, step, v, micro-step) matters: not the order of steps, not evaluations between them,
  * not the number of virtual ranks or micro-steps. */
-static void test_random_is_keyed(void **state)
+TEST(test_random_is_keyed)
 {
     lks__batch_sampler_config c = random_config, wide = random_config, other = random_config;
     uint64_t first[4 * 3 * 5];
@@ -206,7 +206,7 @@ static void test_random_is_keyed(void **state)
 
 /* All valid offsets occur, about equally often, and no others: 98,400 draws give each of 984
  * offsets 100 on average, with standard deviation 10. */
-static void test_random_is_uniform(void **state)
+TEST(test_random_is_uniform)
 {
     enum { RANGE = 984, STEPS = 1640 };
     static int count[RANGE];
@@ -229,7 +229,7 @@ static void test_random_is_uniform(void **state)
 
 /* ---- limits and state -------------------------------------------------------------------- */
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     lks__batch_sampler *s = NULL;
     lks__batch_sampler_config c = random_config;
@@ -287,7 +287,7 @@ static const lks__batch_sampler_config nanogpt_config = {
 enum { STATE_BYTES = 2 * (625 * 4 + 3 * 8), STEP_BYTES = 2 * 2 * 3 * 8 };
 
 /* A sampler that loads the state continues like the first one, also in evaluations. */
-static void test_state(void **state)
+TEST(test_state)
 {
     lks__batch_sampler_config elsewhere = nanogpt_config;
     elsewhere.init_draws = 5;
@@ -315,7 +315,7 @@ static void test_state(void **state)
 }
 
 /* The layout in checkpoints: for each virtual rank 624 words, position, batch. */
-static void test_state_layout(void **state)
+TEST(test_state_layout)
 {
     lks__batch_sampler *s = open_sampler(&nanogpt_config);
     uint8_t saved[STATE_BYTES];
@@ -335,7 +335,7 @@ static void test_state_layout(void **state)
     lks__batch_sampler_close(s);
 }
 
-static void test_hostile_state(void **state)
+TEST(test_hostile_state)
 {
     lks__batch_sampler *s = open_sampler(&nanogpt_config), *r = open_sampler(&random_config);
     uint8_t good[STATE_BYTES], bad[STATE_BYTES], now[STATE_BYTES];
@@ -371,7 +371,7 @@ static void test_hostile_state(void **state)
 
 /* Whole passes: the indices of lockstep/sampler.h (compared with PyTorch's in tests/library),
  * windows of T, consecutive micro-batches across steps and epochs. */
-static void test_epoch(void **state)
+TEST(test_epoch)
 {
     const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_EPOCH,
                                               .seed = 7,
@@ -414,7 +414,7 @@ static void test_epoch(void **state)
 
 /* A segment with another batch reads on: no sample of the epoch comes twice, though the samples,
  * micro-steps and virtual ranks per step change. Then whole epochs follow. */
-static void test_epoch_segments(void **state)
+TEST(test_epoch_segments)
 {
     enum { N = 400, STEPS = 9 };
     const int shapes[][3] = {{3, 2, 4}, {4, 1, 5}, {8, 3, 1}, {1, 4, 2}, {3, 2, 4}}; /* V, A, B */
@@ -449,23 +449,4 @@ static void test_epoch_segments(void **state)
         lks__batch_sampler_close(s);
     }
     assert_true(dealt > 2 * N && epoch == (dealt - 1) / N); /* each passes few at its epoch's end */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epoch),
-        cmocka_unit_test(test_epoch_segments),
-        cmocka_unit_test(test_nanogpt),
-        cmocka_unit_test(test_nanogpt_ddp),
-        cmocka_unit_test(test_back),
-        cmocka_unit_test(test_random_definition),
-        cmocka_unit_test(test_random_is_keyed),
-        cmocka_unit_test(test_random_is_uniform),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_state),
-        cmocka_unit_test(test_state_layout),
-        cmocka_unit_test(test_hostile_state),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

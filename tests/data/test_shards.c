@@ -29,7 +29,7 @@ static const char *write_raw(const uint32_t head[3], const void *ids, size_t id_
     return path;
 }
 
-static void test_generated(void **state)
+TEST(test_generated)
 {
     static const char *const names[3] = {"fineweb_train_000000.bin", "fineweb_train_000001.bin",
                                          "fineweb_val_000000.bin"};
@@ -51,7 +51,7 @@ static void test_generated(void **state)
                         "7439503d2bd3c90f7f85fb83f95fc0f22c75e7ef2db3be910052a93bdf632faa");
 }
 
-static void test_both_widths(void **state)
+TEST(test_both_widths)
 {
     static const uint8_t narrow[] = {1, 0, 0, 1, 255, 255},
                          wide[] = {1, 0, 0, 0, 0, 1, 0, 0, 3, 255, 2, 0};
@@ -82,7 +82,7 @@ static void test_both_widths(void **state)
     }
 }
 
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     static const uint8_t ids[12] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0};
     static const struct {
@@ -126,7 +126,7 @@ static void test_hostile(void **state)
     assert_null(t);
 }
 
-static void test_beyond_vocabulary(void **state)
+TEST(test_beyond_vocabulary)
 {
     static const uint8_t narrow[6] = {1, 0, 99, 0, 100, 0};
     static const uint8_t wide[8] = {1, 0, 0, 0, 0, 0, 0, 0x80}; /* 2^31 */
@@ -141,7 +141,7 @@ static void test_beyond_vocabulary(void **state)
 }
 
 /* The name of an existing shard isn't a pattern. */
-static void test_odd_name(void **state)
+TEST(test_odd_name)
 {
     const char *path = lks_test_text("%s/x[1].bin", lks_test_folder());
     lks__shards *shards;
@@ -153,7 +153,7 @@ static void test_odd_name(void **state)
 }
 
 /* Ids that begin as a shard does, in a file of another size, are ids. */
-static void test_alike(void **state)
+TEST(test_alike)
 {
     const char *path = lks_test_text("%s/t.bin", lks_test_folder());
     const uint16_t ids[] = {20240520 & 0xffff, 20240520 >> 16, 1, 0, 6, 0};
@@ -166,7 +166,7 @@ static void test_alike(void **state)
 }
 
 /* Over 16 MiB, and not to be checked completely: an error is found when it is read. */
-static void test_large(void **state)
+TEST(test_large)
 {
     const char *path = lks_test_text("%s/large.bin", lks_test_folder());
     const uint32_t n = 9 << 20;
@@ -218,7 +218,7 @@ static lks__shards *open_shards(const char *pattern)
 
 /* In the order of their bytes, whatever the locale and the order in the folder; other files are
  * ignored. */
-static void test_order(void **state)
+TEST(test_order)
 {
     static const char *const names[] = {"10", "9", "B", "a", "000001", "000000", "\xc3\xa9"};
     static const char *const sorted[] = {"000000", "000001", "10", "9", "B", "a", "\xc3\xa9"};
@@ -243,7 +243,7 @@ static void test_order(void **state)
     lks__shards_close(NULL);
 }
 
-static void test_wrong_lists(void **state)
+TEST(test_wrong_lists)
 {
     const char *folder = lks_test_folder();
     const char *pattern = lks_test_text("%s/" LKS__SHARDS_TRAIN, folder);
@@ -267,7 +267,7 @@ static void test_wrong_lists(void **state)
 }
 
 /* The digest depends on the order of files and on every token. */
-static void test_list_digest(void **state)
+TEST(test_list_digest)
 {
     uint64_t digests[3];
     for (int i = 0; i < 3; i++) {
@@ -327,7 +327,7 @@ static void check_stream(const lks__shards *shards, const size_t *counts, int n_
     free(got);
 }
 
-static void test_stream(void **state)
+TEST(test_stream)
 {
     static const struct {
         size_t counts[4];
@@ -352,7 +352,7 @@ static void test_stream(void **state)
 }
 
 /* One worker with 8 micro-steps, 2 with 4, … take the same spans: span k of a step. */
-static void test_stream_worlds(void **state)
+TEST(test_stream_worlds)
 {
     const char *folder = lks_test_folder();
     write_counting(lks_test_text("%s/0.bin", folder), 0, 499);
@@ -380,7 +380,7 @@ static void test_stream_worlds(void **state)
     lks__shards_close(s);
 }
 
-static void test_usable(void **state)
+TEST(test_usable)
 {
     static const struct {
         uint64_t n, seq_len, usable;
@@ -397,18 +397,4 @@ static void test_usable(void **state)
                      lks_test_text("%d tokens are too few", (int)cases[i].n));
         lks__shards_close(s);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generated),   cmocka_unit_test(test_both_widths),
-        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_beyond_vocabulary),
-        cmocka_unit_test(test_large),       cmocka_unit_test(test_alike),
-        cmocka_unit_test(test_odd_name),    cmocka_unit_test(test_order),
-        cmocka_unit_test(test_wrong_lists), cmocka_unit_test(test_list_digest),
-        cmocka_unit_test(test_stream),      cmocka_unit_test(test_stream_worlds),
-        cmocka_unit_test(test_usable),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -34,7 +34,7 @@ static void assert_trie(const spm_trie *t, const char *says, size_t unit)
     assert_map(&map, says, 4 + 4 * unit);
 }
 
-static void test_map_bounds(void **state)
+TEST(test_map_bounds)
 {
     static const char size[] = "a wrong size";
     spm_bytes good = {.n = 0}, map;
@@ -71,7 +71,7 @@ static void test_map_bounds(void **state)
     assert_map(&map, "too long", texts_at + 1);
 }
 
-static void test_map_lookups(void **state)
+TEST(test_map_lookups)
 {
     static const char beyond[] = "beyond its end", none[] = "no beginning";
     spm_trie t;
@@ -101,7 +101,7 @@ static void test_map_lookups(void **state)
     assert_trie(&t, beyond, 1);
 }
 
-static void test_map_rules(void **state)
+TEST(test_map_rules)
 {
     spm_trie t;
     spm_trie_begin(&t, 256, 1);
@@ -135,7 +135,7 @@ static void test_map_rules(void **state)
     }
 }
 
-static void test_map_rounds(void **state)
+TEST(test_map_rounds)
 {
     static const char round[] = "contains a loop";
     spm_trie t;
@@ -170,7 +170,7 @@ static lks_status check(const spm_bytes *b)
     return st;
 }
 
-static void test_model_fields(void **state)
+TEST(test_model_fields)
 {
     static const struct {
         const char *bytes;
@@ -206,7 +206,7 @@ static void test_model_fields(void **state)
 }
 
 /* If a table is given twice, SentencePiece takes the last; neither may be wrong. */
-static void test_model_twice(void **state)
+TEST(test_model_twice)
 {
     spm_bytes good = {.n = 0}, bad;
     spm_put_small_map(&good);
@@ -228,7 +228,7 @@ static void test_model_twice(void **state)
         }
 }
 
-static void test_model_pieces(void **state)
+TEST(test_model_pieces)
 {
     char text[4097];
     memset(text, 'a', sizeof text);
@@ -255,7 +255,7 @@ static void test_model_pieces(void **state)
     }
 }
 
-static void test_model_entries(void **state)
+TEST(test_model_entries)
 {
     static const struct {
         const char *entry;
@@ -304,7 +304,7 @@ static const char *pieces_of(const lks__spm *spm, const char *text)
 }
 
 /* SentencePiece reads the table as our check does. */
-static void test_small(void **state)
+TEST(test_small)
 {
     lks_test_need_sentencepiece();
     spm_bytes b = {.n = 0};
@@ -317,7 +317,7 @@ static void test_small(void **state)
 }
 
 /* Samples are not evaluated: this one is wrong. */
-static void test_samples(void **state)
+TEST(test_samples)
 {
     lks_test_need_sentencepiece();
     spm_bytes b = {.n = 0};
@@ -389,7 +389,7 @@ static void assert_opens(const char *type, const char *name, const char *value)
     free(model);
 }
 
-static void test_all_it_writes(void **state)
+TEST(test_all_it_writes)
 {
     lks_test_need_sentencepiece();
     static const char *const types[] = {"unigram", "bpe", "char", "word"};
@@ -404,17 +404,4 @@ static void test_all_it_writes(void **state)
         assert_opens("bpe", "normalization_rule_name", rules[i]);
     assert_opens("bpe", "normalization_rule_tsv", path);
     assert_opens("unigram", "max_sentencepiece_length", "512");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map_bounds),    cmocka_unit_test(test_map_lookups),
-        cmocka_unit_test(test_map_rules),     cmocka_unit_test(test_map_rounds),
-        cmocka_unit_test(test_model_fields),  cmocka_unit_test(test_model_twice),
-        cmocka_unit_test(test_model_pieces),  cmocka_unit_test(test_model_entries),
-        cmocka_unit_test(test_small),         cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_all_it_writes),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

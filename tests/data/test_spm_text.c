@@ -66,7 +66,7 @@ static const char *text_of(const lks__spm *spm, const int32_t *ids, size_t n)
     return lks_test_text("%.*s", (int)g.n, g.text);
 }
 
-static void test_back(void **state)
+TEST(test_back)
 {
     static const char *const texts[] = {"the fox jumps", "caf\xc3\xa9 \xe2\x82\xac 3",
                                         "\xf0\x9f\xa6\x8a quick"};
@@ -94,7 +94,7 @@ static int32_t byte_token(const lks__spm *spm, unsigned byte)
     return -1;
 }
 
-static void test_no_text(void **state)
+TEST(test_no_text)
 {
     lks__spm *spm = trained();
     const int32_t half[] = {byte_token(spm, 0xc3)};
@@ -118,7 +118,7 @@ static void test_no_text(void **state)
 }
 
 /* Prompts, with the model that a checkpoint was trained with and no other. */
-static void test_prompts(void **state)
+TEST(test_prompts)
 {
     lks__spm *spm = trained();
     const char *path = lks_test_text("%s/sp.model", folder);
@@ -159,14 +159,4 @@ static void test_prompts(void **state)
     }
     free(r);
     lks__spm_close(spm);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_back),
-        cmocka_unit_test(test_no_text),
-        cmocka_unit_test(test_prompts),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

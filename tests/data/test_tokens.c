@@ -23,7 +23,7 @@ static const char *write_ids(const uint16_t *ids, size_t n)
     return path;
 }
 
-static void test_generated(void **state)
+TEST(test_generated)
 {
     const char *folder = lks_test_folder();
     size_t n_train, n_val;
@@ -44,7 +44,7 @@ static void test_generated(void **state)
                         "d5862b8904d0d712ba0e48183c292056200d519b48a07756d953a4373eb8e901");
 }
 
-static void test_read(void **state)
+TEST(test_read)
 {
     static const uint16_t ids[] = {0, 1, 256, 65535, 4660, 7};
     const char *path = write_ids(ids, 6);
@@ -70,7 +70,7 @@ static void test_read(void **state)
 }
 
 /* More than one block of the check, every token in its place. */
-static void test_read_long(void **state)
+TEST(test_read_long)
 {
     enum { N = 200001 };
     uint16_t *ids = malloc(N * sizeof *ids);
@@ -89,7 +89,7 @@ static void test_read_long(void **state)
     free(out);
 }
 
-static void test_digest(void **state)
+TEST(test_digest)
 {
     static const uint16_t a[] = {1, 2, 3}, b[] = {1, 2, 4};
     static const uint8_t a_bytes[] = {1, 0, 2, 0, 3, 0};
@@ -107,7 +107,7 @@ static void test_digest(void **state)
 }
 
 /* A text's pairs of bytes are valid ids of a large vocabulary. */
-static void test_text(void **state)
+TEST(test_text)
 {
     enum { CUT = 4096 };
     const char *path = lks_test_text("%s/train.bin", lks_test_folder());
@@ -139,7 +139,7 @@ static void test_text(void **state)
     lks__tokens_close(t);
 }
 
-static void test_not_a_token_file(void **state)
+TEST(test_not_a_token_file)
 {
     const char *folder = lks_test_folder();
     const char *path = lks_test_text("%s/train.bin", folder);
@@ -161,7 +161,7 @@ static void test_not_a_token_file(void **state)
     assert_null(t);
 }
 
-static void test_beyond_vocabulary(void **state)
+TEST(test_beyond_vocabulary)
 {
     enum { N = 150000 };
     static uint16_t ids[N];
@@ -180,7 +180,7 @@ static void test_beyond_vocabulary(void **state)
 }
 
 /* The file changes after it was opened and checked. */
-static void test_changed_while_open(void **state)
+TEST(test_changed_while_open)
 {
     static const uint16_t ids[100] = {1, 2, 3};
     const char *path = write_ids(ids, 100);
@@ -200,7 +200,7 @@ static void test_changed_while_open(void **state)
 
 /* Above 256 MiB ids are not checked at the start but as they are read, and the digest covers the
  * size, the first bytes and the last. The file is sparse. */
-static void test_large(void **state)
+TEST(test_large)
 {
     const char *path = lks_test_text("%s/large.bin", lks_test_folder());
     const off_t bytes = ((off_t)256 << 20) + 10;
@@ -233,20 +233,4 @@ static void test_large(void **state)
     assert_int_equal(truncate(path, 2), 0);
     assert_fails(LKS_ERR_IO, lks__tokens_digest(t, &digest[2]), path, "became shorter");
     lks__tokens_close(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generated),
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_read_long),
-        cmocka_unit_test(test_digest),
-        cmocka_unit_test(test_not_a_token_file),
-        cmocka_unit_test(test_beyond_vocabulary),
-        cmocka_unit_test(test_changed_while_open),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_text),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -35,7 +35,7 @@ static lks__device *open_device(int seed)
 
 /* --- mirrors ---------------------------------------------------------------------------------- */
 
-static void test_mirror(void **state)
+TEST(test_mirror)
 {
     enum { N = 100, FROM = 10, PART = 30 };
     for (int seed = -1; seed < SEEDS; seed++) {
@@ -68,7 +68,7 @@ static void test_mirror(void **state)
 
 /* A mirror that is closed gives back all of its memory. (The deferred device keeps what is
  * released, to find its use.) */
-static void test_mirror_closed(void **state)
+TEST(test_mirror_closed)
 {
     enum { TIMES = 20, BYTES = 1 << 20 };
     lks__device *device = open_device(-1);
@@ -121,7 +121,7 @@ static void read_ids(const struct reader *r, int step, const lks__micro_batch *m
 }
 
 /* Every micro-batch is seen as it was written, however late it is read; the last has fewer rows. */
-static void test_batches(void **state)
+TEST(test_batches)
 {
     for (int seed = -1; seed < SEEDS; seed++) {
         lks__device *device = open_device(seed);
@@ -163,7 +163,7 @@ static lks_status group_failed(void *ctx, bool others)
 }
 
 /* Whoever waits for a micro-batch's memory learns that the group has failed. */
-static void test_failure(void **state)
+TEST(test_failure)
 {
     int n_failed = 0;
     for (int seed = 0; seed < SEEDS; seed++) {
@@ -190,7 +190,7 @@ static void test_failure(void **state)
 
 /* --- first_not_finite ------------------------------------------------------------------------- */
 
-static void test_first_not_finite(void **state)
+TEST(test_first_not_finite)
 {
     enum { N = 300000 };
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -222,10 +222,5 @@ static void test_first_not_finite(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mirror),           cmocka_unit_test(test_mirror_closed),
-        cmocka_unit_test(test_batches),          cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_first_not_finite),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, open_kernels, NULL));
+    return lks_test_run_all(open_kernels, NULL);
 }

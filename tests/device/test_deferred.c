@@ -66,7 +66,7 @@ static void assert_all(const float *x, float value)
 }
 
 /* x = 1; x = 3x + 1 over and over: any other order gives another number. */
-static void test_queue_keeps_order(void **state)
+TEST(test_queue_keeps_order)
 {
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         open_seed(seed);
@@ -116,13 +116,13 @@ static float raced(unsigned seed, bool ordered)
     return got;
 }
 
-static void test_follow(void **state)
+TEST(test_follow)
 {
     for (unsigned seed = 0; seed < SEEDS; seed++)
         assert_true(raced(seed, true) == 0.0f);
 }
 
-static void test_no_follow(void **state)
+TEST(test_no_follow)
 {
     int n[2] = {0, 0};
     for (unsigned seed = 0; seed < SEEDS; seed++)
@@ -133,7 +133,7 @@ static void test_no_follow(void **state)
 }
 
 /* A follow delays what comes after it, and nothing before it; work after the mark isn't needed. */
-static void test_follow_holds_the_rest(void **state)
+TEST(test_follow_holds_the_rest)
 {
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         open_seed(seed);
@@ -160,7 +160,7 @@ static void test_follow_holds_the_rest(void **state)
 
 /* A poll answers "not yet" at times, although it returns at once, and never takes back a
  * "passed". */
-static void test_polls(void **state)
+TEST(test_polls)
 {
     int refused = 0;
     for (unsigned seed = 0; seed < SEEDS; seed++) {
@@ -204,7 +204,7 @@ static lks_status never_passed(lks__device *device, lks__mark mark, bool *passed
 }
 
 /* A device that finishes nothing is given up once. Later waits fail at once. */
-static void test_wait_gives_up(void **state)
+TEST(test_wait_gives_up)
 {
     open_seed(1);
     const struct lks__device_ops *ops = dev->ops;
@@ -223,7 +223,7 @@ static void test_wait_gives_up(void **state)
 }
 
 /* A wait counts as one heartbeat, and ends with the group's failure if the mark isn't passed. */
-static void test_wait_tells(void **state)
+TEST(test_wait_tells)
 {
     int failed = 0;
     for (unsigned seed = 0; seed < SEEDS; seed++) {
@@ -243,7 +243,7 @@ static void test_wait_tells(void **state)
 }
 
 /* The group's failure doesn't end a drain, so memory can be released after it. */
-static void test_drain(void **state)
+TEST(test_drain)
 {
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         open_seed(seed);
@@ -261,7 +261,7 @@ static void test_drain(void **state)
 
 /* Until a wait, the destination of a copy is NaN in late orders; in early ones it may be
  * complete. */
-static void test_staging_holds_poison(void **state)
+TEST(test_staging_holds_poison)
 {
     int poisoned = 0;
     for (unsigned seed = 0; seed < SEEDS; seed++) {
@@ -331,7 +331,7 @@ static void enqueue_updates(const lks__layers *layers, const lks__exec *e, float
     memset(&muon, 0xff, sizeof muon);
 }
 
-static void test_updates(void **state)
+TEST(test_updates)
 {
     float *start = calloc(N, sizeof *start), *want = calloc(N, sizeof *want);
     const size_t work_bytes = lks__layers_cpu.update_muon_bytes(&ex, 8, 6);
@@ -361,7 +361,7 @@ static void test_updates(void **state)
     free(want);
 }
 
-static void test_operations(void **state)
+TEST(test_operations)
 {
     float *x = calloc(N, sizeof *x), *y = calloc(N, sizeof *y), *out = calloc(N, sizeof *out);
     for (int i = 0; i < N; i++)
@@ -511,7 +511,7 @@ static void assert_dies(void (*fn)(void), const char *text)
     assert_contains(lks_test_read(path, NULL), text);
 }
 
-static void test_deaths(void **state)
+TEST(test_deaths)
 {
     assert_dies(host_reads, "the host touched 0x");
     assert_dies(host_reads, "byte 12 of device memory 1, 4000 bytes");
@@ -535,21 +535,7 @@ int main(void)
     lks_test_need_level(&kernels);
     if (lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool) != LKS_OK)
         return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queue_keeps_order),
-        cmocka_unit_test(test_follow),
-        cmocka_unit_test(test_no_follow),
-        cmocka_unit_test(test_follow_holds_the_rest),
-        cmocka_unit_test(test_polls),
-        cmocka_unit_test(test_wait_tells),
-        cmocka_unit_test(test_wait_gives_up),
-        cmocka_unit_test(test_drain),
-        cmocka_unit_test(test_staging_holds_poison),
-        cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_deaths),
-    };
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int code = lks_test_run_all(NULL, NULL);
     lks__pool_close(ex.pool);
-    return lks_test_exit(n_failed);
+    return code;
 }

@@ -129,7 +129,7 @@ static void check(const small_model *m)
     small_close(&run);
 }
 
-static void test_models(void **state)
+TEST(test_models)
 {
     for (int i = 0; i < N_SMALL_MODELS; i++)
         check(&small_models[i]);
@@ -137,6 +137,5 @@ static void test_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models)};
-    return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
+    return lks_test_run_all(small_open_exec, small_close_exec);
 }

@@ -69,7 +69,7 @@ static double peak_of(size_t room, long ns)
     return flops;
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     enum { LEAST = 3 * 64 * 64 * sizeof(float) };
     assert_true(peak_of(0, 0) == 0.0);
@@ -92,8 +92,7 @@ int main(void)
 {
     lks__kernels_open_own(LKS__CPU_PLAIN, &kernels);
     assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes)};
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int code = lks_test_run_all(NULL, NULL);
     lks__pool_close(ex.pool);
-    return lks_test_exit(failed);
+    return code;
 }

@@ -16,7 +16,7 @@ static lks_test_result dry(const char *tool, const char *device)
 
 /* Both tools accept exactly the words of their lists; with a valid one they fail later, at the
  * data. */
-static void test_choices(void **state)
+TEST(test_choices)
 {
     static const char *const good[] = {"auto", "cpu"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -75,7 +75,7 @@ static double activations_on(const char *device, const char *family, const char 
 }
 
 /* This device's layers need 1 MiB more than the CPU's: see MORE_FLOATS in operations.c. */
-static void test_plan_asks_the_device(void **state)
+TEST(test_plan_asks_the_device)
 {
     static const char *const families[][2] = {{"--family=gpt2", "--sampler=random"},
                                               {"--family=golf", "--sampler=stream"}};
@@ -126,7 +126,7 @@ static struct peaks peaks_of(const char *data, const char *const family[], const
 
 /* AdamW keeps two numbers of each parameter, SGD one. The difference is one state, of which each
  * rank's device has its pieces alone: all ranks together have as much as one rank has. */
-static void test_moments_are_divided(void **state)
+TEST(test_moments_are_divided)
 {
     static const char *const gpt2[] = {"--n_layer=3",     "--n_head=2",     "--n_embd=64",
                                        "--block_size=16", "--batch_size=1", "--vocab_size=65",
@@ -158,7 +158,7 @@ static void test_moments_are_divided(void **state)
     }
 }
 
-static void test_named_in_metrics(void **state)
+TEST(test_named_in_metrics)
 {
     assert_string_equal(device_of("lockstep", "auto"), "cpu");
     assert_string_equal(device_of("lockstep", "cpu"), "cpu");
@@ -168,11 +168,5 @@ static void test_named_in_metrics(void **state)
 int main(int argc, char **argv)
 {
     deferred_tool = argv[1];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_plan_asks_the_device),
-        cmocka_unit_test(test_moments_are_divided),
-        cmocka_unit_test(test_named_in_metrics),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -56,7 +56,7 @@ static const char *line_of(const char *text, const char *topic)
     return lks_test_text("%.*s", (int)strcspn(at, "\n"), at);
 }
 
-static void test_this_host(void **state)
+TEST(test_this_host)
 {
     static const char *const topics[] = {"system",        "processor",  "cores",     "memory",
                                          "shared memory", "open files", "file size", "clock",
@@ -103,7 +103,7 @@ static void check_problem(const lks_test_result *r, const char *topic)
     check_counts(r);
 }
 
-static void test_problems(void **state)
+TEST(test_problems)
 {
     lks_test_result r = doctor(ARGS("LOCKSTEP_FAULT=memfd:1:ENOMEM"), NULL);
     check_problem(&r, "shared memory");
@@ -150,7 +150,7 @@ static const char *wait_for(const lks_test_child *child, const char *label)
     return NULL;
 }
 
-static void test_two_hosts(void **state)
+TEST(test_two_hosts)
 {
     const char *const argv[] = {"lockstep", "doctor", "--serve=127.0.0.1:0", NULL};
     lks_test_child serving = lks_test_start(argv, NULL);
@@ -208,7 +208,7 @@ static void *send_long(void *rate)
 }
 
 /* Two hosts at once: one after the other, so that each measures the whole link. */
-static void test_streams_at_once(void **state)
+TEST(test_streams_at_once)
 {
     lks__stream_sink *sink;
     pthread_t thread;
@@ -225,7 +225,7 @@ static void test_streams_at_once(void **state)
 }
 
 /* Streams come only from those that know the whole secret. */
-static void test_streams(void **state)
+TEST(test_streams)
 {
     uint8_t secret[LKS__STREAM_SECRET], other[LKS__STREAM_SECRET];
     lks__stream_sink *sink;
@@ -245,7 +245,7 @@ static void test_streams(void **state)
 }
 
 /* A firewall between the hosts passes the port of --serve only: runs would fail, after a minute. */
-static void test_firewall(void **state)
+TEST(test_firewall)
 {
     static const char token[] = "0123456789abcdef0123456789abcdef";
     struct {
@@ -274,7 +274,7 @@ static void test_firewall(void **state)
 }
 
 /* A name may stand for an address that no one expects. */
-static void test_address_of_name(void **state)
+TEST(test_address_of_name)
 {
     int port;
     const int bound = lks_test_bind(&port);
@@ -297,7 +297,7 @@ static void *accept_stream(void *fd)
 
 /* Some switch or host has a smaller MTU than this one, and its ICMP messages are lost: the secret
  * arrives, and a stream's packets don't. */
-static void test_large_packets(void **state)
+TEST(test_large_packets)
 {
     struct sock_filter drop[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0), /* with TCP's header, of 60 bytes at most */
@@ -320,7 +320,7 @@ static void test_large_packets(void **state)
 }
 
 /* Products of our own: a note, in words that hold for the levels that have good ones, too. */
-static void test_without_onednn(void **state)
+TEST(test_without_onednn)
 {
     lks__cpu_level level;
     assert_ok(lks__cpu_level_get(&level));
@@ -334,7 +334,7 @@ static void test_without_onednn(void **state)
     check_counts(&r);
 }
 
-static void test_arguments(void **state)
+TEST(test_arguments)
 {
     assert_exits(1, doctor(NULL, ARGS("--serve=192.0.2.77:1")), "192.0.2.77");
     assert_exits(2, doctor(NULL, ARGS("--n_layer=3")));
@@ -343,12 +343,5 @@ static void test_arguments(void **state)
 int main(void)
 {
     unsetenv("LOCKSTEP_TOKEN");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_this_host),       cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_two_hosts),       cmocka_unit_test(test_without_onednn),
-        cmocka_unit_test(test_arguments),       cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_streams_at_once), cmocka_unit_test(test_firewall),
-        cmocka_unit_test(test_address_of_name), cmocka_unit_test(test_large_packets),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -158,13 +158,13 @@ static void check_round(const char *more, const char *and_more, bool biases)
     assert_true((strstr(said.err, "no biases") != NULL) == !biases);
 }
 
-static void test_rounds(void **state)
+TEST(test_rounds)
 {
     check_round("--bias=true", "--gelu=tanh", true);
     check_round("--bias=false", "--gelu=exact", false);
 }
 
-static void test_config(void **state)
+TEST(test_config)
 {
     const char *folder = exported("hf", trained("--bias=true", "--gelu=exact"));
     const json_t *c = lks_test_figure(lks_test_text("%s/config.json", folder));
@@ -197,7 +197,7 @@ static lks_test_result sampled(const char *from, const char *more)
 }
 
 /* The characters of an exported folder are read from there, but not somebody else's words. */
-static void test_exported_characters(void **state)
+TEST(test_exported_characters)
 {
     static const char *const wrong[] = {
         "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0,\"word\":1}}}",
@@ -228,7 +228,7 @@ static void test_exported_characters(void **state)
 }
 
 /* Characters next to weights are theirs in all commands; they are compared with the data's. */
-static void test_beside(void **state)
+TEST(test_beside)
 {
     const char *folder = exported("hf", trained("--bias=true", "--gelu=exact"));
     const char *from = lks_test_text("--init_from=%s", folder), *bare = lks_test_folder();
@@ -275,7 +275,7 @@ static void test_beside(void **state)
 }
 
 /* What a form can't say is said once. */
-static void test_notes(void **state)
+TEST(test_notes)
 {
     static const char *const gelu[] = {"--gelu=exact", "--gelu=tanh"};
     const char *characters = data, *out = lks_test_text("%s/file", lks_test_folder());
@@ -310,7 +310,7 @@ static void test_notes(void **state)
 }
 
 /* Token files of a folder without a vocabulary; the folder has one from before. */
-static void test_no_tokenizer(void **state)
+TEST(test_no_tokenizer)
 {
     static const char *const names[] = {"train.bin", "val.bin"};
     const char *characters = data, *bare = lks_test_folder();
@@ -334,7 +334,7 @@ static void test_no_tokenizer(void **state)
 }
 
 /* The folder of a model of characters is no byte-level BPE: its model can be used all the same. */
-static void test_use(void **state)
+TEST(test_use)
 {
     const char *init =
         lks_test_text("--init_from=%s", exported("hf", trained("--bias=true", "--gelu=exact")));
@@ -353,7 +353,7 @@ static void assert_refused(const char *format, const char *run, const char *out,
     assert_contains(r.err, says);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *run = trained("--bias=true", "--gelu=exact"), *golf = lks_test_folder();
     const char *folder = lks_test_folder();
@@ -388,7 +388,7 @@ static void test_refused(void **state)
 }
 
 /* What isn't a file stays what it is, even if root could remove it; a link's file is written. */
-static void test_targets(void **state)
+TEST(test_targets)
 {
     static const char *const formats[] = {"golf", "safetensors", "nanogpt"};
     const char *run = trained("--bias=true", "--gelu=exact");
@@ -412,7 +412,7 @@ static void test_targets(void **state)
 
 /* Every form must write or refuse each setting that defines the model. After adding a setting, see
  * to that in src/weights/export (golf writes all of them), then list it here. */
-static void test_settings(void **state)
+TEST(test_settings)
 {
     char names[256] = "";
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
@@ -473,7 +473,7 @@ static void assert_same_folder(const char *a, const char *b)
 }
 
 /* Out and back: the same bytes. Forms that have no place for a fact get it on the command line. */
-static void test_any_form(void **state)
+TEST(test_any_form)
 {
     const char *given = given_folder(), *gelu = "--gelu=tanh";
     const char *tokenizer = lks_test_text("--tokenizer=%s", given);
@@ -498,7 +498,7 @@ static void test_any_form(void **state)
 }
 
 /* A run by its folder and by --init_from is the same. */
-static void test_own_run(void **state)
+TEST(test_own_run)
 {
     static const char *const formats[] = {"safetensors", "nanogpt", "golf"};
     const char *run = trained("--bias=true", "--gelu=exact");
@@ -513,7 +513,7 @@ static void test_own_run(void **state)
 }
 
 /* A frozen run has no moments of what is frozen: the file has no optimizer. */
-static void test_frozen(void **state)
+TEST(test_frozen)
 {
     const char *run = trained("--gelu=exact", "--freeze=h.0.");
     const char *pt = lks_test_text("%s/ckpt.pt", lks_test_folder());
@@ -524,7 +524,7 @@ static void test_frozen(void **state)
 
 /* nanoGPT's ckpt.pt gets the characters next to it, once; samples use them. A folder with other
  * characters is refused. */
-static void test_characters(void **state)
+TEST(test_characters)
 {
     const char *folder = lks_test_folder(), *pt = lks_test_text("%s/ckpt.pt", folder);
     const char *run = trained("--bias=true", "--gelu=exact");
@@ -555,7 +555,7 @@ static void test_characters(void **state)
     assert_false(lks_test_exists(other));
 }
 
-static void test_any_refused(void **state)
+TEST(test_any_refused)
 {
     const char *given = given_folder(), *run = trained("--bias=true", "--gelu=exact");
     const char *out = lks_test_text("%s/ckpt.pt", lks_test_folder());
@@ -604,22 +604,5 @@ static void test_any_refused(void **state)
 int main(void)
 {
     lks_test_need_zip();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_exported_characters),
-        cmocka_unit_test(test_notes),
-        cmocka_unit_test(test_no_tokenizer),
-        cmocka_unit_test(test_use),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_any_form),
-        cmocka_unit_test(test_own_run),
-        cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_characters),
-        cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_any_refused),
-        cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_settings),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));
+    return lks_test_run_all(make_data, NULL);
 }

@@ -122,7 +122,7 @@ static void check(const product *p, guard_place place)
     guard_release();
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     static const size_t shapes[][3] = {
         {1, 1, 1},   {1, 2, 3},    {3, 1, 2},    {2, 3, 1},     {7, 9, 8},       {8, 8, 8},
@@ -182,7 +182,7 @@ static void check_bits(const product *p)
 
 /* z + x y lies so near the middle between two floats that a sum in double would be that middle: a
  * second rounding would go to the even float, which is the wrong one. */
-static void test_one_rounding(void **state)
+TEST(test_one_rounding)
 {
     static const struct sum {
         float z, x, y, want;
@@ -199,7 +199,7 @@ static void test_one_rounding(void **state)
 }
 
 /* Sizes around the tiles and panels of every level, and inner dimensions around the blocks. */
-static void test_order(void **state)
+TEST(test_order)
 {
     static const size_t ks[] = {1, 60, 255, 256, 257, 384, 512, 1536};
     static const size_t sizes[][2] = {{1, 1},  {1, 100}, {5, 17},  {6, 16},   {7, 31},
@@ -217,7 +217,7 @@ static void test_order(void **state)
                 }
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     float x[4] = {1, 2, 3, 4};
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -234,7 +234,7 @@ static void test_empty(void **state)
     }
 }
 
-static void test_nan(void **state)
+TEST(test_nan)
 {
     float x[2 * 3] = {1, 2, NAN, 4, 5, 6}, y[3 * 2] = {1, 0, 0, 1, 0, 0}, z[4];
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -244,7 +244,7 @@ static void test_nan(void **state)
 }
 
 /* Integers whose sums are exact in float, in any order: every bit must be right. */
-static void test_exact(void **state)
+TEST(test_exact)
 {
     static float xa[64 * 300], xb[300 * 70], xc[64 * 70];
     for (size_t i = 0; i < sizeof xa / sizeof xa[0]; i++)
@@ -281,7 +281,7 @@ static void run_tile(const product *p, const float *xa, const float *xb, float *
     multiply(p, xa, xb, xc);
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     for (size_t t = FLOATS ? 0 : N_TILES / 2; t < N_TILES; t++) {
         const product *p = &tiles[t];
@@ -323,7 +323,7 @@ static void *worker(void *arg)
     return verdict;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     pthread_t threads[THREADS];
     size_t first[THREADS];
@@ -346,7 +346,7 @@ static void test_threads(void **state)
 /* The emulated instructions (emulated/immintrin.h) against the processor's: equal up to a few
  * roundings, also for operands that are denormal, infinite or NaN. */
 lks__gemm_bf16_fn TEST_TWIN;
-static void test_twin(void **state)
+TEST(test_twin)
 {
     static _Alignas(64) char work[LKS__GEMM_WORK_BYTES];
     static float xa[TILE_C * 2], got[TILE_C], want[TILE_C];
@@ -386,15 +386,5 @@ int main(void)
     fill_random(a, MAX, 1, 1);
     fill_random(b, MAX, 1, 2);
     fill_random(c, MAX, 1, 3);
-
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_nan),     cmocka_unit_test(test_places),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_order),   cmocka_unit_test(test_one_rounding),
-#ifdef TEST_TWIN
-        cmocka_unit_test(test_twin),
-#endif
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

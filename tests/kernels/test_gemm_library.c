@@ -22,7 +22,7 @@ static int *fake(const char *name)
     return p;
 }
 
-static void test_cap(void **state)
+TEST(test_cap)
 {
     /* a library that can't be capped at the level is refused; the message says what to do */
     *fake("fake_isa") = 0x1;
@@ -46,7 +46,7 @@ static void test_cap(void **state)
 
 /* Another status than that of too little memory; in a process of its own, since the first one is
  * kept. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     float x[4] = {1, 2, 3, 4}, c[4];
     int status;
@@ -63,7 +63,7 @@ static void test_refused(void **state)
     assert_int_equal(status, 0);
 }
 
-static void test_failure(void **state)
+TEST(test_failure)
 {
     float x[4] = {1, 2, 3, 4}, c[6] = {1, 2, 3, 4, 5, 6};
     assert_int_equal(lks__kernels_check(), LKS_OK);
@@ -89,7 +89,5 @@ int main(void)
         printf("LD_LIBRARY_PATH doesn't lead to the fake library\n");
         return 1;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cap), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_failure)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return lks_test_run_all(NULL, NULL);
 }

@@ -136,7 +136,7 @@ static void draw(const float *special, size_t n)
         all[i] = special[i / 7 % n];
 }
 
-static void test_levels(void **state)
+TEST(test_levels)
 {
     static const float small[] = {1e-45f, -1e-39f, 1.1e-38f, 0.0f,  -0.0f,
                                   1e-20f, -3e-23f, 2e-30f,   -1e-7f};
@@ -162,6 +162,5 @@ int main(void)
     lks__cpu_level best;
     if (lks__cpu_level_get(&best) == LKS_OK && best < LKS__CPU_AVX2)
         lks_test_exit_lacks("avx2", "this processor");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

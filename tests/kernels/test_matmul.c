@@ -422,18 +422,18 @@ static void check_all(bool bf16)
     print_message("worst error: %.2f of what is allowed\n", worst);
 }
 
-static void test_float32(void **state)
+TEST(test_float32)
 {
     check_all(false);
 }
 
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     check_all(true);
 }
 
 /* Threads without room for a panel: the same products, without copies. */
-static void test_no_room_for_panels(void **state)
+TEST(test_no_room_for_panels)
 {
     static const shape packed[] = {{1793, 256, 257, 0}, {257, 1793, 512, 0}};
     lks__exec ex = open_exec(false, 2, 4096);
@@ -444,7 +444,7 @@ static void test_no_room_for_panels(void **state)
 
 /* No bit depends on the number of threads, and no row of the forward product depends on later
  * tiles. */
-static void test_same_bits_for_any_threads(void **state)
+TEST(test_same_bits_for_any_threads)
 {
     static const shape shapes[] = {
         {129, 385, 93, 5}, {513, 600, 64, 0}, {1793, 384, 257, 0}, {257, 1793, 512, 0}};
@@ -484,11 +484,5 @@ int main(void)
     if (lks__cpu_level_get(&level) != LKS_OK || lks__kernels_open(level, &kernels) != LKS_OK)
         return 1;
     lks__kernels_open_own(LKS__CPU_PLAIN, &reference);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_float32),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_no_room_for_panels),
-        cmocka_unit_test(test_same_bits_for_any_threads),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -15,7 +15,7 @@ static const double of_level[] = {
 static const double of_avx512_bf16 = 2.0 * 16 * 32 * (1 << 14);    /* pairs in 16 lanes */
 static const double of_amx = 2.0 * 4 * (16 * 16 * 32) * (1 << 12); /* products of two tiles */
 
-static void test_own_level(void **state)
+TEST(test_own_level)
 {
     const lks__cpu_level level = own.level;
     const double fp32 = of_level[level < LKS__CPU_AVX512 ? level : LKS__CPU_AVX512];
@@ -26,7 +26,7 @@ static void test_own_level(void **state)
 }
 
 /* The instructions that few processors have. */
-static void test_emulated(void **state)
+TEST(test_emulated)
 {
     assert_true(emulated_peak_avx512_bf16() == of_avx512_bf16);
     assert_true(emulated_peak_amx() == of_amx);
@@ -35,9 +35,5 @@ static void test_emulated(void **state)
 int main(void)
 {
     lks_test_need_level(&own);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own_level),
-        cmocka_unit_test(test_emulated),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

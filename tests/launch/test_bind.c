@@ -28,7 +28,7 @@ static void assert_cores(const lks__bind_share *share, int first, int n)
 }
 
 /* Two memory nodes of four cores: a rank's cores are those of one node. */
-static void test_shares(void **state)
+TEST(test_shares)
 {
     setenv("HWLOC_SYNTHETIC", "node:2 core:4 pu:1", 1);
     for (int ranks = 1; ranks <= 8; ranks *= 2)
@@ -61,7 +61,7 @@ static int bound(enum lks__bind mode, int rank, int ranks)
     return WEXITSTATUS(status);
 }
 
-static void test_modes(void **state)
+TEST(test_modes)
 {
     cpu_set_t set;
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
@@ -75,13 +75,4 @@ static void test_modes(void **state)
     /* The machine has one memory node or several: auto knows. */
     const int nodes = look(0, 1).nodes;
     assert_int_equal(bound(LKS__BIND_AUTO, 0, 2), nodes > 1 ? bound(LKS__BIND_CORES, 0, 2) : all);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_modes),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

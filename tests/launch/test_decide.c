@@ -161,7 +161,7 @@ static int number_of(const json_t *m, const char *key)
 /* --- rounds ------------------------------------------------------------------------------- */
 
 /* A node whose ranks all stay idle is no group. */
-static void test_idle_node(void **state)
+TEST(test_idle_node)
 {
     struct job j;
     open_job(&j, 2, true);
@@ -183,7 +183,7 @@ static void test_idle_node(void **state)
 
 /* A node has left, and the coordinator learns it only after it has posted the round: nobody begins
  * that. It waits for another node, and begins with it. */
-static void test_left_before_round(void **state)
+TEST(test_left_before_round)
 {
     struct job j;
     open_job(&j, 2, true);
@@ -210,7 +210,7 @@ static void test_left_before_round(void **state)
 
 /* Messages that stand right behind a round's: what they ask for reaches the supervisor of the ranks
  * that the round starts. */
-static void test_right_after_round(void **state)
+TEST(test_right_after_round)
 {
     for (int lost = 0; lost < 2; lost++) {
         struct job j;
@@ -237,7 +237,7 @@ static void test_right_after_round(void **state)
 }
 
 /* A node that has left and gets no ranks keeps nobody from beginning. */
-static void test_left_without_ranks(void **state)
+TEST(test_left_without_ranks)
 {
     struct job j;
     open_job(&j, 2, false);
@@ -253,7 +253,7 @@ static void test_left_without_ranks(void **state)
 
 /* What a node said of the round before counts no more, and a new round begins without its traces.
  */
-static void test_next_round(void **state)
+TEST(test_next_round)
 {
     struct job j;
     begin(&j, 2);
@@ -271,7 +271,7 @@ static void test_next_round(void **state)
 }
 
 /* A node whose ranks have ended well may leave: that is no failure. */
-static void test_leaves_at_end(void **state)
+TEST(test_leaves_at_end)
 {
     struct job j;
     begin(&j, 2);
@@ -286,7 +286,7 @@ static void test_leaves_at_end(void **state)
 
 /* A newcomer whose hello comes after a job's end, or whose store ends before it is heard, doesn't
  * share that end: it joins the next job at that address, here as its first node. */
-static void test_next_job(void **state)
+TEST(test_next_job)
 {
     for (int ended = 0; ended < 2; ended++) {
         struct job j;
@@ -317,7 +317,7 @@ static void test_next_job(void **state)
 
 /* The coordinator of a job that has ended neither waits for a newcomer to leave, nor refuses it,
  * because it belongs to another job. */
-static void test_after_the_end(void **state)
+TEST(test_after_the_end)
 {
     struct job j;
     begin(&j, 1);
@@ -341,7 +341,7 @@ static void test_after_the_end(void **state)
 /* The coordinator gives up while the job waits for nodes, before its first round or a later one, on
  * a signal or because they don't come: the others leave with its code and the reason. It waits for
  * them, but not if the user sends another signal later. */
-static void test_gives_up(void **state)
+TEST(test_gives_up)
 {
     for (int i = 0; i < 4; i++) {
         struct job j;
@@ -387,7 +387,7 @@ static void test_gives_up(void **state)
 }
 
 /* ... which the others do at once: those that wait for nodes, and those whose ranks have begun. */
-static void test_coordinator_gave_up(void **state)
+TEST(test_coordinator_gave_up)
 {
     static const char end[] =
         "{\"is\":\"end\",\"round\":0,\"again\":false,\"code\":143,\"text\":\"A\"}";
@@ -419,7 +419,7 @@ static void test_coordinator_gave_up(void **state)
 
 /* So does a newcomer whose hello comes just before the end: the coordinator, which hasn't heard the
  * hello yet, waits until the newcomer has left. */
-static void test_newcomer_at_end(void **state)
+TEST(test_newcomer_at_end)
 {
     static const char lost[] = "{\"is\":\"lost\",\"key\":\"b\"}";
     struct job j;
@@ -458,7 +458,7 @@ static void test_newcomer_at_end(void **state)
 
 /* The coordinator has already left when a slow node hears the job's end, during a round or while it
  * waits for one: the end counts. */
-static void test_left_after_end(void **state)
+TEST(test_left_after_end)
 {
     static const char *const list[] = {
         "{\"is\":\"end\",\"round\":0,\"again\":false,\"code\":0,\"text\":\"\"}"};
@@ -499,7 +499,7 @@ static void test_left_after_end(void **state)
 
 /* The coordinator waits for the others to leave, but a signal of the user ends that. It doesn't
  * wait if the job was to restart, because the others don't know that they should leave. */
-static void test_signal_at_end(void **state)
+TEST(test_signal_at_end)
 {
     for (int again = 0; again < 2; again++) {
         struct job j;
@@ -536,7 +536,7 @@ static void test_signal_at_end(void **state)
 
 /* At the start and after a newcomer more nodes may come, so the coordinator waits some seconds for
  * them. After a failure all remaining nodes have reported, and the next round begins at once. */
-static void test_last_call(void **state)
+TEST(test_last_call)
 {
     struct job j;
     begin(&j, 2);
@@ -562,7 +562,7 @@ static void test_last_call(void **state)
 }
 
 /* Disks that are full fail again at a restart, so there is none, whichever node reports it. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     for (int full = 0; full < 2; full++) {
         struct job j;
@@ -587,7 +587,7 @@ static void test_full_disk(void **state)
 
 /* Our own ranks' end, heard back, isn't another node's; and of two users' signals the first node's
  * counts. */
-static void test_own_end(void **state)
+TEST(test_own_end)
 {
     struct job j;
     begin(&j, 2);
@@ -618,7 +618,7 @@ struct end {
     double at;
 };
 
-static void test_first_failure(void **state)
+TEST(test_first_failure)
 {
     static const struct {
         struct end ends[2];
@@ -674,7 +674,7 @@ static void test_first_failure(void **state)
 #define TABLE(row, more) FAILED("x", ",\"table\":\"head\\n row " row "\\n\"" more)
 
 /* Ranks of three hosts stood still: one table with one head, in the order of groups. */
-static void test_tables(void **state)
+TEST(test_tables)
 {
     struct job j;
     begin(&j, 3);
@@ -691,7 +691,7 @@ static void test_tables(void **state)
 }
 
 /* The table has a line for each host, also for those that sent none, if a rank stood still. */
-static void test_table_of_all(void **state)
+TEST(test_table_of_all)
 {
     for (int still = 0; still < 2; still++) {
         struct job j;
@@ -717,7 +717,7 @@ static void test_table_of_all(void **state)
 
 /* A rank that gives another host up is not the culprit: the message is the group's failure, whole,
  * without the rank's last lines. */
-static void test_silent_host(void **state)
+TEST(test_silent_host)
 {
     static const char text[] = "host a (rank 0) has had no heartbeat from host b (rank 1) for "
                                "more than 5 s, in the barrier: the processes of host b are stopped";
@@ -744,7 +744,7 @@ static void test_silent_host(void **state)
 }
 
 /* The first rank if it exited with code 0, also after others, but not when all were being ended. */
-static void test_first_left(void **state)
+TEST(test_first_left)
 {
     for (int late = 0; late < 2; late++) {
         struct lks__rank_process ranks[] = {{.order = 1, .late = late}, {.order = 0}, {.code = 1}};
@@ -761,7 +761,7 @@ static void test_first_left(void **state)
 
 /* A stop may last longer than the time that a failure would have. The coordinator then waits for
  * messages, and doesn't poll without a pause. */
-static void test_due_while_stopping(void **state)
+TEST(test_due_while_stopping)
 {
     struct job j;
     begin(&j, 2);
@@ -778,7 +778,7 @@ static void test_due_while_stopping(void **state)
 
 /* A launcher shows every second or two that it runs, so a shorter --link-timeout doesn't count for
  * it. */
-static void test_limit(void **state)
+TEST(test_limit)
 {
     static const struct {
         const char *link_s;
@@ -796,7 +796,7 @@ static void test_limit(void **state)
 
 /* A node that can't execute the program leaves if the job restarts. The next round begins without
  * it, even if its loss isn't heard yet. Otherwise it leaves as all do. */
-static void test_leaver(void **state)
+TEST(test_leaver)
 {
     for (int again = 0; again < 2; again++) {
         struct job j;
@@ -821,7 +821,7 @@ static void test_leaver(void **state)
 }
 
 /* A node says so itself if a restart has to do without it. */
-static void test_says_that_it_leaves(void **state)
+TEST(test_says_that_it_leaves)
 {
     for (int leaves = 0; leaves < 2; leaves++) {
         struct job j;
@@ -842,7 +842,7 @@ static void test_says_that_it_leaves(void **state)
 /* --- a node that doesn't end its ranks ---------------------------------------------------- */
 
 /* It is left out of the next round. */
-static void test_dropped(void **state)
+TEST(test_dropped)
 {
     struct job j;
     begin(&j, 3);
@@ -873,7 +873,7 @@ static void test_dropped(void **state)
 }
 
 /* If the coordinator's own ranks don't end, it can't begin another round: the job ends. */
-static void test_dropped_coordinator(void **state)
+TEST(test_dropped_coordinator)
 {
     struct job j;
     begin(&j, 2);
@@ -893,7 +893,7 @@ static void test_dropped_coordinator(void **state)
 }
 
 /* When it runs again, its ranks are ended, and it ends with a reason, whatever the others do. */
-static void test_dropped_itself(void **state)
+TEST(test_dropped_itself)
 {
     for (int again = 0; again < 2; again++) {
         struct job j;
@@ -937,7 +937,7 @@ static lks_status settle(struct job *j, struct lks__verdict *v)
 }
 
 /* A stop that arrives twice, at once, while we wait for the others, is one. */
-static void test_one_stop_twice(void **state)
+TEST(test_one_stop_twice)
 {
     static const struct signalfd_siginfo twice[2] = {{.ssi_signo = SIGTERM},
                                                      {.ssi_signo = SIGTERM}};
@@ -965,7 +965,7 @@ static void test_one_stop_twice(void **state)
 
 /* The user's stop arrives with the last report about a failure. The coordinator decides before it
  * hears its own signal, or has already decided on a restart: the stop isn't lost. */
-static void test_stop_at_decision(void **state)
+TEST(test_stop_at_decision)
 {
     static const struct signalfd_siginfo info = {.ssi_signo = SIGTERM};
     static const struct timespec now = {0};
@@ -1006,7 +1006,7 @@ static void test_stop_at_decision(void **state)
 }
 
 /* A sentence with any bytes reaches the others. */
-static void test_text_not_utf8(void **state)
+TEST(test_text_not_utf8)
 {
     struct job j;
     struct lks__verdict v = {.culprit = 0, .exit_code = 3, .text = "A \xff"};
@@ -1019,7 +1019,7 @@ static void test_text_not_utf8(void **state)
 
 /* Ranks of another node fail when ours have ended, but the reader of our output takes nothing: the
  * rest is dropped, so that the others needn't wait for this node until they drop it. */
-static void test_slow_reader(void **state)
+TEST(test_slow_reader)
 {
     static const struct lks__output_plan plan = {.inherit = LKS__STD_ERR, .console = LKS__STD_OUT};
     static const char *const list[] = {"{\"is\":\"down\",\"node\":1,\"round\":0}"};
@@ -1065,7 +1065,7 @@ static void test_slow_reader(void **state)
 
 /* During a stop each launcher gives its ranks their time, so a node that hasn't reported may still
  * save. Only one whose ranks have been killed has no more than some seconds. */
-static void test_not_dropped_while_stopping(void **state)
+TEST(test_not_dropped_while_stopping)
 {
     struct job j;
     begin(&j, 2);
@@ -1086,7 +1086,7 @@ static void test_not_dropped_while_stopping(void **state)
 
 /* Ranks were killed because they didn't stop: all nodes name them, and the code is SIGKILL's,
  * unless rank 0 has saved. A node whose ranks only followed isn't named. */
-static void test_killed_while_stopping(void **state)
+TEST(test_killed_while_stopping)
 {
     static const struct {
         const char *ends[2];
@@ -1123,7 +1123,7 @@ static void test_killed_while_stopping(void **state)
 
 /* Some nodes' ranks exit with 0 on the user's signal, and another node's fail before they see it:
  * that failure is the reason. */
-static void test_fails_while_stopping(void **state)
+TEST(test_fails_while_stopping)
 {
     for (int failed = 0; failed < 2; failed++) {
         struct job j;
@@ -1152,7 +1152,7 @@ static void open_address(struct job *j)
 }
 
 /* A node's loss is posted after everything that it posted, because both come by one connection. */
-static void test_loss_comes_last(void **state)
+TEST(test_loss_comes_last)
 {
     struct job j;
     struct lks__nodes *joins = NULL;
@@ -1175,7 +1175,7 @@ static void test_loss_comes_last(void **state)
 
 /* A list as long as after thousands of nodes that were refused leaves room for the job's own
  * messages: it gets no more from newcomers. */
-static void test_long_list(void **state)
+TEST(test_long_list)
 {
     for (int more = -1; more <= 0; more++) {
         struct job j;
@@ -1196,7 +1196,7 @@ static void test_long_list(void **state)
     }
 }
 
-static void test_ranks_of_node(void **state)
+TEST(test_ranks_of_node)
 {
     char text[48];
     struct lks__job_node m = {.first_rank = 2, .n_ranks = 1};
@@ -1206,7 +1206,7 @@ static void test_ranks_of_node(void **state)
 }
 
 /* If the coordinator loses all others at once, they have hardly failed all. */
-static void test_lost_all(void **state)
+TEST(test_lost_all)
 {
     static const struct {
         int n, n_lost, n_silent;
@@ -1269,7 +1269,7 @@ static void end_node(struct job *j, int node, const struct way *way)
 }
 
 /* A job exits with 0 only if every rank on every node exited with 0, and says why otherwise. */
-static void test_code_of_nodes(void **state)
+TEST(test_code_of_nodes)
 {
     for (int first = 0; first < N_WAYS; first++)
         for (int second = 0; second < N_WAYS; second++) {
@@ -1291,7 +1291,7 @@ static void test_code_of_nodes(void **state)
 
 /* The same for the ranks of a host: each way in which two ranks end, and each reason why the
  * launcher ended them. */
-static void test_code_of_ranks(void **state)
+TEST(test_code_of_ranks)
 {
     static const struct lks__rank_process ends[] = {
         {.code = 0},
@@ -1325,52 +1325,4 @@ static void test_code_of_ranks(void **state)
         assert_true(!hung || (v.culprit >= 0 && v.text[0] != '\0'));
     }
     lks__segment_close(segment);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_idle_node),
-        cmocka_unit_test(test_left_before_round),
-        cmocka_unit_test(test_right_after_round),
-        cmocka_unit_test(test_left_without_ranks),
-        cmocka_unit_test(test_next_round),
-        cmocka_unit_test(test_leaves_at_end),
-        cmocka_unit_test(test_next_job),
-        cmocka_unit_test(test_after_the_end),
-        cmocka_unit_test(test_gives_up),
-        cmocka_unit_test(test_coordinator_gave_up),
-        cmocka_unit_test(test_newcomer_at_end),
-        cmocka_unit_test(test_left_after_end),
-        cmocka_unit_test(test_signal_at_end),
-        cmocka_unit_test(test_own_end),
-        cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_last_call),
-        cmocka_unit_test(test_first_failure),
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_table_of_all),
-        cmocka_unit_test(test_first_left),
-        cmocka_unit_test(test_silent_host),
-        cmocka_unit_test(test_due_while_stopping),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_leaver),
-        cmocka_unit_test(test_says_that_it_leaves),
-        cmocka_unit_test(test_dropped),
-        cmocka_unit_test(test_dropped_coordinator),
-        cmocka_unit_test(test_dropped_itself),
-        cmocka_unit_test(test_one_stop_twice),
-        cmocka_unit_test(test_stop_at_decision),
-        cmocka_unit_test(test_text_not_utf8),
-        cmocka_unit_test(test_slow_reader),
-        cmocka_unit_test(test_not_dropped_while_stopping),
-        cmocka_unit_test(test_killed_while_stopping),
-        cmocka_unit_test(test_fails_while_stopping),
-        cmocka_unit_test(test_loss_comes_last),
-        cmocka_unit_test(test_long_list),
-        cmocka_unit_test(test_ranks_of_node),
-        cmocka_unit_test(test_lost_all),
-        cmocka_unit_test(test_code_of_nodes),
-        cmocka_unit_test(test_code_of_ranks),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -255,7 +255,7 @@ static int stop_slowly(void)
 
 /* --- what ranks get ----------------------------------------------------------------------- */
 
-static void test_environment(void **state)
+TEST(test_environment)
 {
     struct launch l;
     unsetenv("OMP_NUM_THREADS");
@@ -282,7 +282,7 @@ static void test_environment(void **state)
     unsetenv("KEPT");
 }
 
-static void test_group_works(void **state)
+TEST(test_group_works)
 {
     struct launch l;
     assert_int_equal(launch(&l, 1, BODY("fine")), 0);
@@ -297,7 +297,7 @@ static void test_group_works(void **state)
 }
 
 /* Descriptors 0, 1, 2 and the segment's, and no others. */
-static void test_descriptors(void **state)
+TEST(test_descriptors)
 {
     struct launch l;
     assert_int_equal(launch(&l, 2, SHELL("ls -l /proc/$$/fd; echo $LOCKSTEP_SEGMENT")), 0);
@@ -326,7 +326,7 @@ static json_t *error_of(int rank)
     return message;
 }
 
-static void test_exit_codes(void **state)
+TEST(test_exit_codes)
 {
     struct launch l;
     assert_int_equal(launch(&l, 3, SHELL("exit 0")), 0);
@@ -353,7 +353,7 @@ static void test_exit_codes(void **state)
 }
 
 /* What the ranks' files say of an end: in torchrun's form, with all that the last message has. */
-static void test_error_files(void **state)
+TEST(test_error_files)
 {
     static const struct {
         char *body, *message, *how;
@@ -382,7 +382,7 @@ static void test_error_files(void **state)
     }
 }
 
-static void test_named_with_step(void **state)
+TEST(test_named_with_step)
 {
     struct launch l;
     assert_int_equal(launch(&l, 3, BODY("kill")), 128 + 9);
@@ -409,7 +409,7 @@ static void test_named_with_step(void **state)
 /* Rank 0 has given up rank 1, but takes longer to exit than the launcher waits after it has
  * learnt of another node's end: both are killed at once. That must not count as a SIGKILL from
  * elsewhere. */
-static void test_killed_while_exiting(void **state)
+TEST(test_killed_while_exiting)
 {
     struct lks__rank_process ranks[2] = {
         {.pid = 10, .by_signal = true, .code = SIGKILL, .late = true},
@@ -434,7 +434,7 @@ static void test_killed_while_exiting(void **state)
 
 /* Two ranks were seen to end at the same moment: the one that was killed is named, since the
  * other's exit code may be a consequence. */
-static void test_ended_together(void **state)
+TEST(test_ended_together)
 {
     for (int killed = 0; killed < 2; killed++) {
         struct lks__rank_process ranks[2] = {{.pid = 10, .code = 3}, {.pid = 11, .code = 3}};
@@ -453,7 +453,7 @@ static void test_ended_together(void **state)
 }
 
 /* After a signal to stop a rank that died of it counts, and not one that failed because of that. */
-static void test_code_after_signal(void **state)
+TEST(test_code_after_signal)
 {
     struct lks__rank_process ranks[3] = {
         {.pid = 10, .code = 3}, {.pid = 11, .by_signal = true, .code = SIGTERM}, {.pid = 12}};
@@ -469,7 +469,7 @@ static void test_code_after_signal(void **state)
 }
 
 /* A rank was killed, and the kernel has killed for lack of memory since the attempt began. */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     static const char said[] = "the kernel has killed processes for lack of memory";
     for (int sig = SIGTERM; sig >= SIGKILL; sig -= SIGTERM - SIGKILL) {
@@ -489,7 +489,7 @@ static void test_out_of_memory(void **state)
     }
 }
 
-static void test_not_executable(void **state)
+TEST(test_not_executable)
 {
     struct launch l;
     assert_int_equal(launch(&l, 2, (char *[]){"no-such\x1bprogram", NULL}), 127);
@@ -538,7 +538,7 @@ static void test_not_executable(void **state)
 
 /* Processes that ranks leave behind are ended, however the ranks end and whatever their process
  * group is. */
-static void test_grandchildren(void **state)
+TEST(test_grandchildren)
 {
     struct launch l;
     assert_int_equal(launch(&l, 2, SHELL("sleep 50 & exit 0")), 0);
@@ -554,7 +554,7 @@ static void test_grandchildren(void **state)
 
 /* --- signals ------------------------------------------------------------------------------ */
 
-static void test_launcher_killed(void **state)
+TEST(test_launcher_killed)
 {
     struct launch l;
     start(&l, 3, SHELL("sleep 50 & echo ready-$RANK; sleep 50"));
@@ -624,14 +624,14 @@ static void check_killed(bool front)
     expect_within(&l, 5);
 }
 
-static void test_killed_with_detached(void **state)
+TEST(test_killed_with_detached)
 {
     check_killed(true);
     check_killed(false);
 }
 
 /* What the program has started before it became a launcher is left alone. */
-static void test_earlier_child(void **state)
+TEST(test_earlier_child)
 {
     struct launch l;
     more.has_child = true;
@@ -648,7 +648,7 @@ static void test_earlier_child(void **state)
 
 /* SIGKILL to both at once: what is in the ranks' process groups is ended by the guard. The launcher
  * is stopped first, so that it can't end anything once the other is gone. */
-static void test_both_killed(void **state)
+TEST(test_both_killed)
 {
     struct launch l;
     start(&l, 2, SHELL("sleep 77 & echo child-$!; echo ready-$RANK; sleep 50"));
@@ -672,7 +672,7 @@ static void signal_when_ready(struct launch *l, int sig)
     kill(l->pid, sig);
 }
 
-static void test_forwarding(void **state)
+TEST(test_forwarding)
 {
     static const struct {
         int sig;
@@ -705,7 +705,7 @@ static void test_forwarding(void **state)
 }
 
 /* All ranks are asked to stop, and one dies in another way: that is said, and it isn't the code. */
-static void test_death_while_stopping(void **state)
+TEST(test_death_while_stopping)
 {
     struct launch l;
     start(&l, 2,
@@ -719,7 +719,7 @@ static void test_death_while_stopping(void **state)
     expect_in(l.out, ") exited with code 7\n");
 }
 
-static void test_second_signal_kills(void **state)
+TEST(test_second_signal_kills)
 {
     struct launch l;
     start(&l, 2, SHELL("trap '' INT TERM; echo ready-$RANK; while :; do sleep 0.1; done"));
@@ -742,7 +742,7 @@ static void wait_for_state(pid_t pid, bool stopped)
 
 /* The ranks don't fork: a shell whose child stops between vfork() and exec() is in state D, not T.
  */
-static void test_suspend(void **state)
+TEST(test_suspend)
 {
     struct launch l;
     start(&l, 2, SHELL("echo ready-$RANK pid-$$; exec sleep 50"));
@@ -762,7 +762,7 @@ static void test_suspend(void **state)
 }
 
 /* Ranks with heartbeats have the time that they need. */
-static void test_slow_stop(void **state)
+TEST(test_slow_stop)
 {
     struct launch l;
     more.shutdown_timeout_s = STOP_S * lks_test_patience();
@@ -789,7 +789,7 @@ static const char *start_and_stop(struct launch *l)
 }
 
 /* The time for a stop doesn't run while all are suspended. */
-static void test_suspended_stop(void **state)
+TEST(test_suspended_stop)
 {
     struct launch l;
     const char *saved = start_and_stop(&l);
@@ -803,7 +803,7 @@ static void test_suspended_stop(void **state)
 }
 
 /* The launcher looks only after the time for a stop, and finds that its rank ended within it. */
-static void test_stopped_in_time(void **state)
+TEST(test_stopped_in_time)
 {
     struct launch l;
     const char *saved = start_and_stop(&l);
@@ -820,7 +820,7 @@ static void test_stopped_in_time(void **state)
 
 /* On a terminal that stops background output: ranks still write, don't wait for its input, and get
  * Ctrl-C once each. */
-static void test_terminal(void **state)
+TEST(test_terminal)
 {
     struct launch l;
     int master;
@@ -867,7 +867,7 @@ static void test_terminal(void **state)
     assert_int_equal(count_marked(&l), 0);
 }
 
-static void test_memory_faults(void **state)
+TEST(test_memory_faults)
 {
     /* Rules are read once in each process, so the launcher is a process of its own: this program
      * again. */
@@ -899,32 +899,5 @@ int main(int argc, char **argv)
                : strcmp(argv[2], "stop_slowly") == 0 ? stop_slowly()
                                                      : end_like(argv[2]);
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* descriptors that the test itself inherited */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_group_works),
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_exit_codes),
-        cmocka_unit_test(test_named_with_step),
-        cmocka_unit_test(test_killed_while_exiting),
-        cmocka_unit_test(test_ended_together),
-        cmocka_unit_test(test_code_after_signal),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_error_files),
-        cmocka_unit_test(test_not_executable),
-        cmocka_unit_test(test_grandchildren),
-        cmocka_unit_test(test_launcher_killed),
-        cmocka_unit_test(test_killed_with_detached),
-        cmocka_unit_test(test_earlier_child),
-        cmocka_unit_test(test_both_killed),
-        cmocka_unit_test(test_forwarding),
-        cmocka_unit_test(test_second_signal_kills),
-        cmocka_unit_test(test_suspend),
-        cmocka_unit_test(test_slow_stop),
-        cmocka_unit_test(test_suspended_stop),
-        cmocka_unit_test(test_stopped_in_time),
-        cmocka_unit_test(test_death_while_stopping),
-        cmocka_unit_test(test_terminal),
-        cmocka_unit_test(test_memory_faults),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

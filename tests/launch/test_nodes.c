@@ -84,7 +84,7 @@ static int wait_for_connections(int port, int n)
 }
 
 /* Any id of a job, up to 255 bytes; ranks get it whole. */
-static void test_ids(void **state)
+TEST(test_ids)
 {
     char longest[256];
     memset(longest, 'x', 255);
@@ -114,7 +114,7 @@ static void test_ids(void **state)
 
 /* --- together ----------------------------------------------------------------------------- */
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     static const char script[] = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
                                  "$GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR $MASTER_PORT "
@@ -148,7 +148,7 @@ static void test_ranks(void **state)
 }
 
 /* The first failure is named on all nodes, with its last lines; its exit code is that of all. */
-static void test_failure(void **state)
+TEST(test_failure)
 {
     int port = lks_test_free_port();
     static const char script[] =
@@ -167,7 +167,7 @@ static void test_failure(void **state)
 
 /* Last lines that aren't all UTF-8 reach the other node: of 4096 kept bytes the first two are here
  * the end of a character of three, and one line has a byte of another encoding. */
-static void test_failure_not_utf8(void **state)
+TEST(test_failure_not_utf8)
 {
     int port = lks_test_free_port();
     static const char script[] =
@@ -184,7 +184,7 @@ static void test_failure_not_utf8(void **state)
     }
 }
 
-static void test_restart(void **state)
+TEST(test_restart)
 {
     int port = lks_test_free_port();
     static const char script[] = "echo n$TORCHELASTIC_RESTART_COUNT-$RANK; "
@@ -204,7 +204,7 @@ static void test_restart(void **state)
 
 /* A signal to stop, to either launcher, while the ranks are ended after a failure. The rank of that
  * node sends it. */
-static void test_stop_after_failure(void **state)
+TEST(test_stop_after_failure)
 {
     for (int node = 0; node < 2; node++) {
         const int port = lks_test_free_port();
@@ -225,7 +225,7 @@ static void test_stop_after_failure(void **state)
 
 /* Ranks of two starts of a job find each other at their own start's addresses, and not at those of
  * the start before, which the job's store still has. */
-static void test_restart_of_groups(void **state)
+TEST(test_restart_of_groups)
 {
     const int port = lks_test_free_port();
     const char *out;
@@ -246,7 +246,7 @@ static void test_restart_of_groups(void **state)
     assert_int_equal(law_count_checkpoints(lks_test_text("%s/1", out)), 1);
 }
 
-static void test_signal(void **state)
+TEST(test_signal)
 {
     int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -269,7 +269,7 @@ static void test_signal(void **state)
 
 /* A stop while a rank stands still: it is named on all nodes, and all have one exit code, whichever
  * rank it is. */
-static void test_signal_stands_still(void **state)
+TEST(test_signal_stands_still)
 {
     struct node nodes[2][2];
     pid_t stopped[2];
@@ -305,7 +305,7 @@ static void test_signal_stands_still(void **state)
 
 /* All launchers get the same request, as from a batch system, and one of them gets it after another
  * has passed it on: that isn't a second one, however late it comes. */
-static void test_signal_everywhere(void **state)
+TEST(test_signal_everywhere)
 {
     int port = lks_test_free_port();
     const char *folder = lks_test_folder(), *saved = lks_test_text("%s/saved", lks_test_folder());
@@ -331,7 +331,7 @@ static void test_signal_everywhere(void **state)
 }
 
 /* A node whose ranks have ended waits for the others', and a second signal ends that. */
-static void test_signal_twice(void **state)
+TEST(test_signal_twice)
 {
     int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -355,7 +355,7 @@ static void test_signal_twice(void **state)
 
 /* A stop, and then another node ends, or is lost, while rank 0 still saves: it has its time for
  * that, and the job ends with the stop's code. */
-static void test_stop_then_lost(void **state)
+TEST(test_stop_then_lost)
 {
     struct node a[2], b[2];
     const char *folders[2];
@@ -391,7 +391,7 @@ static void test_stop_then_lost(void **state)
 
 /* A launcher reads the user's signal together with the end of a node, which the same signal may
  * have ended: it is a stop. */
-static void test_stop_and_lost(void **state)
+TEST(test_stop_and_lost)
 {
     const int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -411,7 +411,7 @@ static void test_stop_and_lost(void **state)
 }
 
 /* A node that still waits for the first one can be stopped, too. */
-static void test_signal_alone(void **state)
+TEST(test_signal_alone)
 {
     struct node b = START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=1");
     usleep(500000);
@@ -424,7 +424,7 @@ static void test_signal_alone(void **state)
 /* --- losses ------------------------------------------------------------------------------- */
 
 /* A node that can't start its ranks, whichever it is, says why on the others, too. */
-static void test_cannot_start(void **state)
+TEST(test_cannot_start)
 {
     for (int node = 0; node < 2; node++) {
         const int port = lks_test_free_port();
@@ -460,7 +460,7 @@ static void wait_for_message(lks__store *store, int *at_p, const char *text)
 
 /* An elastic job restarts without a node that can't start its ranks, because that node says at once
  * that it leaves. */
-static void test_cannot_start_elastic(void **state)
+TEST(test_cannot_start_elastic)
 {
     const int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -479,7 +479,7 @@ static void test_cannot_start_elastic(void **state)
     assert_int_equal(end_of(&b).exit_code, 1);
 }
 
-static void test_node_lost(void **state)
+TEST(test_node_lost)
 {
     int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -527,7 +527,7 @@ static void check_left_early(const char *n_here, const char *left, const char *s
     }
 }
 
-static void test_left_early(void **state)
+TEST(test_left_early)
 {
     check_left_early("--nproc-per-node=1", "1", "none");
     check_left_early("--nproc-per-node=2", "2", "3"); /* also if another rank there ends late */
@@ -535,7 +535,7 @@ static void test_left_early(void **state)
 
 /* A rank that gave up is named with its host, and its exit code is the job's, although it ends
  * after the other host's rank. */
-static void test_gave_up(void **state)
+TEST(test_gave_up)
 {
     const char *out;
     const int port = lks_test_free_port();
@@ -557,7 +557,7 @@ static void test_gave_up(void **state)
 
 /* All processes of a node are stopped, and a rank of another one fails: the job continues without
  * that node. When it runs again, it ends with a reason, and its ranks end. */
-static void test_frozen(void **state)
+TEST(test_frozen)
 {
     const int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -589,7 +589,7 @@ static void test_frozen(void **state)
                  ", rank 1) doesn't answer: its launcher is stopped", "restart 1 of 1");
 }
 
-static void test_coordinator_lost(void **state)
+TEST(test_coordinator_lost)
 {
     int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -610,7 +610,7 @@ static const char slower[] = "LOCKSTEP_FAULT=read:250:slower";
 
 /* A launcher that is stopped, with its rank or without, while the other node waits for it: that one
  * says for whom it waits, and ends in a bounded time. The other one ends when it runs again. */
-static void test_launcher_stopped(void **state)
+TEST(test_launcher_stopped)
 {
     static const struct {
         int node;      /* whose launcher is stopped */
@@ -670,7 +670,7 @@ static void test_launcher_stopped(void **state)
 }
 
 /* A launcher that is stopped only while its ranks train ends nothing, whichever node's it is. */
-static void test_launcher_suspended(void **state)
+TEST(test_launcher_suspended)
 {
     struct node nodes[2][2];
     pid_t launchers[2];
@@ -702,7 +702,7 @@ static void test_launcher_suspended(void **state)
 
 /* A rank of a node notices that others have gone, and ends, before its launcher hears of the
  * coordinator's end: the launcher is stopped meanwhile. What it names is the node all the same. */
-static void test_coordinator_lost_later(void **state)
+TEST(test_coordinator_lost_later)
 {
     const int port = lks_test_free_port();
     const char *out;
@@ -730,7 +730,7 @@ static void test_coordinator_lost_later(void **state)
 
 /* The remaining nodes go on with the most ranks that divide the virtual ranks; a node that comes
  * later joins at the next start. */
-static void test_resize(void **state)
+TEST(test_resize)
 {
     int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -767,7 +767,7 @@ static void test_resize(void **state)
 
 /* More nodes than the job needs: the restart has the ranks of two, and the third is told nothing of
  * ranks that stay idle. */
-static void test_spare_node(void **state)
+TEST(test_spare_node)
 {
     int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -798,7 +798,7 @@ static void test_spare_node(void **state)
 
 /* All ranks of all nodes, if virtual ranks needn't be divided evenly, but no more ranks than
  * those. */
-static void test_uneven(void **state)
+TEST(test_uneven)
 {
     static const struct {
         const char *V, *uneven;
@@ -825,7 +825,7 @@ static void test_uneven(void **state)
 }
 
 /* A node without ranks ends with the job's code, and says why. */
-static void test_idle_node(void **state)
+TEST(test_idle_node)
 {
     const int port = lks_test_free_port();
     struct node a = START(port, "exit 3", "--nnodes=2", "--node-rank=0", "--virtual-ranks=1"),
@@ -841,7 +841,7 @@ static void test_idle_node(void **state)
 /* A second job on a node begins while a slow node, which this test plays, hasn't left the first
  * one yet: the second job takes no end from the first, but waits for its own first node, and says
  * so. */
-static void test_second_job(void **state)
+TEST(test_second_job)
 {
     const int port = lks_test_free_port();
     const char *ran = lks_test_text("%s/ran", lks_test_folder()), *link = "--link-timeout=600";
@@ -884,7 +884,7 @@ static const char *host_name(void)
     return lks_test_text("%s", name);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     int port = lks_test_free_port();
     const char *folder = lks_test_folder();
@@ -948,7 +948,7 @@ static void test_refusals(void **state)
 }
 
 /* Connections to the job's port without its secret change nothing. */
-static void test_strangers(void **state)
+TEST(test_strangers)
 {
     int port = lks_test_free_port(), fds[40];
     const char *folder = lks_test_folder();
@@ -1036,7 +1036,7 @@ static pid_t start_slow_link(int port, int *port_p)
 }
 
 /* Round trips so long that the proof of the secret takes longer than a node's first try. */
-static void test_slow_link(void **state)
+TEST(test_slow_link)
 {
     const int port = lks_test_free_port();
     int slow_port;
@@ -1051,7 +1051,7 @@ static void test_slow_link(void **state)
 }
 
 /* Nodes that wait without --master-addr say why nodes on other machines don't come. */
-static void test_waits_here(void **state)
+TEST(test_waits_here)
 {
     struct node nodes[2] = {
         START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=0"),
@@ -1084,7 +1084,7 @@ static void test_waits_here(void **state)
     close(fd);
 }
 
-static void test_wrong_options(void **state)
+TEST(test_wrong_options)
 {
     static const struct {
         const char *options[4], *text;
@@ -1178,7 +1178,7 @@ static lks_test_result run_hosts(const char *mark, const char *const options[], 
 #define HOSTS(script, ...)                                                                         \
     run_hosts(marked_variable(), (const char *const[]){__VA_ARGS__, NULL}, (script))
 
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
     const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
@@ -1245,7 +1245,7 @@ static void test_hosts(void **state)
     unsetenv("PET_RSH");
 }
 
-static void test_hosts_end(void **state)
+TEST(test_hosts_end)
 {
     for (int which = 0; which < 2; which++) {
         const char *folder = lks_test_folder(), *rsh = make_rsh(folder), *mark = marked_variable();
@@ -1269,7 +1269,7 @@ static void test_hosts_end(void **state)
 
 /* A host is lost: its command waits, and ignores the lifeline's end and SIGTERM. The job ends
  * because of another host, or by the user's third signal. */
-static void test_hosts_hang(void **state)
+TEST(test_hosts_hang)
 {
     static const struct {
         const char *hosts;
@@ -1296,7 +1296,7 @@ static void test_hosts_hang(void **state)
 }
 
 /* The first host's launcher, which prints for all, is killed: others, or the command, say so. */
-static void test_hosts_killed(void **state)
+TEST(test_hosts_killed)
 {
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
     const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
@@ -1312,7 +1312,7 @@ static void test_hosts_killed(void **state)
 }
 
 #define TEN "a b c d e f g h i j "
-static void test_hosts_wrong(void **state)
+TEST(test_hosts_wrong)
 {
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
     static const struct {
@@ -1389,7 +1389,7 @@ static void test_hosts_wrong(void **state)
 }
 
 /* The names and ranks that a file of hosts gives. */
-static void test_hosts_file(void **state)
+TEST(test_hosts_file)
 {
     const char *file = lks_test_text("%s/hosts", lks_test_folder());
     struct lks__host hosts[8];
@@ -1411,7 +1411,7 @@ static void test_hosts_file(void **state)
 }
 
 /* Signals that come through the lifeline, one by one, and its end. */
-static void test_lifeline(void **state)
+TEST(test_lifeline)
 {
     int fds[2], before = dup(STDIN_FILENO);
     char token[16];
@@ -1435,52 +1435,4 @@ static void test_lifeline(void **state)
     assert_int_equal(part, 0);
     assert_int_equal(rest, SIGINT);
     assert_int_equal(end, -1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_failure_not_utf8),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_stop_after_failure),
-        cmocka_unit_test(test_restart_of_groups),
-        cmocka_unit_test(test_signal),
-        cmocka_unit_test(test_signal_stands_still),
-        cmocka_unit_test(test_signal_everywhere),
-        cmocka_unit_test(test_signal_twice),
-        cmocka_unit_test(test_stop_then_lost),
-        cmocka_unit_test(test_stop_and_lost),
-        cmocka_unit_test(test_signal_alone),
-        cmocka_unit_test(test_cannot_start),
-        cmocka_unit_test(test_cannot_start_elastic),
-        cmocka_unit_test(test_node_lost),
-        cmocka_unit_test(test_left_early),
-        cmocka_unit_test(test_gave_up),
-        cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_launcher_stopped),
-        cmocka_unit_test(test_launcher_suspended),
-        cmocka_unit_test(test_coordinator_lost),
-        cmocka_unit_test(test_coordinator_lost_later),
-        cmocka_unit_test(test_resize),
-        cmocka_unit_test(test_spare_node),
-        cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_idle_node),
-        cmocka_unit_test(test_second_job),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_slow_link),
-        cmocka_unit_test(test_waits_here),
-        cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_hosts_end),
-        cmocka_unit_test(test_hosts_hang),
-        cmocka_unit_test(test_hosts_killed),
-        cmocka_unit_test(test_hosts_wrong),
-        cmocka_unit_test(test_hosts_file),
-        cmocka_unit_test(test_lifeline),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -133,13 +133,13 @@ static void check_stop(bool err_too)
     }
 }
 
-static void test_stop(void **state)
+TEST(test_stop)
 {
     check_stop(false);
     check_stop(true);
 }
 
-static void test_death(void **state)
+TEST(test_death)
 {
     struct run r = START("if [ $RANK = 1 ]; then sleep 0.5; exit 7; fi; "
                          "while :; do echo hello hello hello; done",
@@ -162,7 +162,7 @@ static struct run start_and_end(int lines)
 }
 
 /* A signal to stop ends that. One that asks for a checkpoint doesn't, and the job has succeeded. */
-static void test_end(void **state)
+TEST(test_end)
 {
     struct run r = start_and_end(9000);
     kill(r.pid, SIGTERM);
@@ -179,7 +179,7 @@ static void test_end(void **state)
 }
 
 /* A second signal ends it without waiting. */
-static void test_insist(void **state)
+TEST(test_insist)
 {
     struct run r = START("trap '' TERM; while :; do echo hello; done", "--nproc-per-node=2");
     wait_until_full(&r);
@@ -218,7 +218,7 @@ static void read_lines(int fd)
 }
 
 /* The reader comes late, and meanwhile the launcher was stopped and continued. */
-static void test_late_reader(void **state)
+TEST(test_late_reader)
 {
     struct run r = START("seq 1 20000 | sed \"s/.*/line $RANK & of many/\"", "--nproc-per-node=4");
     wait_until_full(&r);
@@ -232,7 +232,7 @@ static void test_late_reader(void **state)
 }
 
 /* A stop while nobody reads; then a reader comes, and gets the number of dropped lines. */
-static void test_reader_returns(void **state)
+TEST(test_reader_returns)
 {
     static char text[1 << 20];
     const char *free = lks_test_text("%s/free-", lks_test_folder());
@@ -281,7 +281,7 @@ static void check_train(int W)
                     "were dropped, because their reader was too slow");
 }
 
-static void test_train(void **state)
+TEST(test_train)
 {
     check_train(2);
     check_train(1);
@@ -291,7 +291,7 @@ static void test_train(void **state)
 
 /* Lines of two bytes, each of which becomes twenty, from ranks that print as fast as they are read,
  * also when the launcher has a message of its own. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct run r = START("trap '' TERM; exec yes", "--nproc-per-node=4");
     pid_t pids[16];
@@ -320,7 +320,7 @@ static void test_memory(void **state)
 
 /* --- no reader at all --------------------------------------------------------------------- */
 
-static void test_no_output(void **state)
+TEST(test_no_output)
 {
     static const struct {
         const char *to, *why;
@@ -337,16 +337,4 @@ static void test_no_output(void **state)
         assert_contains(r.err, lks_test_text("(4 lines) for the standard output were dropped: %s",
                                              cases[i].why));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stop),        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_end),         cmocka_unit_test(test_insist),
-        cmocka_unit_test(test_late_reader), cmocka_unit_test(test_reader_returns),
-        cmocka_unit_test(test_train),       cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_no_output),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

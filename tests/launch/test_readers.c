@@ -37,7 +37,7 @@ static void fill(lks__output *o, int end)
 
 /* The reader of our output leaves while there is no room for what a rank has written, and the rank
  * has ended: what is left in its pipe is read, and nothing is waited for. */
-static void test_reader_leaves(void **state)
+TEST(test_reader_leaves)
 {
     const struct lks__output_plan plan = {.inherit = LKS__STD_ERR, .console = LKS__STD_OUT};
     lks__consoles *consoles;
@@ -63,7 +63,7 @@ static void test_reader_leaves(void **state)
 }
 
 /* A log file's disk is full: that is said once, and at the end how many bytes are missing. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     const struct lks__output_plan plan = {.file = LKS__STD_BOTH};
     const char *folder = lks_test_folder();
@@ -105,7 +105,7 @@ static void test_full_disk(void **state)
 }
 
 /* What is left for one reader doesn't include what is being written for another. */
-static void test_left(void **state)
+TEST(test_left)
 {
     static char large[8192];
     const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -146,7 +146,7 @@ static void test_left(void **state)
 
 /* The reader pauses until output is dropped, because the ranks are to end. The ranks of a restart
  * lose nothing, also if it still pauses when they start. It is told what was dropped. */
-static void test_pause_over_restart(void **state)
+TEST(test_pause_over_restart)
 {
     static const struct lks__output_plan plan = {.inherit = LKS__STD_ERR, .console = LKS__STD_OUT};
     static char large[150 << 10], text[400 << 10];
@@ -199,12 +199,4 @@ static void test_pause_over_restart(void **state)
     for (int i = 0; i < 2; i++)
         close(readers[i]);
     free(sup.polls);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reader_leaves), cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_left), cmocka_unit_test(test_pause_over_restart)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

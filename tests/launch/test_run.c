@@ -41,7 +41,7 @@ static void assert_lacks(const char *text, const char *part)
 
 /* --- streams ------------------------------------------------------------------------------ */
 
-static void test_prefixes(void **state)
+TEST(test_prefixes)
 {
     lks_test_result r =
         assert_exits(0, RUN("--nproc-per-node=2", "sh", "-c", "echo out; echo err >&2"));
@@ -56,7 +56,7 @@ static void test_prefixes(void **state)
 
 /* Lines stay whole, whatever pieces they come in. */
 /* On a terminal, which `script` makes, each rank has a colour; elsewhere none has. */
-static void test_colours(void **state)
+TEST(test_colours)
 {
     const char *command = lks_test_text("%s run --nproc-per-node=2 echo hi", LKS_TEST_TOOL);
     const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
@@ -76,7 +76,7 @@ static void test_colours(void **state)
     assert_null(strchr(r.out, '\033'));
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     lks_test_result r =
         RUN("--nproc-per-node=2", "sh", "-c",
@@ -106,7 +106,7 @@ static void test_lines(void **state)
     assert_int_equal(n, 2 * 200000 + (strchr(host(), 'x') ? 1000000 : 0));
 }
 
-static void test_last_words(void **state)
+TEST(test_last_words)
 {
     lks_test_result r =
         assert_exits(7, RUN("--nproc-per-node=3", "sh", "-c",
@@ -158,7 +158,7 @@ static void assert_file(const char *path, const char *text)
     assert_string_equal(got, text);
 }
 
-static void test_log_dir(void **state)
+TEST(test_log_dir)
 {
     const char *dir = lks_test_folder();
     lks_test_result r =
@@ -203,7 +203,7 @@ static void test_log_dir(void **state)
     assert_file(lks_test_text("%s/attempt_0/0/error.json", only_entry(dir)), "{}\n");
 }
 
-static void test_tee_and_redirects(void **state)
+TEST(test_tee_and_redirects)
 {
     const char *dir = lks_test_folder(), *script = "echo o$RANK; echo e$RANK >&2";
     lks_test_result r = assert_exits(0, RUN("--nproc-per-node=3", "--log_dir", dir, "-r",
@@ -266,7 +266,7 @@ static pid_t start_piped(const char *mark, const char *script, int *out_p)
 }
 
 /* Nobody reads, and the pipe is full: a rank's death is still noticed and acted on. */
-static void test_reader_that_does_not_read(void **state)
+TEST(test_reader_that_does_not_read)
 {
     const char *mark = marked_variable();
     int out, status;
@@ -282,7 +282,7 @@ static void test_reader_that_does_not_read(void **state)
     marked_assert_gone(mark, 1);
 }
 
-static void test_reader_that_leaves(void **state)
+TEST(test_reader_that_leaves)
 {
     const char *mark = marked_variable();
     char some[100];
@@ -297,7 +297,7 @@ static void test_reader_that_leaves(void **state)
 
 /* --- other options ------------------------------------------------------------------------ */
 
-static void test_signals(void **state)
+TEST(test_signals)
 {
     static const char script[] = "trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; "
                                  "trap '' INT; kill -USR1 $PPID; sleep 0.2; kill -INT $PPID; "
@@ -312,7 +312,7 @@ static void test_signals(void **state)
     assert_true(r.seconds < 20 * lks_test_patience());
 }
 
-static void test_environment(void **state)
+TEST(test_environment)
 {
     lks_test_result r = RUN_ENV("PET_NPROC_PER_NODE=3", "sh", "-c", "echo $WORLD_SIZE-$RANK");
     assert_contains(r.out, prefixed(2, "3-2"));
@@ -350,7 +350,7 @@ static void test_environment(void **state)
 }
 
 /* The ranks' own connections have it, too; the option wins over the variable. */
-static void test_link_timeout(void **state)
+TEST(test_link_timeout)
 {
     static const char show[] = "echo link ${LOCKSTEP_LINK_TIMEOUT-none}";
     lks_test_result r = RUN("sh", "-c", show);
@@ -365,7 +365,7 @@ static void test_link_timeout(void **state)
                  "LOCKSTEP_LINK_TIMEOUT is \"1\"");
 }
 
-static void test_wrong_options(void **state)
+TEST(test_wrong_options)
 {
     static const struct {
         const char *option, *text;
@@ -403,7 +403,7 @@ static void test_wrong_options(void **state)
 
 /* --- restarts ----------------------------------------------------------------------------- */
 
-static void test_restarts(void **state)
+TEST(test_restarts)
 {
     const char *dir = lks_test_folder();
     lks_test_result r =
@@ -435,24 +435,4 @@ static void test_restarts(void **state)
     assert_string_equal(r.out, "n0\n");
     r = assert_exits(127, RUN("--max-restarts=2", "/no/such/program"));
     assert_lacks(r.err, "restart");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prefixes),
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_last_words),
-        cmocka_unit_test(test_log_dir),
-        cmocka_unit_test(test_tee_and_redirects),
-        cmocka_unit_test(test_reader_that_does_not_read),
-        cmocka_unit_test(test_reader_that_leaves),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_link_timeout),
-        cmocka_unit_test(test_restarts),
-        cmocka_unit_test(test_colours),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -86,7 +86,7 @@ static void check_early(int W, int sig, double ms, const char *setting)
     marked_assert_gone(mark, 2);
 }
 
-static void test_early_stops(void **state)
+TEST(test_early_stops)
 {
     for (int i = 0; i < MOMENTS; i++) {
         check_early(2, SIGUSR1, 2.7 * i, "--stop_signal=USR1");
@@ -118,7 +118,7 @@ static void check_early_save(int W, double ms)
         fail_msg("after %g ms: %d checkpoints, exit code %d: %s", ms, n, r.exit_code, r.err);
 }
 
-static void test_early_saves(void **state)
+TEST(test_early_saves)
 {
     for (int i = 0; i < 4; i++) {
         check_early_save(2, 2.0 * i);
@@ -128,7 +128,7 @@ static void test_early_saves(void **state)
 
 /* Another program that handles the signal only after some time; one that never does is ended by
  * SIGTERM but not by SIGUSR2. */
-static void test_programs_of_others(void **state)
+TEST(test_programs_of_others)
 {
     static const char slow[] = "sleep 0.3; trap 'echo got; exit 5' USR1; echo armed; "
                                "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.5; done";
@@ -152,7 +152,7 @@ static void test_programs_of_others(void **state)
 }
 
 /* A program that keeps a signal blocked has it wait, and the launcher sends it. */
-static void test_blocked(void **state)
+TEST(test_blocked)
 {
     const char *mark = marked_variable(), *env[] = {mark, NULL};
     const char *const argv[] = {"lockstep", "run", "env", "--block-signal=USR2",
@@ -193,7 +193,7 @@ static void check_stop(const char *before, int W, const char *after, int code)
 }
 
 /* The program that starts a run has blocked the signal, maybe without knowing it. */
-static void test_blocked_before(void **state)
+TEST(test_blocked_before)
 {
     check_stop("env --block-signal=TERM", 1, "", 128 + SIGTERM);
     check_stop("env --block-signal=TERM", 2, "", 128 + SIGTERM);
@@ -201,7 +201,7 @@ static void test_blocked_before(void **state)
 
 /* The lines of a stopped run may have no reader any more: Ctrl-C ends `tee` as well. A full disk is
  * reported. */
-static void test_stop_without_reader(void **state)
+TEST(test_stop_without_reader)
 {
     const char *pipe = lks_test_text("%s/pipe", lks_test_folder());
     const char *broken = lks_test_text("3<>'%s' >'%s' 3>&-", pipe, pipe);
@@ -231,7 +231,7 @@ static void check_inherited(const char *before, unsigned long long mask[4])
 }
 
 /* Other programs inherit the signal actions and the mask that the launcher was started with. */
-static void test_inherited(void **state)
+TEST(test_inherited)
 {
     unsigned long long mask[4];
     check_inherited("exec", mask);
@@ -286,7 +286,7 @@ static void check_ignored(int sig, int W)
     marked_assert_gone(mark, 2);
 }
 
-static void test_ignored(void **state)
+TEST(test_ignored)
 {
     check_ignored(SIGHUP, 2);
     check_ignored(SIGHUP, 1);
@@ -296,7 +296,7 @@ static void test_ignored(void **state)
 }
 
 /* The launcher of other programs, also if it is told to handle the signal. */
-static void test_ignored_by_launcher(void **state)
+TEST(test_ignored_by_launcher)
 {
     static const int sigs[] = {SIGHUP, SIGINT, SIGQUIT};
     for (int i = 0; i < 6; i++) {
@@ -320,7 +320,7 @@ static void test_ignored_by_launcher(void **state)
 }
 
 /* A signal to stop while the ranks are ended after a failure. Rank 1 sends it to the launcher. */
-static void test_stop_after_failure(void **state)
+TEST(test_stop_after_failure)
 {
     const char *armed = lks_test_text("%s/armed", lks_test_folder());
     const char *script = lks_test_text("trap 'kill -TERM $PPID; exec sleep 9' TERM; f='%s'; "
@@ -344,7 +344,7 @@ static void check_nothing_done(const lks_test_result *r, int sig)
 }
 
 /* A rank with variables of another launcher, whose other rank never starts. */
-static void test_stop_alone(void **state)
+TEST(test_stop_alone)
 {
     static const int signals[2] = {SIGINT, SIGTERM};
     for (int rank = 0; rank < 2; rank++) {
@@ -367,7 +367,7 @@ static void test_stop_alone(void **state)
 
 /* A rank that ends before it has joined: the other one doesn't wait for it, with a signal or
  * without one. */
-static void test_end_before_joining(void **state)
+TEST(test_end_before_joining)
 {
     const char *out;
     law_args args = law_train("random", &out);
@@ -397,7 +397,7 @@ static void test_end_before_joining(void **state)
 
 /* A rank gets the signal while it waits for the other one, which gets none: it joins later, and
  * stops for the same reason. */
-static void test_stop_of_one(void **state)
+TEST(test_stop_of_one)
 {
     const char *out, *go = lks_test_text("%s/go", lks_test_folder());
     const char *mark = marked_variable(), *env[] = {mark, NULL};
@@ -432,7 +432,7 @@ static bool has_segment(pid_t pid)
 }
 
 /* The same under another launcher, whose third rank never starts. */
-static void test_stop_of_first(void **state)
+TEST(test_stop_of_first)
 {
     const char *out, *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port());
     law_args args = law_train("random", &out);
@@ -456,7 +456,7 @@ static void test_stop_of_first(void **state)
 
 /* The first process of a container ignores signals without a handler, also those that end a command
  * anywhere else. This one prints more than the pipe holds. */
-static void test_first_process(void **state)
+TEST(test_first_process)
 {
     int status = 0, text[2];
     assert_int_equal(pipe2(text, O_CLOEXEC), 0);
@@ -488,26 +488,4 @@ static void test_first_process(void **state)
     if (WEXITSTATUS(status) == 2)
         lks_test_lacks("namespaces", "no namespace with processes of its own");
     assert_int_equal(WEXITSTATUS(status), 128 + SIGTERM);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_early_stops),
-        cmocka_unit_test(test_early_saves),
-        cmocka_unit_test(test_programs_of_others),
-        cmocka_unit_test(test_stop_after_failure),
-        cmocka_unit_test(test_inherited),
-        cmocka_unit_test(test_blocked),
-        cmocka_unit_test(test_blocked_before),
-        cmocka_unit_test(test_stop_without_reader),
-        cmocka_unit_test(test_ignored),
-        cmocka_unit_test(test_ignored_by_launcher),
-        cmocka_unit_test(test_stop_alone),
-        cmocka_unit_test(test_end_before_joining),
-        cmocka_unit_test(test_stop_of_one),
-        cmocka_unit_test(test_stop_of_first),
-        cmocka_unit_test(test_first_process),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -38,7 +38,7 @@ static const char *train(const char *out, const char *more)
 }
 
 /* Only a rank whose stdout a person watches redraws a line; the file has all lines in any case. */
-static void test_live_line(void **state)
+TEST(test_live_line)
 {
     static const struct {
         const char *env[6], *more;
@@ -75,7 +75,7 @@ static void test_live_line(void **state)
 }
 
 /* The launcher's message begins on a cleared line, and nothing that stood before it is lost. */
-static void test_message_clears(void **state)
+TEST(test_message_clears)
 {
     const char *const xterm[] = {"TERM=xterm", NULL}, *const dumb[] = {"TERM=dumb", NULL};
     static const char dies[] = "run sh -c 'printf \"live line\\r\"; kill -KILL $$'";
@@ -83,7 +83,7 @@ static void test_message_clears(void **state)
     assert_contains(on_terminal(dies, dumb), "live line\rlockstep run: rank 0");
 }
 
-static void test_evaluation_progress(void **state)
+TEST(test_evaluation_progress)
 {
     const char *const xterm[] = {
         "TERM=xterm", /* each of these reads takes 0.4 s */
@@ -99,7 +99,7 @@ static void test_evaluation_progress(void **state)
 }
 
 /* After a few steps a long run names the time it takes; a short one doesn't. */
-static void test_estimate(void **state)
+TEST(test_estimate)
 {
     static const char said[] = " steps to come take about ";
     const char *const run[] = {
@@ -124,15 +124,4 @@ static void test_estimate(void **state)
                                  NULL};
     r = assert_exits(0, lks_test_run(brief, NULL, 60));
     assert_null(strstr(r.err, said));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_live_line),
-        cmocka_unit_test(test_message_clears),
-        cmocka_unit_test(test_evaluation_progress),
-        cmocka_unit_test(test_estimate),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

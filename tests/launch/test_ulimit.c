@@ -15,7 +15,7 @@ static lks_test_result limited(const char *limit, const char *words)
 }
 
 /* 256 KiB, for one rank and for two, with threads. */
-static void test_stack(void **state)
+TEST(test_stack)
 {
     const char *data = lks_test_folder(), *text = "";
     for (int i = 0; i < 40; i++)
@@ -45,7 +45,7 @@ static void test_stack(void **state)
 }
 
 /* The soft limit is raised to the hard one, as far as a job can need. */
-static void test_descriptors(void **state)
+TEST(test_descriptors)
 {
     lks_test_result r =
         limited("ulimit -Sn 40; ulimit -Hn 500", "run --no-python sh -c 'ulimit -Sn'");
@@ -54,7 +54,7 @@ static void test_descriptors(void **state)
 }
 
 /* With too few even then, the message names the limit, whatever could not be opened. */
-static void test_too_few(void **state)
+TEST(test_too_few)
 {
     /* Each number fails at another call, whatever this program has inherited from its own parent.
      */
@@ -69,7 +69,7 @@ static void test_too_few(void **state)
 }
 
 /* More nodes than the first one has descriptors for: it says so while it waits. */
-static void test_many_nodes(void **state)
+TEST(test_many_nodes)
 {
     enum { NODES = 12 };
     const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
@@ -99,7 +99,7 @@ static void test_many_nodes(void **state)
 }
 
 /* Programs that a launch on hosts starts here have signals as the shell had them. */
-static void test_pipe_signal(void **state)
+TEST(test_pipe_signal)
 {
     const char *command = lks_test_text("exec %s run --hosts=localhost:1 sh -c "
                                         "'grep SigIgn /proc/self/status'",
@@ -110,14 +110,4 @@ static void test_pipe_signal(void **state)
     const char *mask = strstr(r.out, "SigIgn:");
     assert_non_null(mask);
     assert_int_equal(strtoull(mask + 7, NULL, 16) >> (SIGPIPE - 1) & 1, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stack),       cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_too_few),     cmocka_unit_test(test_many_nodes),
-        cmocka_unit_test(test_pipe_signal),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -535,7 +535,7 @@ static const char *divided(void)
     return strcmp(engine, "shm") == 0 ? "3" : "21";
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     char dir[300];
     snprintf(dir, sizeof dir, "%s/sizes", folder);
@@ -602,7 +602,7 @@ static int reap(pid_t rows[AT_ONCE], int *failed)
     }
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
     static const char *const whens[] = {"before", "inside", "between"};
     pid_t rows[AT_ONCE] = {0};
@@ -631,7 +631,7 @@ static bool has_word(const char *words, const char *word, size_t n)
 }
 
 /* Each function that a public header names is either called here or listed as silent. */
-static void test_all_functions(void **state)
+TEST(test_all_functions)
 {
     glob_t headers;
     int found = 0;
@@ -682,7 +682,7 @@ static const char *names_in_shm(void)
     return names;
 }
 
-static void test_nothing_left(void **state)
+TEST(test_nothing_left)
 {
     assert_string_equal(names_in_shm(), " ");
 }
@@ -695,10 +695,7 @@ int main(int argc, char **argv)
         return be_rank(argc, argv);
     if (argc > 1)
         hosts_need(engine);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_functions),
-                                       cmocka_unit_test(test_sizes), cmocka_unit_test(test_killed),
-                                       cmocka_unit_test(test_nothing_left)};
     folder = lks_test_folder();
     shm_before = names_in_shm();
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

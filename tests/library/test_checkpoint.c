@@ -150,7 +150,7 @@ static void check_untouched(int W)
 
 /* --- tests -------------------------------------------------------------------------------- */
 
-static void test_any_ranks(void **state)
+TEST(test_any_ranks)
 {
     const char *dir = lks_test_text("%s/new/folder", lks_test_folder());
     for (int W = 1; W <= MAX_RANKS; W++) {
@@ -164,7 +164,7 @@ static void test_any_ranks(void **state)
 }
 
 /* The file as the format's own page describes it: 8 bytes, a JSON header, bytes. */
-static void test_format(void **state)
+TEST(test_format)
 {
     const char *dir = lks_test_folder();
     size_t bytes;
@@ -196,7 +196,7 @@ static void test_format(void **state)
     json_decref(json);
 }
 
-static void test_keep(void **state)
+TEST(test_keep)
 {
     const char *dir = lks_test_folder();
     for (int step = 1; step <= 5; step++)
@@ -207,7 +207,7 @@ static void test_keep(void **state)
 }
 
 /* A save into a checkpoint itself would nest there, unseen by the next load of the folder. */
-static void test_into_itself(void **state)
+TEST(test_into_itself)
 {
     const char *dir = lks_test_folder();
     save(1, dir, 1);
@@ -236,7 +236,7 @@ static void run_load_again(struct rank *r)
     run_load(r);
 }
 
-static void test_none(void **state)
+TEST(test_none)
 {
     const char *dir = lks_test_folder(), *absent = lks_test_text("%s/absent", dir);
     assert_ok(on_ranks(3, dir, 0, run_load));
@@ -287,7 +287,7 @@ static void run_list(struct rank *r)
 }
 
 /* The tensors of a checkpoint, on every rank; then none, and a damaged one. */
-static void test_list(void **state)
+TEST(test_list)
 {
     const char *dir = lks_test_folder();
     assert_ok(on_ranks(2, dir, 0, run_list));
@@ -304,7 +304,7 @@ static void test_list(void **state)
     assert_contains(ranks[1].said, "lks_checkpoint_list: rank 0: ");
 }
 
-static void test_altered(void **state)
+TEST(test_altered)
 {
     const char *dir = lks_test_folder();
     const char *damaged = lks_test_text("%s/ckpt-00000002", dir);
@@ -369,7 +369,7 @@ static void run_load_some(struct rank *r)
     r->status = lks_checkpoint_load(r->comm, r->dir, r->model.tensors + 2, 3, &r->step, &r->found);
 }
 
-static void test_other_tensors(void **state)
+TEST(test_other_tensors)
 {
     static const char *const texts[] = {
         "has no tensor w\\x1bs float64 [17]",
@@ -416,7 +416,7 @@ static void run_differ(struct rank *r)
     r->status = lks_checkpoint_save(r->comm, r->dir, step, t, n, keep);
 }
 
-static void test_ranks_differ(void **state)
+TEST(test_ranks_differ)
 {
     static const char *const texts[] = {
         ("different tensors for a checkpoint: number 3 is epo\\x1bch int64 [] on rank 1, and epoch "
@@ -437,7 +437,7 @@ static void test_ranks_differ(void **state)
 }
 
 /* Rank 0 can't write: all ranks get the error, and the old files are unchanged. */
-static void test_disk(void **state)
+TEST(test_disk)
 {
     const char *dir = lks_test_folder();
     save(1, dir, 1);
@@ -473,7 +473,7 @@ static int be_rank(const char *dir, bool aborts)
 }
 
 /* The launcher doesn't restart a program that has told it of a full disk. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     static const char not_restarted[] =
         "; not restarted, as it would fail again: put that right, then start it again";
@@ -522,7 +522,7 @@ static void *watch_main(void *arg)
 }
 
 /* While rank 0 saves, the launcher sees that, and heartbeats. Each save takes milliseconds. */
-static void test_while_saving(void **state)
+TEST(test_while_saving)
 {
     const char *dir = lks_test_folder();
     struct model *m = calloc(1, sizeof *m);
@@ -546,7 +546,7 @@ static void test_while_saving(void **state)
 }
 
 /* `lockstep` doesn't take such a folder for one of its runs. */
-static void test_no_run(void **state)
+TEST(test_no_run)
 {
     const char *dir = lks_test_folder();
     save(1, dir, 1);
@@ -616,7 +616,7 @@ static void *small_main(void *dir)
 }
 
 /* The size that lockstep.h names. Sanitizers need more. */
-static void test_small_stack(void **state)
+TEST(test_small_stack)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -635,14 +635,5 @@ int main(int argc, char **argv)
 {
     if (argc == 3)
         return be_rank(argv[2], strcmp(argv[1], "--aborts") == 0);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_ranks),     cmocka_unit_test(test_format),
-        cmocka_unit_test(test_keep),          cmocka_unit_test(test_none),
-        cmocka_unit_test(test_list),          cmocka_unit_test(test_altered),
-        cmocka_unit_test(test_other_tensors), cmocka_unit_test(test_ranks_differ),
-        cmocka_unit_test(test_disk),          cmocka_unit_test(test_no_run),
-        cmocka_unit_test(test_while_saving),  cmocka_unit_test(test_into_itself),
-        cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_small_stack),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

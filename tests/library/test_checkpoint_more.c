@@ -130,7 +130,7 @@ static void run_load(struct rank *r)
     r->status = lks_checkpoint_load_more(r->comm, r->dir, &common, 1, &more, &r->step, &r->found);
 }
 
-static void test_per_rank(void **state)
+TEST(test_per_rank)
 {
     for (int W = 1; W <= MAX_RANKS; W++) {
         const char *dir = lks_test_folder();
@@ -166,7 +166,7 @@ static void run_list(struct rank *r)
         free(list);
 }
 
-static void test_other_ranks(void **state)
+TEST(test_other_ranks)
 {
     const char *dir = lks_test_folder();
     CALL_OK(on_ranks(3, dir, NULL, 0, run_save));
@@ -205,7 +205,7 @@ static void run_load_overlap(struct rank *r)
     r->status = lks_checkpoint_load_more(r->comm, r->dir, &common, 1, &more, &r->step, &r->found);
 }
 
-static void test_wrong_tensors(void **state)
+TEST(test_wrong_tensors)
 {
     const char *dir = lks_test_folder();
     assert_int_equal(on_ranks(2, dir, NULL, 2, run_save), LKS_ERR_DIVERGED);
@@ -259,7 +259,7 @@ static char *nested(size_t depth)
     return text;
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     /* Names that lockstep's own states have are only the program's here. */
     static const char *const texts[][2] = {
@@ -290,7 +290,7 @@ static void test_json(void **state)
     free(deep);
 }
 
-static void test_wrong_json(void **state)
+TEST(test_wrong_json)
 {
     char *deep = nested(2048), *too_deep = nested(100000);
     const char *const texts[] = {
@@ -348,7 +348,7 @@ static void run_dimensions(struct rank *r)
         r->found = false;
 }
 
-static void test_dimensions(void **state)
+TEST(test_dimensions)
 {
     CALL_OK(on_ranks(3, lks_test_folder(), NULL, 0, run_dimensions));
     for (int r = 0; r < 3; r++)
@@ -364,7 +364,7 @@ static void run_forged(struct rank *r)
 }
 
 /* Files that no program has saved: whole checkpoints with other contents. */
-static void test_forged(void **state)
+TEST(test_forged)
 {
     static const int32_t data[8];
     static const char *const states[] = {"{}", "{\"program\":{\"program\":[]}}",
@@ -458,7 +458,7 @@ static int list_many(const char *dir)
     return st == LKS_OK ? ranks[0].odd / 1000 : -st;
 }
 
-static void test_bounded(void **state)
+TEST(test_bounded)
 {
     enum { MANY = 100000, TOO_MANY = 130000 };
     const char *dir = lks_test_folder();
@@ -468,15 +468,4 @@ static void test_bounded(void **state)
     assert_int_equal(lks_test_in_little_memory(list_many, dir, 300 << 20), MANY / 1000);
     forge_many(dir, TOO_MANY);
     assert_int_equal(lks_test_in_little_memory(list_many, dir, 300 << 20), -LKS_ERR_FORMAT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_per_rank),      cmocka_unit_test(test_other_ranks),
-        cmocka_unit_test(test_wrong_tensors), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_wrong_json),    cmocka_unit_test(test_dimensions),
-        cmocka_unit_test(test_forged),        cmocka_unit_test(test_bounded),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

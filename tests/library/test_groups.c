@@ -367,7 +367,7 @@ static int be_rank(const char *name)
     return 2;
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     const char *hosts[] = {"2", "21", "22"};
     const bool one_host = strcmp(engine, "shm") == 0;
@@ -394,6 +394,5 @@ int main(int argc, char **argv)
         return be_rank(argv[3]);
     if (argc > 1)
         hosts_need(engine);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -824,7 +824,7 @@ static void tear_down(struct here *h)
     lks_comm_close(h->comm);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     static struct here h;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -846,7 +846,7 @@ static void test_rows(void **state)
 }
 
 /* A call that opens something leaves no address of an earlier one if it fails. */
-static void test_given_nothing(void **state)
+TEST(test_given_nothing)
 {
     static struct here h;
     set_up(&h);
@@ -877,11 +877,4 @@ static void test_given_nothing(void **state)
     assert_int_equal(lks_checkpoint_list(h.comm, "", &tensors, &n, NULL), LKS_ERR_ARG);
     assert_true(tensors == NULL && n == 0);
     tear_down(&h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_given_nothing)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

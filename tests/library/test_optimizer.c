@@ -213,7 +213,7 @@ static void on_ranks(int W, lks_optimizer_rule rule, const char *dir, int odd)
 
 static struct model expected;
 
-static void test_bits(void **state)
+TEST(test_bits)
 {
     for (int rule = LKS_ADAMW; rule <= LKS_MUON; rule++) {
         struct rank *alone = &ranks[0];
@@ -232,7 +232,7 @@ static void test_bits(void **state)
     }
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     static const char *const names[] = {"optimizer.steps", "embed.exp_avg", "embed.exp_avg_sq",
                                         "w.momentum",      "bias.exp_avg",  "bias.exp_avg_sq",
@@ -251,7 +251,7 @@ static void test_names(void **state)
     lks_optimizer_close(o);
 }
 
-static void test_wrong(void **state)
+TEST(test_wrong)
 {
     lks_optimizer *o;
     lks_rates bad = rates;
@@ -323,7 +323,7 @@ static void test_wrong(void **state)
 }
 
 /* With LOCKSTEP_CHECK=1, a step compares its inputs over ranks. */
-static void test_inputs(void **state)
+TEST(test_inputs)
 {
     static const char *const said[] = {
         [RATE] = "inputs: rates 0.02 0 0.9 0.95 1e-08 0.02 0.9 0.05 5, in lks_rates' order, on "
@@ -360,7 +360,7 @@ static void assert_step(lks_optimizer_rule rule, size_t from, size_t n, const lk
 }
 
 /* Rates have no defaults: those that an update can't do without must be set. */
-static void test_left_out(void **state)
+TEST(test_left_out)
 {
     const lks_rates only = {.learning_rate = 0.1};
     const lks_rates no_betas = {.learning_rate = 0.1, .beta1 = 0.9, .epsilon = 1e-8};
@@ -497,7 +497,7 @@ static void list_main(lks_comm *comm, void *arg)
     snprintf(r->said, sizeof r->said, "%s", r->st != LKS_OK ? lks_last_error() : "");
 }
 
-static void test_list(void **state)
+TEST(test_list)
 {
     for (int W = 1; W <= 2; W++)
         for (int how = 0; how < 3; how++) { /* never again; without a group; before each save */
@@ -508,13 +508,4 @@ static void test_list(void **state)
                 if (ranks[r].st != LKS_OK)
                     fail_msg("%d ranks, %d: %d %s", W, how, ranks[r].st, ranks[r].said);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_wrong),    cmocka_unit_test(test_inputs),
-        cmocka_unit_test(test_left_out), cmocka_unit_test(test_list)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

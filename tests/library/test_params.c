@@ -275,23 +275,23 @@ static void check_means(lks_ddp_options options)
     same_weight = 0;
 }
 
-static void test_mean(void **state)
+TEST(test_mean)
 {
     check_means((lks_ddp_options){0});
 }
 
-static void test_own_gradients(void **state)
+TEST(test_own_gradients)
 {
     check_means((lks_ddp_options){.own_gradients = true});
 }
 
-static void test_same_weight(void **state)
+TEST(test_same_weight)
 {
     check_means((lks_ddp_options){.weight = 3});
     check_means((lks_ddp_options){.weight = 3, .own_gradients = true});
 }
 
-static void test_overwrites(void **state)
+TEST(test_overwrites)
 {
     check_means((lks_ddp_options){.overwrites = true});
     check_means((lks_ddp_options){.overwrites = true, .weight = 0.1, .own_gradients = true});
@@ -352,7 +352,7 @@ static lks_status run_large(struct rank *r)
 }
 
 /* Gradients that bypass the caches, and a small first bucket. */
-static void test_large(void **state)
+TEST(test_large)
 {
     for (int W = 1; W <= 2; W++)
         for (int k = 0; k < 4; k++) {
@@ -397,7 +397,7 @@ static lks_status run_values(struct rank *r)
     return st;
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     struct rank ranks[3];
     for (int nan = 0; nan < 2; nan++) {
@@ -437,7 +437,7 @@ static lks_status run_other_params(struct rank *r)
     return LKS_OK;
 }
 
-static void test_other_params(void **state)
+TEST(test_other_params)
 {
     static const char *const texts[] = {
         "number 3 is out.weight with 4000 elements on rank 1, and out.weight with 4096 elements on "
@@ -494,7 +494,7 @@ static void check_early_marks(const struct expected *e, bool own, bool overwrite
         }
 }
 
-static void test_early_mark(void **state)
+TEST(test_early_mark)
 {
     struct expected *e = expect(4, 2);
     setenv("LOCKSTEP_CHECK", "1", 1);
@@ -512,7 +512,7 @@ static void test_early_mark(void **state)
 
 /* With LOCKSTEP_CHECK=1, a gradient that changes after the step's last micro-step is found; the
  * change would be lost. */
-static void test_late_change(void **state)
+TEST(test_late_change)
 {
     struct model *m = new_model();
     setenv("LOCKSTEP_CHECK", "1", 1);
@@ -567,7 +567,7 @@ static lks_status run_checked(struct rank *r)
 
 /* With LOCKSTEP_CHECK=1, a step finds other values on a rank, as without a broadcast, and a rank
  * that has skipped a step. Frozen parameters may differ, and perhaps only some ranks note steps. */
-static void test_checked_step(void **state)
+TEST(test_checked_step)
 {
     static const char *const said[N_DIFFERENCES] = {
         [VALUE] = "lks_ddp_step: ranks have different parameters; lks_ddp_broadcast() gives all of "
@@ -591,7 +591,7 @@ static void test_checked_step(void **state)
 }
 
 /* With LOCKSTEP_CHECK=1, a gradient is found that backward doesn't store, or adds to. */
-static void test_unstored(void **state)
+TEST(test_unstored)
 {
     static const struct {
         size_t first; /* that is stored */
@@ -623,7 +623,7 @@ static void test_unstored(void **state)
 }
 
 /* One rank, V = 2, A = 2: each call when another is due. */
-static void test_out_of_turn(void **state)
+TEST(test_out_of_turn)
 {
     lks_comm *comm;
     lks_ddp *d;
@@ -682,7 +682,7 @@ static void assert_beats(lks_comm *comm, lks_status st)
 }
 
 /* Each call of a step is a heartbeat, so that a slow backward can mark its parameters only. */
-static void test_heartbeats(void **state)
+TEST(test_heartbeats)
 {
     lks_comm *comm;
     lks_ddp *d;
@@ -702,7 +702,7 @@ static void test_heartbeats(void **state)
 }
 
 /* No rank has data: zero gradients, and no division by zero. */
-static void test_no_data(void **state)
+TEST(test_no_data)
 {
     lks_comm *comm;
     lks_ddp *d;
@@ -730,7 +730,7 @@ static void clip_step(lks_ddp *d, struct model *m, float gradient)
 }
 
 /* Gradients 5 and 0: clipped to 2 as torch.nn.utils.clip_grad_norm_() does, not clipped to 10. */
-static void test_clip(void **state)
+TEST(test_clip)
 {
     lks_comm *comm;
     lks_ddp *d;
@@ -757,19 +757,4 @@ static void test_clip(void **state)
     lks_ddp_close(d);
     lks_comm_close(comm);
     free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mean),          cmocka_unit_test(test_values),
-        cmocka_unit_test(test_other_params),  cmocka_unit_test(test_out_of_turn),
-        cmocka_unit_test(test_no_data),       cmocka_unit_test(test_early_mark),
-        cmocka_unit_test(test_late_change),   cmocka_unit_test(test_checked_step),
-        cmocka_unit_test(test_same_weight),   cmocka_unit_test(test_overwrites),
-        cmocka_unit_test(test_unstored),      cmocka_unit_test(test_clip),
-        cmocka_unit_test(test_own_gradients), cmocka_unit_test(test_large),
-        cmocka_unit_test(test_heartbeats),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -25,7 +25,7 @@ static void compare(const json_t *c)
     lks_sampler_close(s);
 }
 
-static void test_as_pytorch(void **state)
+TEST(test_as_pytorch)
 {
     const json_t *cases = lks_test_member(lks_test_figure("distributed_sampler.json"), "cases");
     assert_true(json_array_size(cases) >= 10);
@@ -35,7 +35,7 @@ static void test_as_pytorch(void **state)
 
 /* DistributedSampler's shares from its definition: ceil(n / R) samples each, or floor with
  * drop_last, dealt one by one; the first ones are repeated if there are too few. */
-static void test_shares(void **state)
+TEST(test_shares)
 {
     for (uint64_t n = 1; n <= 24; n++)
         for (int R = 1; R <= 8; R++)
@@ -58,7 +58,7 @@ static void test_shares(void **state)
             }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     lks_sampler *s = NULL;
     assert_fails(LKS_ERR_ARG, lks_sampler_open(NULL, &s), "NULL");
@@ -76,14 +76,4 @@ static void test_refused(void **state)
             &(lks_sampler_options){.dataset_size = 3, .replicas = 4, .drop_last = true}, &s),
         "leaves nothing of 3 samples for 4 replicas");
     assert_null(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_pytorch),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_refused),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -575,7 +575,7 @@ static void run_rows(const char *hosts)
             expect(hosts, rows[i].name, rows[i].code);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     static const char *const one_host[] = {"1", "2", "3", "4", "8", NULL};
     static const char *const several[] = {"212", "2222", NULL};
@@ -584,7 +584,7 @@ static void test_rows(void **state)
 }
 
 /* Without lockstep's launcher. */
-static void test_at_master(void **state)
+TEST(test_at_master)
 {
     const char *const args[] = {"/proc/self/exe", engine, "--rank", "each split", NULL};
     if (strcmp(engine, "gloo") == 0)
@@ -599,7 +599,5 @@ int main(int argc, char **argv)
         return be_rank(argv[3]);
     if (argc > 1)
         hosts_need(engine);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_at_master)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

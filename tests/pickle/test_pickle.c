@@ -105,7 +105,7 @@ static void check_plain(const char *name)
     lks__pickle_close(p);
 }
 
-static void test_every_protocol(void **state)
+TEST(test_every_protocol)
 {
     for (int p = 2; p <= 5; p++)
         check_plain(lks_test_text("plain%d.pkl", p));
@@ -123,7 +123,7 @@ static void refused(const char *data, size_t bytes, const char *why)
     assert_null(p);
 }
 
-static void test_calls(void **state)
+TEST(test_calls)
 {
     refused(PICKLE("\x80\2cos\nsystem\nX\4\0\0\0true\x85R."), "offset 2: it names os.system");
     refused(PICKLE("\x80\4\x8c\5posix\x8c\6system\x93."), "offset 17: it names posix.system");
@@ -154,7 +154,7 @@ static void test_calls(void **state)
             "a character that is not a byte");
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
     size_t bytes;
     const char *data = lks_test_read(
@@ -176,7 +176,7 @@ static void test_cut(void **state)
     refused(PICKLE("N."), "not a pickle of protocol");
 }
 
-static void test_lies(void **state)
+TEST(test_lies)
 {
     refused(PICKLE("\x80\2X\xff\xff\xff\xff."), "a length is wrong");
     refused(PICKLE("\x80\2\x8d\xff\xff\xff\xff\xff\xff\xff\xff."), "a length is wrong");
@@ -198,7 +198,7 @@ static void test_lies(void **state)
 }
 
 /* Whole numbers in fewer bytes than Python takes for them. */
-static void test_short_numbers(void **state)
+TEST(test_short_numbers)
 {
     static const struct {
         const char *data;
@@ -218,7 +218,7 @@ static void test_short_numbers(void **state)
 }
 
 /* Values that contain themselves, that contain each other, or that grow by references. */
-static void test_memo(void **state)
+TEST(test_memo)
 {
     char deep[300], laughs[2000];
     size_t n = 0;
@@ -260,7 +260,7 @@ static void test_memo(void **state)
 }
 
 /* What Python may write, and none of the figures has. */
-static void test_rare(void **state)
+TEST(test_rare)
 {
     lks__pickle *p;
     /* a place of the memo that is used again */
@@ -277,7 +277,7 @@ static void test_rare(void **state)
     lks__pickle_close(p);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     lks__pickle *p = NULL;
     const char *path = lks_test_text("%s/long.pkl", lks_test_folder());
@@ -285,19 +285,4 @@ static void test_files(void **state)
     lks_test_write(path, zeros, sizeof zeros);
     assert_fails(LKS_ERR_FORMAT, lks__pickle_open(path, &p), "long.pkl");
     assert_fails(LKS_ERR_IO, lks__pickle_open("/nowhere/x.pkl", &p), "/nowhere/x.pkl");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_protocol),
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_lies),
-        cmocka_unit_test(test_memo),
-        cmocka_unit_test(test_short_numbers),
-        cmocka_unit_test(test_rare),
-        cmocka_unit_test(test_files),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -69,7 +69,7 @@ static void check_views(lks__torchfile *f, const lks__pickle_value *v)
     assert_ok(lks__torchfile_read(f, nothing, NULL));
 }
 
-static void test_tensors(void **state)
+TEST(test_tensors)
 {
     lks__torchfile *f;
     assert_ok(lks__torchfile_open(figure("tensors.pt"), &f));
@@ -99,7 +99,7 @@ static void test_tensors(void **state)
 }
 
 /* A tensor that isn't in C order is read from the file once, not once per part. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     size_t bytes;
     char *data = lks_test_read(figure("tensors.pt"), &bytes);
@@ -153,7 +153,7 @@ static bool matters(const lks__zip *z, const char *data, size_t bytes, size_t at
 
 /* Each byte altered in turn. Contents and what the directory says of them: refused. Whatever is
  * still accepted (filling, dates, attributes, second copies of sizes) reads as before. */
-static void test_altered(void **state)
+TEST(test_altered)
 {
     static const char changes[] = {0x01, 0x15, (char)0xff};
     size_t bytes, n_read = 0;
@@ -188,7 +188,7 @@ static void test_altered(void **state)
     free(sound);
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
     size_t bytes;
     const char *data = lks_test_read(figure("tensors.pt"), &bytes);
@@ -241,7 +241,7 @@ static void refused(const lks_zip_entry *parts, size_t n, const char *why)
     assert_null(f);
 }
 
-static void test_sound(void **state)
+TEST(test_sound)
 {
     lks_zip_entry parts[PARTS];
     lks__torchfile *f;
@@ -251,7 +251,7 @@ static void test_sound(void **state)
     lks__torchfile_close(f);
 }
 
-static void test_entries(void **state)
+TEST(test_entries)
 {
     lks_zip_entry parts[PARTS];
     char many[4096];
@@ -299,7 +299,7 @@ static void test_entries(void **state)
 }
 
 /* The second entry's place is inside of the first one, whose bytes are a header of its own. */
-static void test_overlap(void **state)
+TEST(test_overlap)
 {
     lks_zip_entry inner = {.name = "x/data/1", .data = six, .bytes = sizeof six};
     lks_zip_entry parts[PARTS];
@@ -314,7 +314,7 @@ static void test_overlap(void **state)
     refused(parts, PARTS, "overlaps another entry");
 }
 
-static void test_tensor_lies(void **state)
+TEST(test_tensor_lies)
 {
     lks_zip_entry parts[PARTS];
 #define ONES "K\1K\1K\1K\1K\1K\1K\1K\1K\1"
@@ -352,7 +352,7 @@ static void test_tensor_lies(void **state)
 #undef PICKLED
 }
 
-static void test_other_forms(void **state)
+TEST(test_other_forms)
 {
     lks__torchfile *f = NULL;
     assert_fails(LKS_ERR_FORMAT, lks__torchfile_open(figure("legacy.pt"), &f),
@@ -362,7 +362,7 @@ static void test_other_forms(void **state)
     assert_fails(LKS_ERR_IO, lks__torchfile_open(lks_test_folder(), &f), "not a regular file");
 }
 
-static void test_info(void **state)
+TEST(test_info)
 {
     assert_contains(lks_test_tool("info").out, "libzip: ready");
     setenv("LOCKSTEP_MODULES", "/nowhere", 1);
@@ -388,7 +388,7 @@ static int open_many(const char *path)
 
 /* Without memory a sound archive isn't called damaged. With much less than it needs, libzip says so
  * itself. */
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     const char *path = lks_test_text("%s/many.zip", lks_test_folder());
     assert_ok(lks__zip_available());
@@ -403,14 +403,6 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensors),     cmocka_unit_test(test_altered),
-        cmocka_unit_test(test_cut),         cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_entries),     cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_tensor_lies), cmocka_unit_test(test_other_forms),
-        cmocka_unit_test(test_info),        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_parts),
-    };
     lks_test_need_zip();
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

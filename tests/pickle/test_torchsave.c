@@ -101,7 +101,7 @@ static void check_content(lks__torchfile *f)
     assert_true(lks__pickle_is(lks__pickle_item(tuple, 4), "\xc3\xa9"));
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a.pt", folder);
     const char *again = lks_test_text("%s/b.pt", folder);
@@ -130,7 +130,7 @@ static void test_round_trip(void **state)
     free(e.at);
 }
 
-static void test_alignment(void **state)
+TEST(test_alignment)
 {
     const char *path = lks_test_text("%s/a.pt", lks_test_folder());
     lks__zip *zip;
@@ -155,7 +155,7 @@ static lks_status read_count(void *ctx, size_t storage, uint64_t first, void *ou
     return LKS_OK;
 }
 
-static void test_long(void **state)
+TEST(test_long)
 {
     enum { COUNT = (1 << 18) + 1001, LETTERS = 20000, PARTS = 5 };
     const char *path = lks_test_text("%s/a.pt", lks_test_folder());
@@ -193,7 +193,7 @@ static void test_long(void **state)
     free(got);
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a.pt", folder);
     int failing = 1;
@@ -208,12 +208,6 @@ static void test_failures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_failures),
-    };
     lks_test_need_zip();
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

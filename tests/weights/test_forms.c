@@ -44,7 +44,7 @@ static void assert_reads(const forge_model *m, const char *source, const char *g
     lks__weights_close(w);
 }
 
-static void test_hf(void **state)
+TEST(test_hf)
 {
     forge_model m = forge_open(true);
     static const forge_hf hows[] = {
@@ -71,7 +71,7 @@ static void test_hf(void **state)
 }
 
 /* Matrices and a vocabulary of more than 2^18 numbers, which are read in pieces. */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     const lks__model_config config = {.n_layer = 1,
                                       .n_head = 2,
@@ -87,7 +87,7 @@ static void test_pieces(void **state)
 }
 
 /* A config that leaves out what GPT2Config has by default: 12 heads, gelu_new. */
-static void test_bare_config(void **state)
+TEST(test_bare_config)
 {
     const lks__model_config config = {
         .n_layer = 1, .n_head = 12, .n_embd = 48, .block_size = 4, .vocab_size = 7, .bias = true};
@@ -98,7 +98,7 @@ static void test_bare_config(void **state)
 }
 
 /* Without config.json: heads of 64, or as many as are asked for. */
-static void test_file_alone(void **state)
+TEST(test_file_alone)
 {
     forge_model m = forge_open(true);
     const forge_hf alone = {.config = ""};
@@ -121,7 +121,7 @@ static void test_file_alone(void **state)
 }
 
 /* nanoGPT's names and torch.nn.Linear's matrices: its GELU, with and without biases. */
-static void test_linear(void **state)
+TEST(test_linear)
 {
     const lks__weights_want heads = {.n_head = 2};
     const forge_hf linear = {.linear = true, .config = "", .lm_head = true};
@@ -132,7 +132,7 @@ static void test_linear(void **state)
     }
 }
 
-static void test_llmc(void **state)
+TEST(test_llmc)
 {
     forge_model m = forge_open(true);
     assert_reads(&m, forge_llmc(&m, 3, NULL), "tanh", NULL);
@@ -141,7 +141,7 @@ static void test_llmc(void **state)
 }
 
 /* Settings that may differ from the source's. */
-static void test_crop_and_grow(void **state)
+TEST(test_crop_and_grow)
 {
     forge_model m = forge_open(true);
     const forge_hf how = {0};
@@ -185,18 +185,4 @@ static void test_crop_and_grow(void **state)
     lks__table_free(&table);
     lks__weights_close(w);
     forge_close(&m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hf),
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_bare_config),
-        cmocka_unit_test(test_file_alone),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_llmc),
-        cmocka_unit_test(test_crop_and_grow),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -66,7 +66,7 @@ static void check_model(const char *folder, const char *gelu, const json_t *sequ
 }
 
 /* The model and the logits that lie beside the repository. */
-static void test_shared_gpt2_tiny(void **state)
+TEST(test_shared_gpt2_tiny)
 {
     const char *folder = lks_test_shared("reference/gpt2-tiny");
     const json_t *figure = lks_test_figure(lks_test_shared("reference/gpt2_tiny_logits.json"));
@@ -92,6 +92,5 @@ int main(int argc, char **argv)
 {
     lks_test_need_level(&kernels);
     lks_test_choose(argc, argv, "*shared*");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared_gpt2_tiny)};
-    return lks_test_exit(cmocka_run_group_tests(tests, open_device, close_device));
+    return lks_test_run_all(open_device, close_device);
 }

@@ -69,7 +69,7 @@ static const char *nanogpts_folder(void)
 }
 
 /* As sample.py does, the characters are those of data/DATASET here, whose name the file has. */
-static void test_characters(void **state)
+TEST(test_characters)
 {
     const char *out = nanogpts_folder(), *here = lks_test_folder();
     const char *command = lks_test_text("cd '%s' && exec '%s' sample --init_from='%s' --start=AB "
@@ -94,7 +94,7 @@ static void test_characters(void **state)
 }
 
 /* Losses as those of nanoGPT's run that stayed at home, on the same batches. */
-static void test_continued(void **state)
+TEST(test_continued)
 {
     const json_t *figure = lks_test_figure("nanogpt_ckpt.json");
     const char *out = nanogpts_folder();
@@ -183,7 +183,7 @@ static void check_content(const char *run)
 }
 
 /* What an exported run does there is what it does here: the same bytes, on any number of ranks. */
-static void test_there_and_back(void **state)
+TEST(test_there_and_back)
 {
     static const char *const shape[] = {
         "--n_layer=2",   "--n_head=2",        "--n_embd=16",       "--block_size=16",
@@ -225,7 +225,7 @@ static void assert_begins(const char *file, const char *hash)
     assert_string_equal(json_string_value(json_object_get(config, "gelu")), "exact");
 }
 
-static void test_beginning(void **state)
+TEST(test_beginning)
 {
     const char *run = law_output("random", "--max_iters=2");
     const char *hash = json_string_value(json_object_get(
@@ -273,7 +273,7 @@ static float *weights_of(const char *source, size_t *n_p, lks__settings *s)
     return x;
 }
 
-static void test_golf(void **state)
+TEST(test_golf)
 {
     const char *run = golf_run(lks_test_folder());
     lks__settings s, own;
@@ -550,7 +550,7 @@ static lks_status use(const lie *l, bool run)
 #define REFUSED(run, why, ...)                                                                     \
     assert_fails(LKS_ERR_FORMAT, use(&(lie){__VA_ARGS__}, run), "ckpt.pt", why)
 
-static void test_lies(void **state)
+TEST(test_lies)
 {
     assert_ok(use(&(lie){0}, true));
     assert_ok(use(&(lie){.compiled = true, .mask = true}, true));
@@ -648,7 +648,7 @@ static void check_golf_head(bool tied)
     lks__weights_close(opened);
 }
 
-static void test_golf_shapes(void **state)
+TEST(test_golf_shapes)
 {
     check_golf_head(true);
     check_golf_head(false);
@@ -658,7 +658,7 @@ static void test_golf_shapes(void **state)
     assert_fails(LKS_ERR_FORMAT, open_golf(16, 4, 8, false), "don't match a model of");
 }
 
-static void test_export_refused(void **state)
+TEST(test_export_refused)
 {
     const char *run = law_output("random", "--max_iters=1", "--gelu=tanh");
     const char *file = lks_test_text("%s/ckpt.pt", lks_test_folder());
@@ -692,12 +692,6 @@ static void test_export_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_continued),      cmocka_unit_test(test_there_and_back),
-        cmocka_unit_test(test_beginning),      cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_characters),     cmocka_unit_test(test_lies),
-        cmocka_unit_test(test_export_refused), cmocka_unit_test(test_golf_shapes),
-    };
     lks_test_need_zip();
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -21,7 +21,7 @@ static lks_status try(const char *source)
     return st;
 }
 
-static void test_hf(void **state)
+TEST(test_hf)
 {
     forge_model m = forge_open(true);
     const struct {
@@ -60,7 +60,7 @@ static void test_hf(void **state)
 }
 
 /* What lockstep's gpt2 doesn't compute. */
-static void test_variants(void **state)
+TEST(test_variants)
 {
     forge_model m = forge_open(true);
     static const struct {
@@ -103,7 +103,7 @@ static void test_variants(void **state)
 }
 
 /* JSON of depth 10,000 in every JSON file. */
-static void test_deep_json(void **state)
+TEST(test_deep_json)
 {
     enum { DEPTH = 10000 };
     forge_model m = forge_open(true);
@@ -123,7 +123,7 @@ static void test_deep_json(void **state)
 }
 
 /* Parts of a model: names that lead elsewhere, a part that is missing. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     static const struct {
         const char *index, *says;
@@ -160,7 +160,7 @@ static void test_parts(void **state)
     }
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     forge_model m = forge_open(true);
     static const struct {
@@ -188,7 +188,7 @@ static void test_values(void **state)
     forge_close(&m);
 }
 
-static void test_llmc(void **state)
+TEST(test_llmc)
 {
     forge_model m = forge_open(true);
     static const struct {
@@ -240,7 +240,7 @@ static void test_llmc(void **state)
 }
 
 /* Paths and names. */
-static void test_sources(void **state)
+TEST(test_sources)
 {
     const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
     lks_test_write(text, "To be", 5);
@@ -282,7 +282,7 @@ static void test_sources(void **state)
 }
 
 /* The shapes of Radford et al. (2019), table 2, with the heads of their files. */
-static void test_known(void **state)
+TEST(test_known)
 {
     static const lks__known rows[] = {{"gpt2", 12, 12, 768},
                                       {"gpt2-medium", 24, 16, 1024},
@@ -336,7 +336,7 @@ static void write_gpt2(const char *folder, int n_layer, int n_head)
 }
 
 /* A model by its name has that name's shape and heads. */
-static void test_by_name(void **state)
+TEST(test_by_name)
 {
     const char *models = lks_test_folder(), *folder = lks_test_text("%s/gpt2", models);
     lks__weights *w;
@@ -358,7 +358,7 @@ static void test_by_name(void **state)
 }
 
 /* A checkpoint's file with the right names and numbers of elements, but another shape or type. */
-static void test_shape(void **state)
+TEST(test_shape)
 {
     forge_model m = forge_open(true);
     const char *path = lks_test_text("%s/model.safetensors", lks_test_folder());
@@ -389,16 +389,4 @@ static void test_shape(void **state)
     }
     free(tensors);
     forge_close(&m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hf),      cmocka_unit_test(test_variants),
-        cmocka_unit_test(test_parts),   cmocka_unit_test(test_deep_json),
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_llmc),
-        cmocka_unit_test(test_sources), cmocka_unit_test(test_shape),
-        cmocka_unit_test(test_known),   cmocka_unit_test(test_by_name),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -41,7 +41,7 @@ static const json_t *config_line(const char *out)
     return json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
 }
 
-static void test_same_bytes(void **state)
+TEST(test_same_bytes)
 {
     const char *init = from(weights_folder());
     const char *reference = law_output("random", LAW_REFERENCE, init);
@@ -65,7 +65,7 @@ static void test_same_bytes(void **state)
 }
 
 /* Another run's weights: those that --init_from names, and nothing else of it. */
-static void test_own_run(void **state)
+TEST(test_own_run)
 {
     const char *first = law_output("random", "--max_iters=4");
     const char *hash = json_string_value(json_object_get(
@@ -87,7 +87,7 @@ static void test_own_run(void **state)
     assert_true(n != m || memcmp(a, b, n) != 0);
 }
 
-static void test_gelu(void **state)
+TEST(test_gelu)
 {
     const char *init = from(weights_folder());
     const char *tanh = law_output("random", init, "--max_iters=2");
@@ -115,7 +115,7 @@ static void test_gelu(void **state)
 }
 
 /* A setting that was not typed: the message tells where it is, and what wins over it. */
-static void test_given_by(void **state)
+TEST(test_given_by)
 {
     const char *recipe = lks_test_text("%s/five.conf", lks_test_folder());
     lks_test_write(recipe, "n_layer = 5\n", 12);
@@ -132,7 +132,7 @@ static void test_given_by(void **state)
 }
 
 /* Settings that differ from the source's, and data with more tokens than it. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const struct {
         const char *setting, *says;
@@ -179,7 +179,7 @@ static void test_refused(void **state)
 }
 
 /* Rows that the weights lack are drawn, by the run's seed. */
-static void test_drawn_rows(void **state)
+TEST(test_drawn_rows)
 {
     const char *data = lks_test_folder(), *model = from(weights_folder()), *hashes[3];
     lks_test_generated_vocabulary(data, 90);
@@ -217,7 +217,7 @@ static lks_test_result begun_apart(const char *weights, const char **out_p)
 
 /* Ranks whose files hold other weights don't begin, and the weights are named. Copies are the same
  * weights. */
-static void test_other_weights(void **state)
+TEST(test_other_weights)
 {
     char host[65] = "";
     const char *out, *pairs[3];
@@ -272,7 +272,7 @@ static void free_tensors(lks__st_tensor *list, size_t n)
 }
 
 /* Text of a checkpoint that another person made can't control the terminal. */
-static void test_escaped(void **state)
+TEST(test_escaped)
 {
     static const char bad[] = "\x1b[31m";
     enum { DIGEST, KERNELS, TENSOR, N };
@@ -314,22 +314,10 @@ static void test_escaped(void **state)
 }
 
 /* The launcher knows the shape for --dry_run. */
-static void test_dry_run(void **state)
+TEST(test_dry_run)
 {
     lks_test_result r =
         assert_exits(0, lks_test_tool("train", lks_test_text("--dataset=%s", law_data()),
                                       from(weights_folder()), "--dry_run"));
     assert_contains(r.out, "vocabulary 65");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_own_run),
-        cmocka_unit_test(test_gelu),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_given_by),   cmocka_unit_test(test_dry_run),
-        cmocka_unit_test(test_drawn_rows), cmocka_unit_test(test_other_weights),
-        cmocka_unit_test(test_escaped),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -61,7 +61,7 @@ static lks_test_result sample(const char *init, const char *more)
                          "--max_new_tokens=8", more);
 }
 
-static void test_sample(void **state)
+TEST(test_sample)
 {
     const char *with = model_with_vocabulary(true), *without = model_with_vocabulary(false);
     lks_test_result r = assert_exits(0, sample(from(with), "--seed=1"));
@@ -83,7 +83,7 @@ static void test_sample(void **state)
                  "n_head=4 was given, but the model has n_head=2");
 }
 
-static void test_eval(void **state)
+TEST(test_eval)
 {
     const char *model = model_with_vocabulary(false), *data = data_of(257);
     const char *dataset = lks_test_text("--dataset=%s", data);
@@ -112,7 +112,7 @@ static lks_test_result train(const char *data, const char *out, const char *init
 
 /* Data without meta.json: the run takes the weights' tokenizer, keeps it, and so does a resume, and
  * a run that begins with this one's weights. */
-static void test_tokenizer(void **state)
+TEST(test_tokenizer)
 {
     const char *data = data_of(257), *out = lks_test_folder(), *next = lks_test_folder();
     assert_exits(0, train(data, out, from(model_with_vocabulary(true)), "--seed=1"));
@@ -137,7 +137,7 @@ static void test_tokenizer(void **state)
 }
 
 /* A model with more tokens than its data's meta.json has, also after a resume. */
-static void test_larger_vocabulary(void **state)
+TEST(test_larger_vocabulary)
 {
     const char *data = data_of(200), *out = lks_test_folder();
     const char *meta = "{\"kind\":\"ids\",\"vocab_size\":200}";
@@ -150,7 +150,7 @@ static void test_larger_vocabulary(void **state)
 }
 
 /* Weights without a vocabulary, and the characters of a data folder. */
-static void test_characters(void **state)
+TEST(test_characters)
 {
     const char *without = model_with_vocabulary(false), *folder = lks_test_folder();
     const char *tokenizer = lks_test_text("--tokenizer=%s", folder);
@@ -174,7 +174,7 @@ static void test_characters(void **state)
 }
 
 /* Two settings that name different weights: neither is left out in silence. */
-static void test_one_source(void **state)
+TEST(test_one_source)
 {
     const char *model = model_with_vocabulary(true);
     const char *const others[] = {"--out_dir=out", "--which=3"};
@@ -185,7 +185,7 @@ static void test_one_source(void **state)
 }
 
 /* Data of other characters: the ids fit, and mean other text. */
-static void test_other_characters(void **state)
+TEST(test_other_characters)
 {
     const char *folder[2], *out = lks_test_folder();
     for (int i = 0; i < 2; i++) {
@@ -216,7 +216,7 @@ static void test_other_characters(void **state)
 }
 
 /* A recipe's init_from is train's: eval of a run doesn't look at it. */
-static void test_recipe(void **state)
+TEST(test_recipe)
 {
     const char *data = data_of(257), *out = lks_test_folder();
     assert_int_equal(train(data, out, from(model_with_vocabulary(true)), "--seed=1").exit_code, 0);
@@ -226,15 +226,4 @@ static void test_recipe(void **state)
         assert_exits(0, lks_test_tool("eval", recipe, lks_test_text("--out_dir=%s", out),
                                       lks_test_text("--dataset=%s", data), "--batch_size=4"));
     assert_contains(r.out, "ckpt-00000003");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sample),     cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_tokenizer),  cmocka_unit_test(test_larger_vocabulary),
-        cmocka_unit_test(test_recipe),     cmocka_unit_test(test_characters),
-        cmocka_unit_test(test_one_source), cmocka_unit_test(test_other_characters),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
