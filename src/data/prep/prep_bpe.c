@@ -85,20 +85,13 @@ static lks_status count_lines(struct prep *p, size_t file)
     return st;
 }
 
-static lks_status empty(const lks__prep_job *job)
-{
-    char name[256];
-    return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is no text to make tokens from",
-                     lks__prep_input(job, name));
-}
-
 static lks_status count_documents(struct prep *p)
 {
     const lks__texts *texts = &p->job->texts;
     for (size_t i = 0; i < texts->n; i++)
         LKS__TRY(texts->files[i].is_jsonl ? count_lines(p, i) : count_document(p, i, 0));
     if (p->n_docs == 0)
-        return empty(p->job);
+        return lks__prep_empty(p->job);
     LKS__TRY(lks__prep_val_documents(p->job, p->n_docs, "give more, or --val_fraction=0",
                                      &p->n_val_docs));
     if (p->shuffles && p->n_val_docs > 0 &&
@@ -282,16 +275,15 @@ static lks_status write_vocabulary(struct prep *p)
 
 static lks_status run(struct prep *p)
 {
-    char name[256];
     const lks__texts *texts = &p->job->texts;
     LKS__TRY(lks__bpe_open(p->job->o.tokenizer, &p->bpe));
     p->is_text = texts->n == 1 && !texts->files[0].is_jsonl && !p->shuffles;
     if (p->is_text && p->job->o.val_docs > 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is one document, so use --val_fraction instead of --num_val_docs",
-                         lks__prep_input(p->job, name));
+                         lks__prep_input(p->job));
     if (texts->bytes == 0)
-        return empty(p->job);
+        return lks__prep_empty(p->job);
     if (!p->is_text && lks__bpe_end_of_text(p->bpe) < 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "this vocabulary has no <|endoftext|>, which follows each document");

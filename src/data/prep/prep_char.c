@@ -172,15 +172,13 @@ static lks_status mark(struct pass *p, const uint32_t *chars, size_t n)
 /* Encode the characters, of which some are for training. */
 static lks_status encode(struct pass *p, const uint32_t *chars, size_t n)
 {
-    char name[256];
     int32_t *ids = (int32_t *)p->chars; /* in place */
     const uint64_t before = p->n - n;
     size_t cut = p->n_train <= before ? 0 : p->n_train - before < n ? p->n_train - before : n;
     for (size_t i = 0; i < n; i++) {
         ids[i] = p->ids[chars[i]];
         if (ids[i] < 0)
-            return lks__fail(LKS_ERR_IO, "%s changed while it was read",
-                             lks__prep_input(p->job, name));
+            return lks__prep_changed(p->job);
     }
     lks__split_writer *w = &p->job->writer;
     if (cut > 0)
@@ -205,7 +203,7 @@ static void number_bytes(struct pass *p, lks__meta *meta)
 /* Number the characters as `given` does. It must have all that occur. */
 static lks_status number_given(struct pass *p, const lks__meta *given, lks__meta *meta)
 {
-    char name[256], utf8[5] = "";
+    char utf8[5] = "";
     uint32_t id = 0, missing = 0, first = 0;
     for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++) {
         const bool has = id < given->vocab_size && given->chars[id] == cp;
@@ -218,7 +216,7 @@ static lks_status number_given(struct pass *p, const lks__meta *given, lks__meta
         return lks__fail(LKS_ERR_FORMAT,
                          "%s has %u different character%s not in the vocabulary of %u characters, "
                          "for example U+%04X \"%s\": replace %s in the text",
-                         lks__prep_input(p->job, name), missing, missing == 1 ? "" : "s",
+                         lks__prep_input(p->job), missing, missing == 1 ? "" : "s",
                          given->vocab_size, first, lks__shown(utf8, 16),
                          missing == 1 ? "it" : "them");
     }
@@ -232,14 +230,13 @@ static lks_status number_given(struct pass *p, const lks__meta *given, lks__meta
 /* Number the characters that occur, in code-point order. */
 static lks_status number_chars(struct pass *p, lks__meta *meta)
 {
-    char name[256];
     uint32_t n = 0;
     for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
         n += p->ids[cp] == 0;
     if (n > MAX_CHARS)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s has %u different characters; token files hold at most %d",
-                         lks__prep_input(p->job, name), n, MAX_CHARS);
+                         lks__prep_input(p->job), n, MAX_CHARS);
     meta->chars = malloc((n + 1) * sizeof *meta->chars);
     LKS__MEMORY(meta->chars, "for %u characters", n);
     for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
@@ -254,11 +251,10 @@ static lks_status number_chars(struct pass *p, lks__meta *meta)
  * prepare.py; 1 - 0.1 is exactly 0.9. */
 static lks_status split(const lks__prep_job *job, bool is_raw, uint64_t n, uint64_t *n_train_p)
 {
-    char name[256];
     const double val_fraction = job->o.val_fraction;
     uint64_t n_train = (uint64_t)((double)n * (1.0 - val_fraction));
     *n_train_p = n_train;
-    lks__prep_input(job, name);
+    const char *name = lks__prep_input(job);
     if (n == 0)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is empty: there is no text to make tokens and a vocabulary from",

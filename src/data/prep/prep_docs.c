@@ -13,7 +13,6 @@ static void show_progress(const lks__prep_docs *d, int pass)
 
 static lks_status count(lks__prep_docs *d)
 {
-    char name[256];
     for (bool found = true;; d->n++) {
         LKS__TRY(lks__docs_skip(d->docs, &found));
         if (!found)
@@ -21,8 +20,7 @@ static lks_status count(lks__prep_docs *d)
         show_progress(d, 0);
     }
     if (d->n == 0)
-        return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is no text to make tokens from",
-                         lks__prep_input(d->job, name));
+        return lks__prep_empty(d->job);
     return lks__prep_val_documents(d->job, d->n,
                                    "separate documents by blank lines, or give JSON lines (in a "
                                    "file NAME.jsonl), or --val_fraction=0",
@@ -65,15 +63,13 @@ static lks_status put_doc(lks__prep_docs *d, const struct encoding *e, const cha
 /* Write the next n documents as a split. */
 static lks_status write_split(lks__prep_docs *d, const struct encoding *e, int split, uint64_t n)
 {
-    char name[256];
     const char *text;
     size_t bytes;
     LKS__TRY(lks__split_begin(&d->job->writer, split));
     for (; n > 0; n--) {
         LKS__TRY(lks__docs_next(d->docs, &text, &bytes));
         if (text == NULL)
-            return lks__fail(LKS_ERR_IO, "%s changed while it was read",
-                             lks__prep_input(d->job, name));
+            return lks__prep_changed(d->job);
         LKS__TRY(put_doc(d, e, text, bytes));
         show_progress(d, 1);
     }

@@ -45,8 +45,11 @@ lks_status lks__prep_describe(lks__prep_job *job, const lks__meta *meta);
 /* Count a document for the result, once. */
 void lks__prep_count(lks__prep_job *job, uint64_t bytes);
 void lks__prep_progress(const lks__prep_job *job, uint64_t done, uint64_t all);
-/* A name of the whole input for messages. Returns `out`. */
-const char *lks__prep_input(const lks__prep_job *job, char out[256]);
+/* A name of the whole input for messages; valid until the thread's next call. */
+const char *lks__prep_input(const lks__prep_job *job);
+/* Failures: ERR_FORMAT without text, ERR_IO if a second pass finds other text. */
+lks_status lks__prep_empty(const lks__prep_job *job);
+lks_status lks__prep_changed(const lks__prep_job *job);
 /* Number of validation documents out of n: int(n * val_fraction), at least one. ERR_FORMAT for a
  * single document, which would have to be in both splits. `hint` ends the message. */
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,

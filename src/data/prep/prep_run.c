@@ -120,12 +120,13 @@ void lks__prep_progress(const lks__prep_job *job, uint64_t done, uint64_t all)
         job->o.progress(done, all);
 }
 
-const char *lks__prep_input(const lks__prep_job *job, char out[256])
+const char *lks__prep_input(const lks__prep_job *job)
 {
+    static _Thread_local char out[256];
     const char *name = job->texts.n == 1 ? job->texts.files[0].path : job->o.input;
     const size_t n = job->texts.n == 1 ? strlen(name) : strcspn(name, "\n");
     size_t more = 0;
-    lks__escape(out, 256 - 32, name, n);
+    lks__escape(out, sizeof out - 32, name, n);
     for (const char *at = name + n; *at != '\0'; at++)
         more += *at == '\n';
     if (more > 0)
@@ -136,7 +137,6 @@ const char *lks__prep_input(const lks__prep_job *job, char out[256])
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,
                                    uint64_t *n_val_p)
 {
-    char name[256];
     *n_val_p = job->o.val_docs;
     if (job->o.val_docs > 0 && job->o.val_docs < n)
         return LKS_OK;
@@ -144,7 +144,7 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
         return lks__fail(LKS_ERR_CONFIG,
                          "num_val_docs is %llu, but %s has %llu document%s, and at least one is "
                          "needed for training",
-                         (unsigned long long)job->o.val_docs, lks__prep_input(job, name),
+                         (unsigned long long)job->o.val_docs, lks__prep_input(job),
                          (unsigned long long)n, n == 1 ? "" : "s");
     if (job->o.val_fraction == 0.0 || n == 0)
         return LKS_OK;
@@ -152,13 +152,24 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is one document, but training and validation need at least one each: "
                          "%s",
-                         lks__prep_input(job, name), hint);
+                         lks__prep_input(job), hint);
     *n_val_p = (uint64_t)((double)n * job->o.val_fraction);
     if (*n_val_p == 0)
         *n_val_p = 1;
     if (*n_val_p >= n)
         *n_val_p = n - 1;
     return LKS_OK;
+}
+
+lks_status lks__prep_empty(const lks__prep_job *job)
+{
+    return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is no text to make tokens from",
+                     lks__prep_input(job));
+}
+
+lks_status lks__prep_changed(const lks__prep_job *job)
+{
+    return lks__fail(LKS_ERR_IO, "%s changed while it was read", lks__prep_input(job));
 }
 
 /* --- the inputs ------------------------------------------------------------------------------ */
@@ -322,7 +333,6 @@ static lks_status check_folders(const lks__prep_options *o)
 /* Refuse a field for inputs that have none: JSON lines under another name would be read as text. */
 static lks_status check_field(const lks__prep_job *job)
 {
-    char name[256];
     if (!job->o.field_given)
         return LKS_OK;
     for (size_t i = 0; i < job->texts.n; i++)
@@ -332,7 +342,7 @@ static lks_status check_field(const lks__prep_job *job)
         LKS_ERR_CONFIG,
         "--field is for JSON lines, but there are none in %s: leave it out, or name the file "
         "NAME.jsonl, or give it as standard input (--input=- <FILE)",
-        lks__prep_input(job, name));
+        lks__prep_input(job));
 }
 
 /* The vocabulary that the folder's meta.json names; "": none. A sp.model stays: it may be the only

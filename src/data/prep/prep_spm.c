@@ -87,7 +87,6 @@ static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
 
 static lks_status train_model(struct prep *p)
 {
-    char name[256];
     struct sentences s = {.p = p, .st = LKS_OK};
     lks__docs_rewind(p->d.docs);
     if (p->job->o.training != NULL)
@@ -101,8 +100,8 @@ static lks_status train_model(struct prep *p)
         return lks__fail(s.st, "%s", s.why);
     if (st != LKS_OK && s.bytes == 0)
         return lks__fail(LKS_ERR_FORMAT, "%s: its training documents have no text",
-                         lks__prep_input(p->job, name));
-    return st == LKS_OK ? st : lks__fail_in(st, "%s", lks__prep_input(p->job, name));
+                         lks__prep_input(p->job));
+    return st == LKS_OK ? st : lks__fail_in(st, "%s", lks__prep_input(p->job));
 }
 
 static lks_status get_model(struct prep *p)
