@@ -224,8 +224,8 @@ lks_test_result lks_test_run(const char *const argv[], const char *const env[], 
 #define lks_test_tool(...)                                                                         \
     lks_test_run((const char *const[]){"lockstep", __VA_ARGS__, NULL}, NULL, 60)
 
-/* The program that a call of these ran must have ended with this exit code, and its stderr must
- * contain each text given. The value is the result of the call. */
+/* `call` gives a program's result: it must have ended with the exit code `code`, and its stderr
+ * must contain each text given. The value is that result. */
 #define assert_exits(code, call, ...)                                                              \
     lks_test_exits((call), (code), #call, __FILE__, __LINE__,                                      \
                    (const char *const[]){"", ##__VA_ARGS__, NULL})
