@@ -274,12 +274,16 @@ lks_status tool_run_check(const char *command, const char *folder)
     if (runs[0] != '\0')
         return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint in %s: give a run in it%s: %s",
                          shown, strstr(runs, ", ") != NULL ? ", the newest first" : "", runs);
-    return lks__fail(
-        LKS_ERR_CONFIG,
-        "there is no checkpoint in %s, so it is not the folder of a run: `lockstep "
-        "train TEXT` makes one%s",
-        shown,
-        lks__sys_has(folder, "ckpt.pt") ? "; --init_from=FOLDER uses nanoGPT's ckpt.pt in it" : "");
+    if (lks__sys_has(folder, "ckpt.pt"))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "there is no checkpoint in %s, only a ckpt.pt as nanoGPT writes it: "
+                         "`lockstep resume` continues its run, and `sample`, `eval` and `export` "
+                         "read it with --init_from=FOLDER",
+                         shown);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "there is no checkpoint in %s, so it is not the folder of a run: `lockstep "
+                     "train TEXT` makes one",
+                     shown);
 }
 
 /* --- several runs ----------------------------------------------------------------------------- */

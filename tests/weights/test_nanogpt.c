@@ -148,6 +148,8 @@ static void test_continued(void **state)
 static void test_settings_kept(void **state)
 {
     const char *out = nanogpts_folder();
+    assert_contains(lks_test_tool("info", out).err,
+                    "only a ckpt.pt as nanoGPT writes it: `lockstep resume` continues its run");
     const char *const argv[] = {"lockstep",
                                 "resume",
                                 out,
