@@ -8,6 +8,7 @@ and measured megabytes of the first host, and the error of a rank, which must be
 left out on both sides, because other programs share them; arenas that a rank reserves and never touches are no part of
 Pss. tests/plan/memory.sh is the short form.
 """
+import argparse
 import glob
 import json
 import os
@@ -90,7 +91,11 @@ def measured(tool, hosts, settings, data, out):
 
 
 def main():
-    tool, work, bad = os.path.abspath(sys.argv[1]), tempfile.mkdtemp(), 0
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("tool")
+    p.add_argument("word", nargs="?", default="")
+    args = p.parse_args()
+    tool, work, bad = os.path.abspath(args.tool), tempfile.mkdtemp(), 0
     try:
         with open(f"{work}/text", "w", encoding="ascii") as f:
             f.write("\n".join(map(str, range(40000))))
@@ -101,7 +106,7 @@ def main():
         for kind, more in (("char", [f"--input={work}/text"]), ("sentencepiece", [f"--input={work}/pages", "--vocab_size=512"])):
             subprocess.run([tool, "prep", kind, f"--out={work}/{kind}"] + more, check=True, stdout=subprocess.DEVNULL)
         for i, (hosts, text) in enumerate(CONFIGS):
-            if len(sys.argv) > 2 and sys.argv[2] not in text:
+            if args.word not in text:
                 continue
             settings = text.split()
             data = f"{work}/{'sentencepiece' if 'golf' in text else 'char'}"

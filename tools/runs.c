@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "base/text/shell.h"
@@ -263,18 +265,25 @@ lks_status tool_run_check(const char *command, const char *folder)
     if (is_run(folder)) {
         const bool found = find_earlier(folder, other);
         return lks__fail(
-            LKS_ERR_IO, "there is no checkpoint in %s: the run there has not written one yet%s%s",
-            shown, found ? ". An earlier run is in " : "", found ? lks__quoted(other, 600) : "");
+            LKS_ERR_IO, "there is no checkpoint in %s: the run there %s%s%s", shown,
+            lks__outdir_free(folder, true) == LKS_OK
+                ? "ended before it wrote one; start it again with the command that began it"
+                : "has not written one yet",
+            found ? ". An earlier run is in " : "", found ? lks__quoted(other, 600) : "");
     }
     if (runs[0] != '\0')
         return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint in %s: give a run in it%s: %s",
                          shown, strstr(runs, ", ") != NULL ? ", the newest first" : "", runs);
-    return lks__fail(
-        LKS_ERR_CONFIG,
-        "there is no checkpoint in %s, so it is not the folder of a run: `lockstep "
-        "train TEXT` makes one%s",
-        shown,
-        lks__sys_has(folder, "ckpt.pt") ? "; --init_from=FOLDER uses nanoGPT's ckpt.pt in it" : "");
+    if (lks__sys_has(folder, "ckpt.pt"))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "there is no checkpoint in %s, only a ckpt.pt as nanoGPT writes it: "
+                         "`lockstep resume` continues its run, and `sample`, `eval` and `export` "
+                         "read it with --init_from=FOLDER",
+                         shown);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "there is no checkpoint in %s, so it is not the folder of a run: `lockstep "
+                     "train TEXT` makes one",
+                     shown);
 }
 
 /* --- several runs ----------------------------------------------------------------------------- */
@@ -368,6 +377,15 @@ int tool_runs_main(const char *name, unsigned command, const char *usage, int ar
         lks__series_close(&runs.all[i]);
     free(runs.all);
     return st == LKS_OK ? TOOL_OK : tool_fail(name, st);
+}
+
+int tool_columns(int otherwise)
+{
+    struct winsize size;
+    const char *columns = getenv("COLUMNS");
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    return columns != NULL && atoi(columns) > 0 ? atoi(columns) : otherwise;
 }
 
 bool tool_utf8(void)

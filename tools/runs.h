@@ -19,5 +19,7 @@ lks_status tool_run_check(const char *command, const char *folder);
 const char *tool_run_example(char out[600]);
 /* True if the locale's terminal shows UTF-8. */
 bool tool_utf8(void);
+/* Columns of the terminal; without one COLUMNS, else `otherwise`. */
+int tool_columns(int otherwise);
 
 #endif

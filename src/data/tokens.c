@@ -70,8 +70,8 @@ static lks_status beyond_vocabulary(const lks__tokens *t, uint64_t index, uint32
 {
     return lks__fail(LKS_ERR_FORMAT,
                      "%s: token id %u at byte offset %llu is beyond the vocabulary of %u tokens "
-                     "(ids 0 to %u); the file and its meta.json or --vocab_size don't belong "
-                     "together",
+                     "(ids 0 to %u); the file and its meta.json, meta.pkl or --vocab_size "
+                     "don't belong together",
                      t->name, id, (unsigned long long)lks__tokens_offset(t, index), t->vocab_size,
                      t->vocab_size - 1);
 }

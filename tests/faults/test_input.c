@@ -99,7 +99,8 @@ static void test_data(void **state)
     expect_data(empty_train, "train.bin", "empty");
     expect_data(odd_train, "train.bin", "5 bytes");
     expect_data(short_train, "train", "8 tokens", "block_size + 1 = 9");
-    expect_data(short_val, "val", "2 tokens", "block_size + 1 = 9");
+    expect_data(short_val, "val", "2 tokens",
+                "block_size + 1 = 9: use a longer text, a larger --val_fraction");
     expect_data(foreign_token, "train.bin", "65", "140000");
     expect_data(folder_for_file, "train.bin");
     expect_data(bad_meta, "meta.json");

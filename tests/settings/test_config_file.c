@@ -360,7 +360,7 @@ static void test_mistakes(void **state)
         {"a.conf", "[section]\n", "expected KEY = VALUE"},
         {"a.py", "if n_layer == 3:\n", "expected KEY = VALUE"},
         {"a.py", "n_layer == 3\n", "expected KEY = VALUE"},
-        {"a.py", "print('x')\n", "expected KEY = VALUE"},
+        {"a.py", "print('x')\n", "not \"print('x')\"; to train on this file's text, give"},
         {"a.conf", "import os\n", "expected KEY = VALUE"},
         {"a.conf", "n_layer: 3\n", "expected KEY = VALUE"},
     };

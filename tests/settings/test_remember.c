@@ -147,7 +147,8 @@ static void test_earlier_run(void **state)
     assert_int_equal(
         lks_test_run((const char *const[]){"sh", "-c", stop, NULL}, NULL, 10).exit_code, 0);
     expect(in(dir, ".", "info run"), 1, "",
-           "there is no checkpoint in run: the run there has not written one yet. "
+           "there is no checkpoint in run: the run there ended before it wrote one; start it "
+           "again with the command that began it. "
            "An earlier run is in run/earlier-2\n");
 }
 

@@ -54,6 +54,14 @@ for line in 'run out/my' 'loss [0-9.]* at iteration 16' 'model family=gpt2 n_lay
     grep -qx "$line" "$work/told" || fail "info RUN lacks: $line"
 done
 
+cp -r out/my/data bare && rm bare/meta.json
+# shellcheck disable=SC2086
+lockstep train --dataset=bare $small --n_head=2 --gradient_accumulation_steps=1 --out_dir=out/bare --max_iters=0 >"$work/log" 2>&1 || fail 'tokens without meta.json'
+grep -qx "vocab_size is GPT-2's 50304, as bare has no meta.json or meta.pkl; --vocab_size=N sets another" "$work/log" || fail 'the vocabulary'
+# shellcheck disable=SC2086
+lockstep train --dataset=bare $small --n_head=2 --gradient_accumulation_steps=1 --out_dir=out/bare --max_iters=0 --vocab_size=23 >"$work/log" 2>&1 || fail '--vocab_size'
+! grep -q "GPT-2's" "$work/log" || fail 'a vocabulary that was given'
+
 echo '== the longer commands that it printed give the same bytes, on another number of ranks'
 sed -n 's/^  \(lockstep .*\)/\1/p' "$work/err" >"$work/longer"
 [ "$(wc -l <"$work/longer")" = 2 ] || fail 'the longer commands'
@@ -206,10 +214,12 @@ refused 1 'none has no text in it' none
 refused 2 'both need more than 8; give a text of about 90 characters or more' short.txt --out_dir=o
 refused 1 'is a gzip file: unpack it first' text.txt.gz
 refused 1 'program is not a text: byte ' program
-iconv -f UTF-8 -t UTF-16LE text.txt >wide.txt
-refused 1 'byte 1 is 0; it looks like UTF-16LE: `iconv -f UTF-16LE -t UTF-8 wide.txt > utf8.txt`' wide.txt
-iconv -f UTF-8 -t UTF-16BE text.txt >wide.txt
-refused 1 'byte 0 is 0; it looks like UTF-16BE: `iconv' wide.txt
+for encoding in 16LE 16BE 32LE 32BE 32; do
+    iconv -f UTF-8 -t UTF-$encoding text.txt >wide.txt
+    refused 1 "it looks like UTF-$encoding: \`iconv -f UTF-$encoding -t UTF-8 wide.txt > utf8.txt\`" wide.txt
+done
+{ printf '\0\0\376\377' && iconv -f UTF-8 -t UTF-32BE text.txt; } >wide.txt
+refused 1 'byte 0 is 0; it looks like UTF-32: `iconv' wide.txt
 refused 1 'train: byte.txt isn'\''t UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 byte.txt > utf8.txt`' byte.txt
 refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quickstart --dataset=tokens --out_dir=out/tokens`' tokens
 refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run

@@ -139,6 +139,52 @@ TEST(test_continued)
     assert_near(lks_test_number(saved, "best_val_loss"), theirs.best_val_loss, 0);
 }
 
+/* `lockstep resume` keeps the settings of nanoGPT's run, except those that are given. */
+TEST(test_settings_kept)
+{
+    const char *out = nanogpts_folder();
+    assert_contains(lks_test_tool("info", out).err,
+                    "only a ckpt.pt as nanoGPT writes it: `lockstep resume` continues its run");
+    const char *const argv[] = {"lockstep",
+                                "resume",
+                                out,
+                                lks_test_text("--dataset=%s", generated_data()),
+                                "--max_iters=7",
+                                "--dropout=0.1",
+                                "--threads=1",
+                                NULL};
+    assert_trained(lks_test_run(argv, NULL, 120));
+    const json_t *config =
+        json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
+    static const struct {
+        const char *name;
+        double value;
+    } want[] = {{"batch_size", 4},       {"gradient_accumulation_steps", 2},
+                {"learning_rate", 1e-2}, {"min_lr", 1e-3},
+                {"warmup_iters", 3},     {"lr_decay_iters", 20},
+                {"grad_clip", 1},        {"eval_interval", 6},
+                {"eval_iters", 2},       {"log_interval", 1},
+                {"max_iters", 7},        {"dropout", 0.1}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        assert_near(lks_test_number(config, want[i].name), want[i].value, 0);
+}
+
+/* nanoGPT has trained on in a folder with a checkpoint of lockstep: its steps aren't ignored
+ * without a word. */
+TEST(test_later_file)
+{
+    const char *data = generated_data(), *out = nanogpts_folder();
+    assert_trained(TRAIN(data, out, "--init_from=scratch", "--n_layer=1", "--n_head=1",
+                         "--n_embd=8", "--block_size=8", "--max_iters=4", "--eval_interval=0"));
+    lks_test_result r = TRAIN(data, out, "--init_from=resume", "--max_iters=5");
+    assert_trained(r);
+    assert_contains(r.out, "at iteration 5");
+    assert_contains(r.err, "ckpt.pt of nanoGPT is at iteration 6 and isn't read");
+    r = TRAIN(data, out, "--init_from=resume", "--max_iters=6"); /* no longer later */
+    assert_trained(r);
+    assert_null(strstr(r.err, "ckpt.pt"));
+}
+
 /* ---- there and back ---------------------------------------------------------------------- */
 
 static const char *exported(const char *run, const char *name, const char *format, const char *more)

@@ -1,8 +1,5 @@
 /* lockstep plot: draws the losses of runs. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "../runs.h"
 #include "../tool.h"
@@ -17,16 +14,6 @@ static const char usage[] =
     "\n"
     "  lockstep plot --out=loss.svg small=out/small large=out/large\n";
 
-/* Columns of the terminal; 80 if there is none. */
-static int width(void)
-{
-    struct winsize size;
-    const char *columns = getenv("COLUMNS");
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    return columns != NULL && atoi(columns) > 0 ? atoi(columns) : 80;
-}
-
 static lks_status plot(const lks__settings *s, tool_runs *runs)
 {
     const lks__plot p = {.runs = runs->all,
@@ -40,7 +27,7 @@ static lks_status plot(const lks__settings *s, tool_runs *runs)
         tool_wrote("plot", s->out);
         return LKS_OK;
     }
-    LKS__TRY(lks__plot_text(&p, stdout, width(), tool_utf8()));
+    LKS__TRY(lks__plot_text(&p, stdout, tool_columns(80), tool_utf8()));
     return tool_flush();
 }
 

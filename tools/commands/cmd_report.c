@@ -43,7 +43,8 @@ static lks_status report(const lks__settings *s, tool_runs *runs)
         st = lks__compare_print(stdout, report,
                                 s->markdown ? LKS__COMPARE_MARKDOWN
                                 : s->csv    ? LKS__COMPARE_CSV
-                                            : LKS__COMPARE_TEXT);
+                                            : LKS__COMPARE_TEXT,
+                                tool_columns(120));
     else if ((text = lks__json_dump(report, JSON_INDENT(1))) != NULL)
         puts(text);
     else

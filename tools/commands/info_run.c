@@ -71,10 +71,9 @@ static lks__entry entry_of(const char *run, bool best)
 static void print_stopped(const lks__series *s, const lks__entry *latest, const char *command)
 {
     const uint64_t last = s->n_points > 0 ? s->points[s->n_points - 1].iter : 0;
-    printf("%-13sstopped: `%s` continues it", "state", command);
-    if (latest->name[0] != '\0')
-        printf(" from iteration %" PRIu64, latest->iter);
-    if (latest->name[0] != '\0' && s->n_points > 0 && last >= latest->iter)
+    printf("%-13sstopped: `%s` continues it from iteration %" PRIu64, "state", command,
+           latest->iter);
+    if (s->n_points > 0 && last >= latest->iter)
         printf(", and repeats the steps up to iteration %" PRIu64, last);
     putchar('\n');
 }
@@ -95,6 +94,8 @@ static void print_state(const char *run, const lks__series *s)
                best.name[0] != '\0' ? ", best is " : "", best.name);
     if (running)
         printf("%-13srunning: `%s watch --tty %s` shows its progress\n", "state", program, word);
+    else if (latest.name[0] == '\0')
+        printf("%-13s%s\n", "state", complete ? "complete" : "stopped");
     else if (complete)
         printf("%-13scomplete: `%s sample %s` writes text\n", "state", program, word);
     else

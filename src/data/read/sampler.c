@@ -31,8 +31,9 @@ static lks_status check(const lks__batch_sampler_config *c)
         if (c->n_tokens[s] <= (uint64_t)c->T && (s == LKS__SPLIT_TRAIN || c->n_tokens[s] > 0))
             return lks__fail(LKS_ERR_CONFIG,
                              "the %s split has %llu tokens, but a sample needs block_size + 1 = "
-                             "%d: use a longer text or a smaller --block_size",
-                             splits[s], (unsigned long long)c->n_tokens[s], c->T + 1);
+                             "%d: use a longer text%s or a smaller --block_size",
+                             splits[s], (unsigned long long)c->n_tokens[s], c->T + 1,
+                             s == LKS__SPLIT_VAL ? ", a larger --val_fraction of `prep`" : "");
     /* Both share one word of the generator's counter. */
     if (c->V > 1 << 16 || c->A > 1 << 16)
         return lks__fail(LKS_ERR_CONFIG,

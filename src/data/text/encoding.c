@@ -124,9 +124,10 @@ static struct looks look(const char *text, size_t bytes, size_t i)
 /* iconv's name of the encoding; NULL: unknown. */
 static const char *encoding_of(const char *text, size_t bytes, size_t i, uint64_t offset)
 {
-    if (offset == i && bytes >= 2 && memcmp(text, "\xff\xfe", 2) == 0)
-        return "UTF-16";
-    if (offset == i && bytes >= 2 && memcmp(text, "\xfe\xff", 2) == 0)
+    if (offset == i && bytes >= 4 && memcmp(text, "\xff\xfe\0\0", 4) == 0)
+        return "UTF-32";
+    if (offset == i && bytes >= 2 &&
+        (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0))
         return "UTF-16";
     const struct looks l = look(text, bytes, i);
     if (l.has_utf8 || 2 * l.paired > l.high)

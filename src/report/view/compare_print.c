@@ -9,13 +9,14 @@
 #include "base/text/utf8.h"
 #include "report/view/compare.h"
 
-enum { CELL = 128, LINE = 120 /* columns of text, unless a name and one run need more */ };
+enum { CELL = 128 };
 
 enum kind { PLAIN, COUNT, SECONDS, MILLISECONDS, SHARE, BYTES };
 
 struct printer {
     FILE *out;
     lks__compare_form form;
+    int columns; /* of text */
     const json_t *runs;
     size_t n; /* runs */
     const char *table;
@@ -85,7 +86,7 @@ static bool next_pass(struct printer *p)
         fputc('\n', p->out);
     for (int line = 2 + p->widths[0]; p->to < p->n; p->to++) {
         line += 2 + p->widths[p->to + 1];
-        if (p->form == LKS__COMPARE_TEXT && line > LINE && p->to > p->from)
+        if (p->form == LKS__COMPARE_TEXT && line > p->columns && p->to > p->from)
             break;
     }
     return p->from < p->n;
@@ -319,12 +320,13 @@ static void print_seeds(struct printer *p, const json_t *report)
     }
 }
 
-lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form form)
+lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form form, int columns)
 {
     const json_t *runs = json_object_get(report, "runs");
     const char *compared = json_string_value(json_object_get(report, "compared"));
     const bool val = strcmp(compared, "val_loss") == 0;
-    struct printer p = {.out = out, .form = form, .runs = runs, .n = json_array_size(runs)};
+    struct printer p = {
+        .out = out, .form = form, .columns = columns, .runs = runs, .n = json_array_size(runs)};
     p.widths = calloc(p.n + 1, sizeof *p.widths);
     p.values = calloc(p.n + 1, sizeof *p.values);
     if (p.widths == NULL || p.values == NULL) {

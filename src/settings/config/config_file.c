@@ -321,8 +321,10 @@ static lks_status read_statement(reader *r, char *line)
     while (is_space(*equals))
         equals++;
     if (n_key == 0 || *equals != '=' || equals[1] == '=')
-        return lks__fail(LKS_ERR_CONFIG, "%s: expected KEY = VALUE, not \"%s\"", r->where,
-                         lks__shown(line, 80));
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: expected KEY = VALUE, not \"%s\"; to train on this file's text, give "
+                         "the file another name than NAME.conf or NAME.py",
+                         r->where, lks__shown(line, 80));
     char key[LKS__SETTING_KEY];
     if (n_key >= sizeof key)
         return lks__fail(LKS_ERR_CONFIG, "%s: no setting has a name of %zu bytes", r->where, n_key);

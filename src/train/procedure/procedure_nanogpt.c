@@ -180,6 +180,11 @@ static void head_lines(const lks__run *run, const lks__session *ses, lks__log *l
     if (run->meta_file != NULL)
         lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/%s)", run->meta.vocab_size,
                       run->shown_data_dir, run->meta_file);
+    else if (run->s.from[LKS__SETTING_vocab_size] == LKS__FROM_DEFAULT && run->weights == NULL)
+        lks__log_line(log,
+                      "vocab_size is GPT-2's %" PRId64
+                      ", as %s has no meta.json or meta.pkl; --vocab_size=N sets another",
+                      run->s.vocab_size, run->shown_data_dir);
     if (run->meta.has_other_texts)
         lks__log_line(log, "the texts in meta.pkl aren't used: they aren't one character per id, "
                            "in ascending order");

@@ -19,14 +19,44 @@ bool lks__continue_can(const char *out_dir)
     return n == 0;
 }
 
-static lks_status restore_setting(lks__run *run, int setting, const char *name, double value)
+static lks_status restore_setting(lks__run *run, int setting, const char *name, const char *text)
 {
-    char text[40];
     if (run->s.from[setting] >= LKS__FROM_FILE)
         return LKS_OK;
-    snprintf(text, sizeof text, "%.17g", value);
     return lks__settings_set(&run->s, LKS__CMD_TRAIN, name, text, LKS__FROM_CHECKPOINT,
                              run->weights->shown);
+}
+
+static lks_status restore_number(lks__run *run, int setting, const char *name, double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.17g", value);
+    return restore_setting(run, setting, name, text);
+}
+
+/* Keep the settings of nanoGPT's run that its model and optimizer don't have. */
+static lks_status restore_config(lks__run *run)
+{
+#define KEPT(name)                                                                                 \
+    {                                                                                              \
+        LKS__SETTING_##name, #name                                                                 \
+    }
+    static const struct {
+        int setting;
+        const char *name;
+    } kept[] = {KEPT(batch_size),     KEPT(gradient_accumulation_steps),
+                KEPT(learning_rate),  KEPT(min_lr),
+                KEPT(decay_lr),       KEPT(warmup_iters),
+                KEPT(lr_decay_iters), KEPT(max_iters),
+                KEPT(grad_clip),      KEPT(dropout),
+                KEPT(eval_interval),  KEPT(eval_iters),
+                KEPT(log_interval),   KEPT(always_save_checkpoint)};
+#undef KEPT
+    char text[40];
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (lks__nanogpt_setting(run->weights, kept[i].name, text))
+            LKS__TRY(restore_setting(run, kept[i].setting, kept[i].name, text));
+    return LKS_OK;
 }
 
 lks_status lks__continue_open(lks__run *run)
@@ -37,12 +67,12 @@ lks_status lks__continue_open(lks__run *run)
     LKS__TRY(lks__weights_open(path, NULL, &run->weights));
     LKS__TRY(lks__nanogpt_run_of(run->weights, from));
     LKS__TRY(lks__settings_begin(&run->s, &run->weights->model, run->weights->shown));
-    LKS__TRY(restore_setting(run, LKS__SETTING_beta1, "beta1", from->beta1));
-    LKS__TRY(restore_setting(run, LKS__SETTING_beta2, "beta2", from->beta2));
-    LKS__TRY(restore_setting(run, LKS__SETTING_weight_decay, "weight_decay", from->weight_decay));
-    if (from->dataset[0] != '\0' && run->s.from[LKS__SETTING_dataset] < LKS__FROM_FILE)
-        LKS__TRY(lks__settings_set(&run->s, LKS__CMD_TRAIN, "dataset", from->dataset,
-                                   LKS__FROM_CHECKPOINT, run->weights->shown));
+    LKS__TRY(restore_number(run, LKS__SETTING_beta1, "beta1", from->beta1));
+    LKS__TRY(restore_number(run, LKS__SETTING_beta2, "beta2", from->beta2));
+    LKS__TRY(restore_number(run, LKS__SETTING_weight_decay, "weight_decay", from->weight_decay));
+    LKS__TRY(restore_config(run));
+    if (from->dataset[0] != '\0')
+        LKS__TRY(restore_setting(run, LKS__SETTING_dataset, "dataset", from->dataset));
     lks__choose_optimizer(&run->s);
     if (strcmp(lks__optimizer_of(&run->s)->name, "adamw") != 0)
         return lks__fail(LKS_ERR_CONFIG,
@@ -51,6 +81,19 @@ lks_status lks__continue_open(lks__run *run)
                          run->weights->shown, lks__optimizer_of(&run->s)->name);
     run->continued = true;
     return LKS_OK;
+}
+
+uint64_t lks__continue_left_at(const char *out_dir)
+{
+    char path[LKS__SETTING_STR + 16];
+    lks__weights *w;
+    lks__nanogpt_run run = {.iter = 0};
+    snprintf(path, sizeof path, "%s/" LKS__NANOGPT_FILE, out_dir);
+    if (!lks__nanogpt_in(out_dir) || lks__weights_open(path, NULL, &w) != LKS_OK)
+        return 0;
+    const lks_status st = lks__nanogpt_run_of(w, &run);
+    lks__weights_close(w);
+    return st == LKS_OK ? run.iter : 0;
 }
 
 lks_status lks__continue_load(lks__run *run, const lks__session *ses, lks__state *state,

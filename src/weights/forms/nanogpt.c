@@ -343,6 +343,25 @@ lks_status lks__nanogpt_run_of(lks__weights *w, lks__nanogpt_run *run)
     return each_state(w, check_state, &run->iter);
 }
 
+bool lks__nanogpt_setting(const lks__weights *w, const char *name, char text[40])
+{
+    const struct nanogpt *n = w->source;
+    const lks__pickle_value *v = lks__pickle_find(lks__pickle_find(n->root, "config"), name);
+    switch (lks__pickle_kind_of(v)) {
+    case LKS__PICKLE_BOOL:
+        snprintf(text, 40, "%s", lks__pickle_bool(v) ? "true" : "false");
+        return true;
+    case LKS__PICKLE_INT:
+        snprintf(text, 40, "%" PRId64, lks__pickle_int(v));
+        return true;
+    case LKS__PICKLE_FLOAT:
+        snprintf(text, 40, "%.17g", lks__pickle_float(v));
+        return true;
+    default:
+        return false;
+    }
+}
+
 struct arenas {
     const lks__table *table;
     float *exp_avg, *exp_avg_sq;

@@ -22,6 +22,8 @@ typedef struct lks__nanogpt_run {
 bool lks__nanogpt_in(const char *folder);
 /* Check the optimizer's state and read its small members. ERR_FORMAT if `w` has another form. */
 lks_status lks__nanogpt_run_of(lks__weights *w, lks__nanogpt_run *run);
+/* The number or boolean of this name in the run's config, as text. False if there is none. */
+bool lks__nanogpt_setting(const lks__weights *w, const char *name, char text[40]);
 /* Read both moments of every trained tensor of the table into arenas. */
 lks_status lks__nanogpt_moments(lks__weights *w, const lks__table *table, float *exp_avg,
                                 float *exp_avg_sq);

@@ -20,6 +20,7 @@
 #include "settings/settings_table.h"
 #include "train/loop/loop.h"
 #include "train/procedure/procedure.h"
+#include "train/setup/continue.h"
 #include "train/setup/trainer.h"
 
 enum { PEAK_BURSTS = 4 };
@@ -335,6 +336,18 @@ static void warn_of_other_kernels(lks__report *r, const lks__run *run, const lks
             run->resumed_fingerprint, ses->fingerprint);
 }
 
+/* nanoGPT may have trained on in the folder since the checkpoint that is resumed. */
+static void warn_of_later_nanogpt(lks__report *r, const lks__run *run, const lks__state *state)
+{
+    const uint64_t iter = run->resumed ? lks__continue_left_at(run->s.out_dir) : 0;
+    if (iter > state->iter)
+        lks__log_message(&r->log,
+                         "warning: %s/ckpt.pt of nanoGPT is at iteration %" PRIu64
+                         " and isn't read, because this folder has a checkpoint of lockstep; to "
+                         "continue from ckpt.pt, stop this run, and move that file to a new folder",
+                         run->shown_out_dir, iter);
+}
+
 /* Check for symbolic links now, because the first save may be hours away. */
 static lks_status probe_names(lks__report *r, const lks__run *run)
 {
@@ -508,6 +521,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         note_device(r, &t->ses);
         note_recheck(r, &t->run, &t->ses, &t->checks);
         warn_of_other_kernels(r, &t->run, &t->ses);
+        warn_of_later_nanogpt(r, &t->run, &t->state);
         lks__report_slow_run(r, &t->run, &t->state);
         note_schedule(r, &t->run, &t->state);
         note_epochs(r, &t->run, &t->state);
