@@ -65,10 +65,11 @@ static lks_status take(const struct taking *t, const char *name)
     const char *value = getenv(variable);
     if (value == NULL || !(lks__setting_table[setting].commands & t->command))
         return LKS_OK;
-    /* A setting of this family's models only; the command doesn't know its model yet. */
+    /* A setting that files of the script don't show; the command doesn't know its model yet. */
     const unsigned flags = lks__setting_table[setting].flags;
     const bool of_model = (t->command & (LKS__CMD_TRAIN | LKS__CMD_BENCH)) == 0 &&
-                          flags & t->family->settings && flags & LKS__SETTING_SHAPE;
+                          flags & LKS__SETTING_SHAPE &&
+                          (flags & t->family->settings || setting == LKS__SETTING_block_size);
     if (t->ours || ((is_file(t->family, name) || of_model) && !gives_way(t, setting)))
         return lks__settings_set(t->s, t->command, name, value, LKS__FROM_ENV, variable);
     if (t->args != NULL && t->command & (LKS__CMD_TRAIN | LKS__CMD_BENCH)) {

@@ -459,7 +459,8 @@ int lks__setting_find_for(unsigned command, const char *key);
 bool lks__setting_is_text(int setting); /* STR, CHOICE, LISTED */
 bool lks__setting_is_bool(int setting);
 
-/* Parse numbers in settings: the whole text, no white space, no hexadecimal, finite. */
+/* Parse numbers in settings: the whole text, no white space, no hexadecimal, finite. A whole number
+ * may have an underscore between two digits, as in Python: 524_288. */
 bool lks__parse_int(const char *text, int64_t *i_p);
 bool lks__parse_float(const char *text, double *f_p);
 /* true, True, 1, false, False, 0 */

@@ -1,7 +1,6 @@
 #include "settings/settings_table.h"
 #include "settings/family.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -440,12 +439,17 @@ bool lks__setting_in_range(const lks__setting *d, lks__setting_value v)
 
 bool lks__parse_int(const char *text, int64_t *i_p)
 {
-    const char *digits = text + (*text == '-');
-    if (!*digits || digits[strspn(digits, "0123456789")])
-        return false;
-    errno = 0;
-    long long i = strtoll(text, NULL, 10);
-    if (errno)
+    const char *const digits = text + (*text == '-');
+    int64_t i = 0;
+    for (const char *p = digits; *p != '\0'; p++) {
+        if (*p == '_' && p > digits && p[-1] != '_' && p[1] != '\0')
+            continue;
+        const int digit = *text == '-' ? '0' - *p : *p - '0';
+        if (*p < '0' || *p > '9' || __builtin_mul_overflow(i, 10, &i) ||
+            __builtin_add_overflow(i, digit, &i))
+            return false;
+    }
+    if (*digits == '\0')
         return false;
     *i_p = i;
     return true;

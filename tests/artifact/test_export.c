@@ -158,8 +158,8 @@ static lks_test_result evaluate(const char *from, const char *const more[], cons
     return lks_test_run(argv, env, 60);
 }
 
-/* The script's file shows neither the cap of the logits nor RoPE's base: they are given by setting
- * or by the script's variables. A run has its own. */
+/* The script's file shows neither the cap of the logits nor RoPE's base nor the sequence length:
+ * they are given by setting or by the script's variables. A run has its own. */
 TEST(test_unshown)
 {
     const char *const none[] = {NULL};
@@ -179,6 +179,8 @@ TEST(test_unshown)
     loss = lks_test_text("%.*s", (int)strcspn(loss, "("), loss);
     assert_contains(evaluate(of_file, given, NULL).out, loss);
     assert_contains(evaluate(of_file, length, env).out, loss);
+    const char *const all[] = {"LOGIT_SOFTCAP=1.5", "ROPE_BASE=50", "TRAIN_SEQ_LEN=32", NULL};
+    assert_contains(evaluate(of_file, none, all).out, loss);
     const char *const ignored[] = {"LOGIT_SOFTCAP=7", "TRAIN_SEQ_LEN=5", "NUM_HEADS=7",
                                    "CODE=/none",      "VOCAB_SIZE=9",    NULL};
     assert_contains(evaluate(of_run, none, ignored).out, loss);

@@ -105,9 +105,11 @@ static void test_values(void **state)
                           "--seed=9223372036854775807",
                           "--batch_size=0008",
                           "--min_lr=-0",
-                          "--always_save_checkpoint=0"};
+                          "--always_save_checkpoint=0",
+                          "--max_iters=1_500_000"};
     lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 12, argv, 0, &args));
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 13, argv, 0, &args));
+    assert_int_equal(s.max_iters, 1500000);
     assert_int_equal(s.n_layer, 4);
     assert_int_equal(s.batch_size, 8); /* of equals the later */
     assert_true(s.learning_rate == 1.5e-3);
@@ -177,6 +179,9 @@ static void test_ranges(void **state)
         {"--n_layer=+4", "a whole number"},
         {"--n_layer=0x4", "a whole number"},
         {"--n_layer=2*2", "a whole number"},
+        {"--n_layer=_4", "a whole number"},
+        {"--n_layer=4_", "a whole number"},
+        {"--n_layer=1__0", "a whole number"},
         {"--n_layer=four", "not \"four\""},
         {"--seed=9223372036854775808", "at least 0"},
         {"--seed=99999999999999999999999", "at least 0"},

@@ -167,7 +167,7 @@ static void test_stride(void **state)
     lks_test_write(few, three, sizeof three);
     const lks_test_result r = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4"));
     assert_near(number_after(r.out, "few.bin loss "), naive(gpt2, text, 3, GPT2_T, 4), 2e-6);
-    assert_contains(r.out, "over 1 windows");
+    assert_contains(r.out, "over 1 window of ");
     /* Of 32 tokens the last one has no target: one window of 16. */
     uint16_t two[2 * GPT2_T];
     for (size_t i = 0; i < 2 * GPT2_T; i++)
@@ -176,7 +176,7 @@ static void test_stride(void **state)
     const lks_test_result one = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s", few)));
     assert_near(number_after(one.out, "few.bin loss "), naive(gpt2, text, 17, GPT2_T, GPT2_T),
                 2e-6);
-    assert_contains(one.out, "over 1 windows");
+    assert_contains(one.out, "over 1 window of ");
     lks_test_write(few, three, 2);
     assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4").err,
                     "too few tokens");

@@ -306,9 +306,9 @@ static lks_status print_result(const struct evaluation *e, const lks__split_resu
         snprintf(bpb, sizeof bpb, ", %.9g bits per byte", r->bpb);
     if (e->eval.stride > 0)
         snprintf(stride, sizeof stride, ", stride %zu", e->eval.stride);
-    printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens%s (perplexity %.4f%s), %s\n",
-           data_name(e, name), r->loss, r->n_windows, e->eval.T, stride, lks__math_exp(r->loss),
-           bpb, e->replica.took);
+    printf("%s loss %.9g over %" PRIu64 " window%s of %zu token%s%s (perplexity %.4f%s), %s\n",
+           data_name(e, name), r->loss, r->n_windows, r->n_windows == 1 ? "" : "s", e->eval.T,
+           e->eval.T == 1 ? "" : "s", stride, lks__math_exp(r->loss), bpb, e->replica.took);
     return tool_flush();
 }
 

@@ -52,6 +52,10 @@ static lks_status given_number(const lks__settings *s, int setting, double given
 
 lks_status lks__given_golf(const lks__settings *s, lks__settings *model)
 {
+    const int length = LKS__SETTING_block_size;
+    if (s->from[length] == LKS__FROM_ENV && model->from[length] == LKS__FROM_DEFAULT &&
+        lks__family_of(model)->names != NULL)
+        model->block_size = s->block_size;
     LKS__TRY(given_number(s, LKS__SETTING_rope_base, s->rope_base, model, &model->rope_base));
     return given_number(s, LKS__SETTING_logit_softcap, s->logit_softcap, model,
                         &model->logit_softcap);
