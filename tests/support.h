@@ -205,7 +205,20 @@ lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);
 lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s);
 
 /* lks_test_run() of the tool with these arguments, for at most 60 s. */
-#define lks_test_tool(...)                                                                         \
-    lks_test_run((const char *const[]){"lockstep", __VA_ARGS__, NULL}, NULL, 60)
+#define lks_test_tool(...) lks_test_command("lockstep", __VA_ARGS__)
+/* The same of any program, and of `sh -c`. */
+#define lks_test_command(...) lks_test_run((const char *const[]){__VA_ARGS__, NULL}, NULL, 60)
+#define lks_test_shell(...)   lks_test_command("sh", "-c", __VA_ARGS__)
+
+/* The command must have ended with this exit code (-1: by a signal); else its output is printed.
+ * Returns `result`. */
+#define assert_exit(code, result) lks_test_exited((code), (result), __FILE__, __LINE__)
+lks_test_result lks_test_exited(int code, lks_test_result result, const char *file, int line);
+#define lks_test_do(...) assert_exit(0, lks_test_command(__VA_ARGS__))
+/* The same, and its stderr must contain each text given. */
+#define assert_says(code, result, ...)                                                             \
+    lks_test_said((code), (result), (const char *const[]){__VA_ARGS__, NULL}, __FILE__, __LINE__)
+lks_test_result lks_test_said(int code, lks_test_result result, const char *const texts[],
+                              const char *file, int line);
 
 #endif

@@ -47,24 +47,20 @@ static lks_test_result use(const char *command, const char *more)
 
 static void test_commands(void **state)
 {
-    lks_test_result r = use("eval", lks_test_text("--dataset=%s", law_data()));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exit(0, use("eval", lks_test_text("--dataset=%s", law_data())));
     assert_non_null(strstr(r.out, "val loss "));
-    r = use("sample", "--max_new_tokens=20");
-    assert_int_equal(r.exit_code, 0); /* without a "\n", it begins with the first character */
-    r = lks_test_tool("sample", lks_test_text("--out_dir=%s", alone), "--start=\xc4\x80",
-                      "--max_new_tokens=20", "--num_samples=1");
-    assert_int_equal(r.exit_code, 0);
+    assert_exit(
+        0, use("sample",
+               "--max_new_tokens=20")); /* without a "\n", it begins with the first character */
+    r = lks_test_do("lockstep", "sample", lks_test_text("--out_dir=%s", alone), "--start=\xc4\x80",
+                    "--max_new_tokens=20", "--num_samples=1");
     assert_true(strlen(r.out) > 40);
     const char *artifact = lks_test_text("%s/artifact", lks_test_folder());
-    r = use("export", lks_test_text("--out=%s", artifact));
-    assert_int_equal(r.exit_code, 0);
-    r = lks_test_tool("eval", lks_test_text("--artifact=%s", artifact),
-                      lks_test_text("--dataset=%s", law_data()));
-    assert_int_equal(r.exit_code, 0);
-    r = lks_test_tool("bench", "step", "--family=mlp", "--n_layer=1", "--n_embd=16",
-                      "--vocab_size=64", "--block_size=8", "--iters=1");
-    assert_int_equal(r.exit_code, 0);
+    assert_exit(0, use("export", lks_test_text("--out=%s", artifact)));
+    lks_test_do("lockstep", "eval", lks_test_text("--artifact=%s", artifact),
+                lks_test_text("--dataset=%s", law_data()));
+    lks_test_do("lockstep", "bench", "step", "--family=mlp", "--n_layer=1", "--n_embd=16",
+                "--vocab_size=64", "--block_size=8", "--iters=1");
     r = lks_test_tool("train", "--help=model");
     assert_non_null(strstr(r.out, "mlp: layers"));
 }

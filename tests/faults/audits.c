@@ -164,8 +164,7 @@ static lks_test_result audit(const char *out, const char *more)
 static const char *copy_of_run(void)
 {
     const char *copy = lks_test_folder();
-    const char *const cp[] = {"cp", "-a", lks_test_text("%s/.", at.out), copy, NULL};
-    assert_int_equal(lks_test_run(cp, NULL, 10).exit_code, 0);
+    lks_test_do("cp", "-a", lks_test_text("%s/.", at.out), copy);
     return copy;
 }
 
@@ -365,8 +364,7 @@ static void tell_lie(void)
     tally.lies++;
     if (!at.rolls_back) /* whose first segments can't be executed */
         audit_sample(out, kind == 2);
-    const char *const rm[] = {"rm", "-r", out, NULL};
-    assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
+    lks_test_do("rm", "-r", out);
 }
 
 static void test_audits(void **state)
@@ -381,8 +379,7 @@ static void test_audits(void **state)
         for (int i = 0; i < LIES; i++)
             tell_lie();
         lks__history_close(&at.record);
-        const char *const rm[] = {"rm", "-r", at.out, NULL};
-        assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
+        lks_test_do("rm", "-r", at.out);
     }
     const double error = fabs(tally.found - tally.expected);
     if (error > 1 + 4 * sqrt(tally.variance))

@@ -192,9 +192,7 @@ static lks_test_result ended(const run *r, double timeout_s)
 
 static void expect_success(const run *r)
 {
-    lks_test_result result = ended(r, 300);
-    if (result.exit_code != 0)
-        fail_msg("exit code %d, signal %d: %s", result.exit_code, result.signal, result.err);
+    assert_exit(0, ended(r, 300));
 }
 
 /* False if it ended just before the signal. */

@@ -44,9 +44,7 @@ fault_run fault_resume(const fault_run *run, int W)
 
 void fault_succeeds(const fault_run *run)
 {
-    lks_test_result r = lks_test_run(run->args.argv, NULL, 30);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+    assert_exit(0, lks_test_run(run->args.argv, NULL, 30));
 }
 
 const char *fault_fails(const fault_run *run, int exit_code, const char *const env[],
@@ -73,14 +71,9 @@ const char *fault_fails(const fault_run *run, int exit_code, const char *const e
 
 const char *fault_snapshot(const char *folder)
 {
-    const char *const argv[] = {"sh",
-                                "-c",
-                                "cd \"$1\" && find . -printf '%p %y %l\\n' | sort; find . -type f "
-                                "| sort | xargs -d '\\n' md5sum",
-                                "sh",
-                                folder,
-                                NULL};
-    lks_test_result r = lks_test_run(argv, NULL, 30);
-    assert_int_equal(r.exit_code, 0);
-    return r.out;
+    return lks_test_do("sh", "-c",
+                       "cd \"$1\" && find . -printf '%p %y %l\\n' | sort; find . -type f "
+                       "| sort | xargs -d '\\n' md5sum",
+                       "sh", folder)
+        .out;
 }

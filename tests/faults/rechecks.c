@@ -384,10 +384,7 @@ static void test_campaign(void **state)
 /* All that was noted, sorted. */
 static const char *noted(const char *log)
 {
-    lks_test_result r = lks_test_run(
-        (const char *const[]){"sh", "-c", "cd \"$0\" && grep -H . * | sort", log, NULL}, NULL, 20);
-    assert_int_equal(r.exit_code, 0);
-    return r.out;
+    return lks_test_do("sh", "-c", "cd \"$0\" && grep -H . * | sort", log).out;
 }
 
 /* A resume without --recheck computes the same gradients again and continues to count them, and on
@@ -402,9 +399,7 @@ static void test_resume(void **state)
     law_add(&args, "--max_iters=6");
     assert_int_equal(run_on("11", &args, log, NULL), 0);
     const char *copy = lks_test_folder();
-    lks_test_result r = lks_test_run(
-        (const char *const[]){"cp", "-a", lks_test_text("%s/.", out), copy, NULL}, NULL, 20);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_do("cp", "-a", lks_test_text("%s/.", out), copy);
     law_resume("random", copy, "--threads=1");
     law_assert_same_checkpoint(copy, s->alone, "ckpt-00000014");
     const char *fresh;

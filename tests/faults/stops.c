@@ -349,9 +349,7 @@ static bool attempt(int index)
     if (hit) {
         place(&r);
         start(&r, begun);
-        lks_test_result result = ended(&r);
-        if (result.exit_code != 0)
-            fail_msg("exit code %d, signal %d: %s", result.exit_code, result.signal, result.err);
+        assert_exit(0, ended(&r));
     } else {
         tally.missed++;
     }

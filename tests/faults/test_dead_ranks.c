@@ -232,9 +232,7 @@ static void test_all_hung(void **state)
     wait_for_checkpoint(&run);
     kill(pids[0], SIGSTOP);
     kill(pids[1], SIGSTOP);
-    lks_test_result r = lks_test_wait(&child, 20);
-    if (r.exit_code != 1)
-        fail_msg("exit code %d after %.1f s: %s", r.exit_code, r.seconds, r.err);
+    lks_test_result r = assert_exit(1, lks_test_wait(&child, 20));
     marked_assert_gone(mark, 0.5);
     assert_contains(r.err, "none of the 2 running ranks has had a heartbeat");
     const char *table = strstr(r.err, " rank       pid  state");

@@ -75,8 +75,7 @@ static void folder_for_file(const fault_run *run)
 {
     remove_train(run);
     assert_int_equal(rmdir(run->data), -1); /* val.bin is in it */
-    const char *const argv[] = {"mkdir", train_bin(run), NULL};
-    assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
+    lks_test_do("mkdir", train_bin(run));
 }
 
 static void bad_meta(const fault_run *run)
@@ -117,11 +116,10 @@ static void test_prep(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
         lks_test_write(text, bad[i].text, bad[i].bytes);
-        lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                          lks_test_text("--out=%s/tokens", folder));
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, bad[i].says);
-        assert_contains(r.err, text);
+        assert_says(1,
+                    lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                  lks_test_text("--out=%s/tokens", folder)),
+                    bad[i].says, text);
         assert_false(lks_test_exists(lks_test_text("%s/tokens/train.bin", folder)));
     }
 }
@@ -217,9 +215,8 @@ static void test_resume(void **state)
     assert_string_equal(fault_snapshot(run.out), before);
 
     again = fault_resume(&run, 2); /* nothing is left to do, and it says so */
-    lks_test_result r = lks_test_run(again.args.argv, NULL, 30);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "the run is complete; with a larger max_iters");
+    assert_says(0, lks_test_run(again.args.argv, NULL, 30),
+                "the run is complete; with a larger max_iters");
 }
 
 int main(void)

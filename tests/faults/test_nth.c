@@ -65,8 +65,7 @@ static fault_run train_ranks(const char *out)
 
 static fault_run resume(const char *out)
 {
-    const char *const copy[] = {"cp", "-a", have.gpt2, out, NULL};
-    assert_int_equal(lks_test_run(copy, NULL, 30).exit_code, 0);
+    lks_test_do("cp", "-a", have.gpt2, out);
     fault_run run = gpt2(out, 1);
     fault_add(&run, "--init_from=resume");
     fault_add(&run, "--max_iters=4");
@@ -197,9 +196,7 @@ static bool chosen(const struct command *c)
 
 static void run_to_end(const fault_run *run)
 {
-    lks_test_result r = lks_test_run(run->args.argv, NULL, 30);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exit(0, lks_test_run(run->args.argv, NULL, 30));
 }
 
 static int make_inputs(void **state)
@@ -250,7 +247,7 @@ static bool survives(const struct command *c, const char *fault, const char *con
         fail_msg("%s: it failed without a sentence: %s", where, r.err);
     marked_assert_gone(mark, 2);
     c->leaves(out, r.exit_code == 0);
-    lks_test_run((const char *const[]){"rm", "-rf", folder, NULL}, NULL, 30);
+    lks_test_command("rm", "-rf", folder);
     return r.exit_code == 0;
 }
 
@@ -327,9 +324,7 @@ static int count_allocations(const struct command *c)
     const char *env[] = {"LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,
                          lks_test_text("LKS_ALLOC_COUNT=%s", path),
                          rank_variable(c, "LKS_FAIL_RANK"), NULL};
-    lks_test_result r = lks_test_run(run.args.argv, env, 60);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exit(0, lks_test_run(run.args.argv, env, 60));
     return atoi(lks_test_read(path, NULL));
 }
 

@@ -52,13 +52,10 @@ static void test_unwritable(void **state)
         fault_expect(&run, 1, FAULT_ENV(denied), run.out, "Permission denied");
 
         run = fault_train(W); /* the folder exists, but no file can be made in it */
-        const char *const argv[] = {"mkdir", run.out, NULL};
-        assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
+        lks_test_do("mkdir", run.out);
         const char *metrics = lks_test_text("%s/metrics.jsonl", run.out);
-        const char *const dir[] = {"mkdir", metrics, NULL};
-        assert_int_equal(lks_test_run(dir, NULL, 10).exit_code, 0);
-        const char *const inner[] = {"mkdir", lks_test_text("%s/x", metrics), NULL};
-        assert_int_equal(lks_test_run(inner, NULL, 10).exit_code, 0);
+        lks_test_do("mkdir", metrics);
+        lks_test_do("mkdir", lks_test_text("%s/x", metrics));
         fault_expect(&run, 1, FAULT_ENV("LOCKSTEP_FAULT=rename:1:EACCES"), run.out,
                      "Permission denied");
     }
@@ -152,10 +149,8 @@ static void test_altered_checkpoint(void **state)
                      "newest good checkpoint is ckpt-00000008");
         assert_string_equal(fault_snapshot(run.out), before);
 
-        lks_test_result r = lks_test_tool("eval", lks_test_text("--dataset=%s", run.data),
-                                          lks_test_text("--out_dir=%s/ckpt-00000008", run.out));
-        if (r.exit_code != 0)
-            fail_msg("lockstep eval: exit code %d: %s", r.exit_code, r.err);
+        lks_test_do("lockstep", "eval", lks_test_text("--dataset=%s", run.data),
+                    lks_test_text("--out_dir=%s/ckpt-00000008", run.out));
     }
 }
 
@@ -246,9 +241,8 @@ static void test_folder_in_use(void **state)
         fault_add(&second, "--out_dir=%s", first.out);
         fault_expect(&second, 2, NULL, first.out, "still in progress (pid ");
         second = fault_resume(&first, 2);
-        const lks_test_result refused = lks_test_run(second.args.argv, NULL, 60);
-        assert_int_equal(refused.exit_code, 2);
-        assert_contains(refused.err, "still in progress (pid ");
+        const lks_test_result refused =
+            assert_says(2, lks_test_run(second.args.argv, NULL, 60), "still in progress (pid ");
         assert_null(strstr(refused.err, "to continue from iteration")); /* not the same again */
         assert_false(lks_test_exists(lks_test_text("%s/earlier-1", first.out)));
         assert_int_equal(kill(child.pid, SIGKILL), 0);
@@ -283,9 +277,7 @@ static void test_no_locks(void **state)
     fault_add(&again, "--lock=on");
     fault_expect(&again, 2, FAULT_ENV(no_locks), run.out, "give --lock=off");
     fault_add(&again, "--lock=off");
-    lks_test_result r = lks_test_run(again.args.argv, FAULT_ENV(no_locks), 60);
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    assert_exit(0, lks_test_run(again.args.argv, FAULT_ENV(no_locks), 60));
     assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
                         whole_model());
 }
@@ -295,11 +287,9 @@ static void test_full_standard_output(void **state)
 {
     const fault_run run = fault_train(1);
     const char *command = lks_test_text("exec %s >/dev/full", law_words(&run.args));
-    const lks_test_result r =
-        lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "writing to the standard output failed: No space left on device; the "
-                           "files are written");
+    assert_says(1, lks_test_shell(command),
+                "writing to the standard output failed: No space left on device; the "
+                "files are written");
     assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
                         whole_model());
 }

@@ -190,7 +190,7 @@ void law_assert_remedy(const char *a, const char *b, const char *run, const char
     at = strstr(at, " lockstep ");
     const char *command = lks_test_text("%s%.*s", lks_test_program(), (int)strcspn(at + 9, "\n"),
                                         at + strlen(" lockstep"));
-    r = lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+    r = lks_test_shell(command);
     if (r.exit_code != 0)
         fail_msg("%s: exit code %d: %s", command, r.exit_code, r.err);
     r = lks_test_tool("diff", other, run);

@@ -25,7 +25,7 @@ static const char *poisoned, *rounded; /* poisoned after 2; resumed to GOES_BACK
 
 static void shell(const char *command)
 {
-    lks_test_result r = lks_test_run((const char *const[]){"sh", "-ec", command, NULL}, NULL, 60);
+    lks_test_result r = lks_test_command("sh", "-ec", command);
     if (r.exit_code != 0)
         fail_msg("%s: %s", command, r.err);
 }

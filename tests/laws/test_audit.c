@@ -14,9 +14,7 @@
 
 static void expect(const char *const argv[], int code, const char *const texts[])
 {
-    const lks_test_result r = lks_test_run(argv, NULL, 60);
-    if (r.exit_code != code)
-        fail_msg("exit code %d instead of %d: %s%s", r.exit_code, code, r.out, r.err);
+    const lks_test_result r = assert_exit(code, lks_test_run(argv, NULL, 60));
     for (int i = 0; texts[i] != NULL; i++)
         assert_contains(code == 1 || code == 2 ? r.err : r.out, texts[i]);
 }
@@ -43,15 +41,13 @@ static const char *whole(const char *out, int steps, int V)
 static const char *copy_of(const char *out)
 {
     const char *copy = lks_test_folder();
-    const char *const cp[] = {"cp", "-a", lks_test_text("%s/.", out), copy, NULL};
-    assert_int_equal(lks_test_run(cp, NULL, 10).exit_code, 0);
+    lks_test_do("cp", "-a", lks_test_text("%s/.", out), copy);
     return copy;
 }
 
 static void remove_folder(const char *path)
 {
-    const char *const rm[] = {"rm", "-r", path, NULL};
-    assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
+    lks_test_do("rm", "-r", path);
 }
 
 static const char *reference(void)
@@ -72,7 +68,7 @@ static void test_whole(void **state)
     const char *before = copy_of(reference());
     whole(reference(), LAW_STEPS, LAW_V);
     const char *const diff[] = {"diff", "-r", before, reference(), NULL}; /* nothing is written */
-    assert_int_equal(lks_test_run(diff, NULL, 10).exit_code, 0);
+    assert_exit(0, lks_test_run(diff, NULL, 10));
     for (int i = 0; i < 2; i++)
         whole(law_output(samplers[i], "--nproc_per_node=4"), LAW_STEPS, LAW_V);
     for (int i = 0; i < 4; i++) {
@@ -155,8 +151,7 @@ static void test_parts(void **state)
     assert_int_equal(n, 5);
     const char *texts[2];
     for (int i = 0; i < 2; i++) {
-        r = lks_test_tool("audit", out, "--sample=1", i == 0 ? "--draw=1" : "--draw=3");
-        assert_int_equal(r.exit_code, 0);
+        r = lks_test_do("lockstep", "audit", out, "--sample=1", i == 0 ? "--draw=1" : "--draw=3");
         texts[i] = lks_test_text("%s", strchr(r.out, '\n'));
     }
     assert_string_not_equal(texts[0], texts[1]); /* other numbers draw another segment */
@@ -198,10 +193,8 @@ static void test_lost(void **state)
     const char *data =
         json_string_value(json_object_get(json_object_get(host, "paths"), "dataset"));
     assert_int_equal(unlink(path), 0);
-    const lks_test_result r = lks_test_tool("resume", lks_test_text("%s/ckpt-00000009", out),
-                                            lks_test_text("--dataset=%s", data));
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_do("lockstep", "resume", lks_test_text("%s/ckpt-00000009", out),
+                lks_test_text("--dataset=%s", data));
     EXPECT(0, TEXTS("9-14  from checkpoint 9, 5 steps"), out);
 }
 
@@ -271,16 +264,11 @@ static void test_resumed_twice(void **state)
     const char *from = lks_test_text("%s/ckpt-00000008", out), *stopped = copy_of(out);
     law_resume("nanogpt", from, "--batch_size=3", "--gradient_accumulation_steps=24",
                "--learning_rate=5e-4", "--max_iters=9");
-    const char *const longer[] = {"lockstep", "resume", from, "--max_iters=12", NULL};
-    assert_int_equal(lks_test_run(longer, NULL, 60).exit_code, 0);
+    lks_test_do("lockstep", "resume", from, "--max_iters=12");
     EXPECT(0, TEXTS("0-8  from the seed", "8-13  from checkpoint 8", "equal (5 steps, 40"), out);
-    const char *const other[] = {"lockstep",       "resume",         from,
-                                 "--max_iters=11", "--batch_size=2", NULL};
-    assert_int_equal(lks_test_run(other, NULL, 60).exit_code, 0);
+    lks_test_do("lockstep", "resume", from, "--max_iters=11", "--batch_size=2");
     EXPECT(0, TEXTS("0-8  from the seed", "8-12  from checkpoint 8", "equal (4 steps, 32"), out);
-    const char *const back[] = {
-        "lockstep", "resume", from, "--max_iters=10", "--learning_rate=1e-3", NULL};
-    assert_int_equal(lks_test_run(back, NULL, 60).exit_code, 0);
+    lks_test_do("lockstep", "resume", from, "--max_iters=10", "--learning_rate=1e-3");
     EXPECT(0, TEXTS("0-8  from the seed", "8-11  from checkpoint 8", "equal (3 steps, 24"), out);
     /* The first one is stopped in its evaluation. */
     for (int killed = 0; killed < 2; killed++) {
@@ -299,8 +287,7 @@ static void test_resumed_twice(void **state)
         lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", copy), "\"resumed_iter\":8,");
         kill(child.pid, killed ? SIGKILL : SIGTERM);
         lks_test_wait(&child, 60);
-        const char *const again[] = {"lockstep", "resume", from, "--max_iters=12", NULL};
-        assert_int_equal(lks_test_run(again, NULL, 60).exit_code, 0);
+        lks_test_do("lockstep", "resume", from, "--max_iters=12");
         EXPECT(0, TEXTS("0-13  from the seed", "equal (13 steps, 104 gradients"), copy);
     }
 }
@@ -362,8 +349,7 @@ static void test_would_go_back(void **state)
     assert_non_null(at);
     text = lks_test_text("%.*s%s1e6%s", (int)(at - text), text, rate, at + strcspn(at, ","));
     lks_test_write(path, text, strlen(text));
-    const lks_test_result r = lks_test_tool("audit", out);
-    assert_int_equal(r.exit_code, 3);
+    const lks_test_result r = assert_exit(3, lks_test_tool("audit", out));
     assert_contains(r.out, "the record says that it was made; it was not finite when computed\n");
     assert_null(strstr(r.out, "nan computed"));
 }
@@ -623,8 +609,7 @@ static void test_false_checkpoint(void **state)
            TEXTS("FALSE     checkpoint 9: ",
                  "hash: --from below 9 with --to starts before this checkpoint\n"),
            out, "--step=9");
-    const lks_test_result all = lks_test_tool("audit", out, "--sample=99");
-    assert_int_equal(all.exit_code, 3);
+    const lks_test_result all = assert_exit(3, lks_test_tool("audit", out, "--sample=99"));
     assert_contains(all.out, "drawn     7 of 7 segments ");
     assert_contains(all.out, "one false segment passes such a sample in 14.3 % of all draws");
     EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged", " their hash\n"), out,
@@ -682,8 +667,7 @@ static void test_moved_data(void **state)
 static void test_seal(void **state)
 {
     const char *out = copy_of(reference());
-    const lks_test_result r = lks_test_tool("audit", out, "--seal");
-    assert_int_equal(r.exit_code, 0);
+    const lks_test_result r = lks_test_do("lockstep", "audit", out, "--seal");
     const char *seal = lks_test_text("%.64s", strstr(r.out, "seal      ") + 10);
     const char *file = lks_test_text("%s/published", lks_test_folder());
     const char *weights = lks_test_text("%s/ckpt-00000009/model.safetensors", out);
@@ -836,8 +820,8 @@ static void test_impossible(void **state)
     static const char *const starts[] = {"--step=0", "--step=10"};
     for (int i = 0; i < 2; i++) {
         const lks_test_result r =
-            lks_test_tool("audit", reference(), starts[i], lks_test_text("--dataset=%s", nothing));
-        assert_int_equal(r.exit_code, 4);
+            assert_exit(4, lks_test_tool("audit", reference(), starts[i],
+                                         lks_test_text("--dataset=%s", nothing)));
         assert_contains(r.out, lks_test_text("%s has no token files of the run: give their folder "
                                              "by --dataset\nnot compared",
                                              nothing));

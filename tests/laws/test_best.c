@@ -112,10 +112,8 @@ static int named(const char *out, const char *name)
 static const char *loss_of(const char *out, const char *which, const char *took)
 {
     lks_test_result r =
-        lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
-                      lks_test_text("--out_dir=%s", out), lks_test_text("--which=%s", which));
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+        lks_test_do("lockstep", "eval", lks_test_text("--dataset=%s", noise()),
+                    lks_test_text("--out_dir=%s", out), lks_test_text("--which=%s", which));
     assert_contains(r.out, lks_test_text(", %s\n", took));
     return lks_test_text("%.*s", (int)(strrchr(r.out, ',') - r.out), r.out);
 }
@@ -259,10 +257,10 @@ static void test_decided_anew(void **state)
     const int first = lowest(out);
     const char *folder = lks_test_text("%s/ckpt-%08d", out, first);
     assert_int_equal(rename(folder, lks_test_text("%s/elsewhere", out)), 0);
-    lks_test_result r = lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
-                                      lks_test_text("--out_dir=%s", out), "--which=best");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "has no best checkpoint");
+    assert_says(2,
+                    lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
+                                  lks_test_text("--out_dir=%s", out), "--which=best"),
+                    "has no best checkpoint");
     go_on(out, 42, "--keep=0");
     const int second = named(out, "best");
     const json_t *evals = lines(out, "eval");
@@ -281,19 +279,13 @@ static void test_decided_anew(void **state)
     }
     /* Another run's checkpoint with its name is not the one that was evaluated. */
     const char *impostor = lks_test_text("%s/ckpt-%08d", out, first);
-    const char *const copy[] = {"cp", "-a", lks_test_text("%s/elsewhere", out), impostor, NULL};
-    assert_int_equal(lks_test_run(copy, NULL, 30).exit_code, 0);
+    lks_test_do("cp", "-a", lks_test_text("%s/elsewhere", out), impostor);
     go_on(out, 44, "--keep=0");
     assert_int_equal(named(out, "best"), first); /* the very same: found again */
     const char *strange = lks_test_folder();
     go_on(strange, first - 1, "--seed=7");
-    const char *const swap[] = {"sh",
-                                "-c",
-                                "rm -r \"$1\" && cp -a \"$0\" \"$1\"",
-                                lks_test_text("%s/ckpt-%08d", strange, first),
-                                impostor,
-                                NULL};
-    assert_int_equal(lks_test_run(swap, NULL, 30).exit_code, 0);
+    lks_test_do("sh", "-c", "rm -r \"$1\" && cp -a \"$0\" \"$1\"",
+                lks_test_text("%s/ckpt-%08d", strange, first), impostor);
     go_on(out, 46, "--keep=0");
     assert_int_equal(named(out, "best"), second);
 }
@@ -317,7 +309,7 @@ static void test_power_loss(void **state)
                                      "sed -i '/\"train\",\"iter\":%d,/,$d' metrics.jsonl",
                                      out, best + 1, best, best - 3);
     const char *const argv[] = {"sh", "-c", lose, NULL};
-    assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
+    assert_exit(0, lks_test_run(argv, NULL, 10));
     assert_null(strstr(law_lines(out), lks_test_text("\"eval\",\"iter\":%d,", best)));
     go_on(out, 60, NULL);
     assert_int_equal(named(out, "best"), best);
@@ -332,8 +324,7 @@ static void test_power_loss(void **state)
     for (int fails = 0; fails < 2; fails++) {
         const char *env[] = {
             fails ? "LOCKSTEP_FAULT=fdatasync:1:EIO" : "LOCKSTEP_FAULT=fdatasync:1:die", NULL};
-        lks_test_result r = lks_test_run(args.argv, env, 60);
-        assert_int_equal(r.exit_code, fails ? 1 : -1);
+        lks_test_result r = assert_exit(fails ? 1 : -1, lks_test_run(args.argv, env, 60));
         assert_non_null(strstr(law_lines(out), "\"eval\",\"iter\":5,"));
         assert_int_equal(law_count_checkpoints(out), 0);
         if (fails)
@@ -341,7 +332,7 @@ static void test_power_loss(void **state)
     }
     /* So is the final line, before `best` names the final checkpoint. */
     const char *env[] = {"LOCKSTEP_FAULT=fdatasync:5:die", NULL};
-    assert_int_equal(lks_test_run(args.argv, env, 60).exit_code, -1);
+    assert_exit(-1, lks_test_run(args.argv, env, 60));
     assert_non_null(strstr(law_lines(out), "\"kind\":\"final\",\"iter\":9,"));
     assert_int_equal(named(out, "best"), 5);
 }
@@ -510,9 +501,7 @@ static void test_without_links(void **state)
     law_args args = train(out, 11);
     law_add(&args, "--always_save_checkpoint=false");
     law_add(&args, "--checkpoint_interval=auto");
-    lks_test_result r = lks_test_run(args.argv, env, 60);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "no symbolic links can be made in");
+    assert_says(0, lks_test_run(args.argv, env, 60), "no symbolic links can be made in");
     assert_int_equal(named(out, "latest"), -1);
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000012\n");
     const int best = lowest(out);
@@ -521,15 +510,14 @@ static void test_without_links(void **state)
     loss_of(out, "", lks_test_text("ckpt-%08d (best)", best));
     law_add(&args, "--init_from=resume");
     law_add(&args, "--max_iters=17");
-    assert_int_equal(lks_test_run(args.argv, env, 60).exit_code, 0);
+    assert_exit(0, lks_test_run(args.argv, env, 60));
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000018\n");
     /* Neither links nor files work: reported before the first step. */
     out = lks_test_folder();
     args = train(out, 11);
     const char *const full[] = {"LOCKSTEP_FAULT=symlink:1:ENOSPC", NULL};
-    r = lks_test_run(args.argv, full, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "the folder can't hold names of checkpoints");
+    lks_test_result r = assert_says(1, lks_test_run(args.argv, full, 60),
+                                    "the folder can't hold names of checkpoints");
     assert_null(strstr(r.out, "iter 0"));
 }
 
@@ -561,18 +549,17 @@ static void test_not_recorded(void **state)
     lks_test_result r = lks_test_run(argv, NULL, 60);
     const char *line = r.out, *path = lks_test_text("%s/evals.jsonl", out);
     size_t bytes;
-    r = not_recorded(argv, path);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exit(0, not_recorded(argv, path));
     assert_string_equal(r.out, line);
     law_args only = train(out, 6);
     law_add(&only, "--init_from=resume");
     law_add(&only, "--eval_only");
-    assert_int_equal(not_recorded(only.argv, path).exit_code, 0);
+    assert_exit(0, not_recorded(only.argv, path));
     const char *text = lks_test_read(path, &bytes);
     const size_t line_bytes = strcspn(text, "\n") + 1;
     /* An incomplete line stays separate. */
     lks_test_write(path, text, bytes - 5);
-    assert_int_equal(lks_test_run(argv, NULL, 60).exit_code, 0);
+    assert_exit(0, lks_test_run(argv, NULL, 60));
     const char *now = lks_test_read(path, NULL);
     assert_int_equal(count_in(now, "\n"), count_in(text, "\n") + 1);
     now = lks_test_text("%.*s", (int)strlen(now) - 1, now);
@@ -580,15 +567,13 @@ static void test_not_recorded(void **state)
     /* A pipe would take the line and lose it. */
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
-    r = lks_test_run(argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "evals.jsonl is not a regular file");
+    assert_says(1, lks_test_run(argv, NULL, 60), "evals.jsonl is not a regular file");
     /* The same for a link that leads elsewhere. */
     const char *victim = lks_test_text("%s/victim", out);
     lks_test_write(victim, "x", 1);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink(victim, path), 0);
-    assert_int_equal(lks_test_run(argv, NULL, 60).exit_code, 1);
+    assert_exit(1, lks_test_run(argv, NULL, 60));
     assert_string_equal(lks_test_read(victim, NULL), "x");
 }
 

@@ -89,10 +89,7 @@ static const char *eval_of(const char *dtype)
 {
     const char *data = lks_test_text("--dataset=%s", law_data());
     const char *out = lks_test_text("--out_dir=%s", alone);
-    lks_test_result r = lks_test_tool("eval", data, out, "--threads=1", dtype);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
-    return r.out;
+    return lks_test_do("lockstep", "eval", data, out, "--threads=1", dtype).out;
 }
 
 /* Its checkpoints hold float32 weights; they are used in the run's dtype unless another is

@@ -40,8 +40,7 @@ static lks_test_result go_on(int W, const char *dataset, const char *const more[
     if (begun == NULL)
         begin(begun = lks_test_folder(), poison_data());
     if (dataset == poison_data()) {
-        const char *const copy[] = {"cp", "-a", lks_test_text("%s/.", begun), *out_p, NULL};
-        assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+        lks_test_do("cp", "-a", lks_test_text("%s/.", begun), *out_p);
     } else {
         begin(*out_p, dataset);
     }
@@ -80,12 +79,12 @@ static void test_stop(void **state)
 {
     for (int W = 1; W <= 4; W += 3) {
         const char *out;
-        lks_test_result r = GO_ON(W, &out, "--on_nan=stop");
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, lks_test_text("iteration 5: the loss of micro-batch 1 of virtual "
-                                             "rank 2 (rank %d) is",
-                                             W == 1 ? 0 : 2));
-        assert_contains(r.err, "is the output of tok_emb;");
+        lks_test_result r =
+            assert_says(1, GO_ON(W, &out, "--on_nan=stop"),
+                        lks_test_text("iteration 5: the loss of micro-batch 1 of virtual "
+                                      "rank 2 (rank %d) is",
+                                      W == 1 ? 0 : 2),
+                        "is the output of tok_emb;");
         assert_null(strstr(r.err, "-nan")); /* the sign of a NaN means nothing */
         assert_contains(r.err, ") is nan; the first that ");
         assert_contains(r.err, lks_test_text("\nlockstep train: the newest checkpoint in %s is "
@@ -113,9 +112,8 @@ static void test_false_counts(void **state)
     law_add(&args, "--iterations=4");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         poison_state(out, rows[i].name, json_integer(rows[i].value));
-        lks_test_result r = lks_test_run(args.argv, NULL, 60);
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, "data_shift, nonfinite or elapsed_from is no count");
+        assert_says(1, lks_test_run(args.argv, NULL, 60),
+                    "data_shift, nonfinite or elapsed_from is no count");
         poison_state(out, rows[i].name, json_integer(0));
     }
 }
@@ -135,10 +133,8 @@ static void test_skip(void **state)
         law_assert_same(out, reference);
     }
     /* Two in a row are more than one. */
-    lks_test_result r = GO_ON(2, &out, "--on_nan=skip", "--on_nan_limit=1");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "iteration 6: ");
-    assert_contains(r.err, "on_nan_limit");
+    assert_says(1, GO_ON(2, &out, "--on_nan=skip", "--on_nan_limit=1"),
+                "iteration 6: ", "on_nan_limit");
     static const char model[] = "ckpt-00000006/model.safetensors";
     assert_same_file(lks_test_text("%s/%s", out, model), lks_test_text("%s/%s", reference, model));
 }
@@ -154,10 +150,8 @@ static void test_skip_over_a_restart(void **state)
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", STEPS);
     law_add(&args, "--on_nan_limit=1");
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "iteration 6: ");
-    assert_contains(r.err, "once more than on_nan_limit allows");
+    assert_says(1, lks_test_run(args.argv, NULL, 60),
+                "iteration 6: ", "once more than on_nan_limit allows");
 }
 
 /* Data with a third bad step, in micro-batch 1 of virtual rank 3. */
@@ -231,12 +225,11 @@ static void test_rollback(void **state)
     law_args again = {.n = 0};
     lks_test_result r;
     for (int last = 4; last <= 6; last += 2) {
-        const char *const cut[] = {"sh", "-c",
-                                   lks_test_text("cd \"$0\" && rm -r %s ckpt-00000008 "
-                                                 "ckpt-00000010 latest && ln -s ckpt-%08d latest",
-                                                 last == 4 ? "ckpt-00000006" : "", last),
-                                   out, NULL};
-        assert_int_equal(lks_test_run(cut, NULL, 10).exit_code, 0);
+        lks_test_do("sh", "-c",
+                    lks_test_text("cd \"$0\" && rm -r %s ckpt-00000008 "
+                                  "ckpt-00000010 latest && ln -s ckpt-%08d latest",
+                                  last == 4 ? "ckpt-00000006" : "", last),
+                    out);
         again = poison_train(out, 2);
         law_add(&again, "--init_from=resume");
         r = lks_test_run(again.argv, NULL, 60);
@@ -244,10 +237,8 @@ static void test_rollback(void **state)
         law_assert_same(out, reference);
     }
     /* No checkpoint to go back to, and too often. */
-    r = GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "iteration 4: ");
-    assert_contains(r.err, "on_nan_limit");
+    assert_says(1, GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1"),
+                "iteration 4: ", "on_nan_limit");
 }
 
 static void resume_with_two_virtual_ranks(const char *out, int W)
@@ -274,11 +265,10 @@ static void test_rollback_segment(void **state)
         resume_with_two_virtual_ranks(outs[i], i + 1);
     }
     law_assert_same(outs[1], outs[0]);
-    const char *const cut[] = {"sh", "-c",
-                               "cd \"$0\" && rm -r ckpt-00000008 ckpt-00000010 latest && ln -s "
-                               "ckpt-00000006 latest",
-                               outs[1], NULL};
-    assert_int_equal(lks_test_run(cut, NULL, 10).exit_code, 0);
+    lks_test_do("sh", "-c",
+                "cd \"$0\" && rm -r ckpt-00000008 ckpt-00000010 latest && ln -s "
+                "ckpt-00000006 latest",
+                outs[1]);
     resume_with_two_virtual_ranks(outs[1], 1);
     law_assert_same(outs[1], outs[0]);
     const json_t *saved = lks_test_figure(lks_test_text("%s/latest/state.json", outs[0]));
@@ -480,14 +470,15 @@ static void test_gradient(void **state)
     for (int W = 1; W <= 2; W++) {
         const char *out = lks_test_folder();
         for (int resumed = 0; resumed < 2; resumed++) {
-            lks_test_result r = lks_test_tool(
-                "train", lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s", out),
-                "--vocab_size=65", "--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=16",
-                "--batch_size=2", "--gradient_accumulation_steps=4", "--warmup_iters=0",
-                "--eval_interval=0", lks_test_text("--max_iters=%d", resumed * 4),
-                lks_test_text("--nproc_per_node=%d", W),
-                resumed ? "--init_from=resume" : "--init_from=scratch");
-            assert_int_equal(r.exit_code, resumed);
+            lks_test_result r = assert_exit(
+                resumed,
+                lks_test_tool("train", lks_test_text("--dataset=%s", dir),
+                              lks_test_text("--out_dir=%s", out), "--vocab_size=65", "--n_layer=2",
+                              "--n_head=2", "--n_embd=16", "--block_size=16", "--batch_size=2",
+                              "--gradient_accumulation_steps=4", "--warmup_iters=0",
+                              "--eval_interval=0", lks_test_text("--max_iters=%d", resumed * 4),
+                              lks_test_text("--nproc_per_node=%d", W),
+                              resumed ? "--init_from=resume" : "--init_from=scratch"));
             if (resumed)
                 assert_contains(
                     r.err, "iteration 1: the gradient of micro-batch 0 of virtual rank 0 (rank "

@@ -309,8 +309,7 @@ static void test_evaluations(void **state)
         ids[i] ^= 1;
     lks_test_write(file, ids, bytes);
     const char *b = train(other, "random", NULL);
-    const lks_test_result r = lks_test_tool("diff", a, b);
-    assert_int_equal(r.exit_code, 3);
+    const lks_test_result r = assert_exit(3, lks_test_tool("diff", a, b));
     assert_contains(r.out, "evaluations only  data, digest ");
     assert_contains(r.out, "The same steps: 12 steps, 4 checkpoints, weights ");
     assert_contains(r.out, "Only evaluations differ, first at iteration 0:\n  val_loss ");
@@ -361,21 +360,17 @@ static void test_large(void **state)
         write_meta(dirs[i]);
         runs[i] = train(dirs[i], "random", NULL);
     }
-    const lks_test_result r = lks_test_tool("diff", runs[0], runs[1]);
-    assert_int_equal(r.exit_code, 0);
+    const lks_test_result r = lks_test_do("lockstep", "diff", runs[0], runs[1]);
     assert_contains(r.out, "changes no bit    data, hash of whole files ");
     assert_contains(r.out, lks_test_text("train token %d is 0 (", TOKEN));
-    lks_test_result audit = lks_test_tool("audit", runs[0], "--step=0");
-    assert_int_equal(audit.exit_code, 0);
+    lks_test_result audit = lks_test_do("lockstep", "audit", runs[0], "--step=0");
     assert_contains(audit.out, "because the digest samples them: equal (");
     alter(lks_test_text("%s/train.bin", dirs[0]), 2 * TOKEN);
-    audit = lks_test_tool("audit", runs[0], "--step=0");
-    assert_int_equal(audit.exit_code, 4);
+    audit = assert_exit(4, lks_test_tool("audit", runs[0], "--step=0"));
     assert_contains(audit.out, "has changed since `lockstep prep` wrote it");
-    assert_int_equal(lks_test_tool("audit", runs[0], "--step=0", "--leaf=1").exit_code, 0);
+    lks_test_do("lockstep", "audit", runs[0], "--step=0", "--leaf=1");
     write_meta(dirs[0]); /* prepared again, from another text */
-    audit = lks_test_tool("audit", runs[0], "--step=0");
-    assert_int_equal(audit.exit_code, 4);
+    audit = assert_exit(4, lks_test_tool("audit", runs[0], "--step=0"));
     assert_contains(audit.out, " aren't the run's: their hash is ");
 }
 

@@ -70,11 +70,11 @@ static int checkpoint_before(const char *out, int iter)
 static void test_three_deaths(void **state)
 {
     const char *out;
-    lks_test_result r = disturbed(
-        4, 3, DIES(0, 1, "read:20:die") DIES(1, 2, "read:150:die") DIES(2, 0, "rename:2:die") ":",
-        "--threads=1", &out);
-    if (r.exit_code != 0)
-        fail_msg("%d: %s", r.exit_code, r.err);
+    lks_test_result r =
+        assert_exit(0, disturbed(4, 3,
+                                 DIES(0, 1, "read:20:die") DIES(1, 2, "read:150:die")
+                                     DIES(2, 0, "rename:2:die") ":",
+                                 "--threads=1", &out));
     for (int i = 1; i <= 3; i++)
         assert_contains(r.err, lks_test_text("restart %d of 3", i));
     assert_true(resumed_at(out) > 0); /* not from scratch */
@@ -85,18 +85,18 @@ static void test_three_deaths(void **state)
 static void test_torn_checkpoint(void **state)
 {
     const char *out, *folder = lks_test_folder();
-    lks_test_result r = disturbed(
-        2, 1,
-        lks_test_text(DIES(0, 1, "read:400:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do "
+    assert_exit(
+        0,
+        disturbed(2, 1,
+                  lks_test_text(
+                      DIES(0, 1, "read:400:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do "
                                                  "case $a in --out_dir=*) d=${a#--out_dir=}; "
                                                  "readlink \"$d/latest\" >'%s'/$RANK; "
                                                  "truncate -s 1000 "
                                                  "\"$d/latest/model.safetensors\";; esac; "
                                                  "done; :",
                       folder),
-        "--threads=1", &out);
-    if (r.exit_code != 0)
-        fail_msg("%d: %s", r.exit_code, r.err);
+                  "--threads=1", &out));
     int torn = 0;
     assert_int_equal(sscanf(lks_test_read(lks_test_text("%s/1", folder), NULL), "ckpt-%d", &torn),
                      1);
@@ -114,11 +114,10 @@ static void from_older_checkpoint(const char *name)
     assert_int_equal(symlink("ckpt-00000003", lks_test_text("%s/best", out)), 0);
     const char *from =
         lks_test_text("set -- \"$@\" --init_from=resume --out_dir='%s/%s';", out, name);
-    lks_test_result r = disturbed(2, 1, lks_test_text(DIES(0, 0, "rename:14:die") "%s :", from),
-                                  "--threads=1", &unused);
-    if (r.exit_code != 0)
-        fail_msg("%d: %s", r.exit_code, r.err);
-    assert_contains(r.err, "restart 1 of 1");
+    assert_says(0,
+                disturbed(2, 1, lks_test_text(DIES(0, 0, "rename:14:die") "%s :", from),
+                          "--threads=1", &unused),
+                "restart 1 of 1");
     assert_in_range(resumed_at(out), 4, LAW_STEPS - 1);
     law_assert_same(out, whole);
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
@@ -136,11 +135,10 @@ static void test_older_checkpoint(void **state)
 static void test_budget(void **state)
 {
     const char *out;
-    lks_test_result r = disturbed(2, 1, DIES(0, 1, "read:250:die") DIES(1, 0, "read:100:die") ":",
-                                  "--threads=1", &out);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
-    assert_contains(r.err, "restart 1 of 1");
-    assert_contains(r.err, "rank 0 (pid ");
+    assert_says(128 + SIGKILL,
+                disturbed(2, 1, DIES(0, 1, "read:250:die") DIES(1, 0, "read:100:die") ":",
+                          "--threads=1", &out),
+                "restart 1 of 1", "rank 0 (pid ");
     law_resume("random", out, "--nproc_per_node=4");
     law_assert_same(out, whole);
 }
@@ -153,11 +151,9 @@ static void test_not_an_earlier_run(void **state)
     law_args args = law_train("random", &out);
     law_add(&args, "--seed=7");
     law_run(&args);
-    lks_test_result r =
-        disturbed(2, 1, DIES(0, 0, "read:1:die") ":", lks_test_text("--out_dir=%s", out), &out);
-    if (r.exit_code != 0)
-        fail_msg("%d: %s", r.exit_code, r.err);
-    assert_contains(r.err, "restart 1 of 1");
+    lks_test_result r = assert_says(
+        0, disturbed(2, 1, DIES(0, 0, "read:1:die") ":", lks_test_text("--out_dir=%s", out), &out),
+        "restart 1 of 1");
     const char *last = strstr(r.out, "an earlier run was moved");
     assert_non_null(last);
 }
@@ -228,8 +224,7 @@ static void test_train_itself(void **state)
             if (line[0] != '\0')
                 kill(pids[i], SIGKILL);
         }
-        lks_test_result r = lks_test_wait(&child, 120);
-        assert_int_equal(r.exit_code, 0);
+        lks_test_result r = assert_exit(0, lks_test_wait(&child, 120));
         if (strstr(r.err, "lockstep train: restart 1 of 1") == NULL)
             continue; /* the run ended first */
         assert_contains(r.err, "rank 1 (pid ");
@@ -252,10 +247,9 @@ static void test_full_disk_at_once(void **state)
         law_args args = law_train("random", &out);
         law_add(&args, "--nproc_per_node=2");
         law_add(&args, "--max_restarts=2");
-        lks_test_result r = lks_test_run(args.argv, env, 60);
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, lasting);
-        assert_contains(r.err, "again, with --init_from=resume if it has saved a checkpoint");
+        lks_test_result r =
+            assert_says(1, lks_test_run(args.argv, env, 60), lasting,
+                        "again, with --init_from=resume if it has saved a checkpoint");
         assert_null(strstr(r.err, "restart 1 of 2"));
     }
 }
@@ -269,11 +263,12 @@ static void test_full_disk(void **state)
                                             {"fsync:14:EIO", "Input/output error"}};
     for (int i = 0; i < 3; i++) {
         const char *out;
-        lks_test_result r = disturbed(
-            2, 2, lks_test_text("export LOCKSTEP_FAULT_RANK=0 LOCKSTEP_FAULT=%s", faults[i][0]),
-            "--threads=1", &out);
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, faults[i][1]);
+        lks_test_result r = assert_says(
+            1,
+            disturbed(2, 2,
+                      lks_test_text("export LOCKSTEP_FAULT_RANK=0 LOCKSTEP_FAULT=%s", faults[i][0]),
+                      "--threads=1", &out),
+            faults[i][1]);
         const char *advice = strstr(r.err, lasting);
         if (i == 2) { /* another start may have more luck */
             assert_null(advice);

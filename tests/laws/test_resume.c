@@ -64,8 +64,7 @@ static void test_killed_twice(void **state)
     law_add(&args, "--init_from=resume");
     law_add(&args, "--nproc_per_node=2");
     const char *env[] = {"LOCKSTEP_FAULT=read:150:die", "LOCKSTEP_FAULT_RANK=1", NULL};
-    lks_test_result r = lks_test_run(args.argv, env, 60);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_exit(128 + SIGKILL, lks_test_run(args.argv, env, 60));
     resume_and_compare(0, out, 4);
 }
 
@@ -101,8 +100,7 @@ static void test_older_checkpoint(void **state)
     const char *out = law_output("random", LAW_REFERENCE), *reference = lks_test_folder();
     const char *lines = law_lines(out), *log = lks_test_text("%s/train.log", out);
     const char *printed = lks_test_read(log, NULL);
-    const char *const copy[] = {"cp", "-a", lks_test_text("%s/.", out), reference, NULL};
-    assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+    lks_test_do("cp", "-a", lks_test_text("%s/.", out), reference);
     law_resume("random", lks_test_text("%s/ckpt-00000006", reference), rate);
 
     const char *unused;
@@ -154,27 +152,23 @@ static void test_outside(void **state)
     const char *out = law_output("random", LAW_REFERENCE), *lines = law_lines(out);
     for (int i = 0; i < 4; i++) {
         const char *copy = lks_test_text("%s/%s", out, names[i % 2]), *unused;
-        const char *const cp[] = {"cp", "-r", lks_test_text("%s/ckpt-00000006", out), copy, NULL};
         if (i < 2)
-            assert_int_equal(lks_test_run(cp, NULL, 10).exit_code, 0);
+            lks_test_do("cp", "-r", lks_test_text("%s/ckpt-00000006", out), copy);
         law_args args = law_train("random", &unused);
         law_add(&args, "--out_dir=%s", copy);
         law_add(&args, "--init_from=resume");
         law_add(&args, "--max_iters=20");
         if (i < 2)
             law_add(&args, "--nproc_per_node=2");
-        lks_test_result r = lks_test_run(args.argv, NULL, 60);
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(
-            r.err, lks_test_text("%s is a checkpoint outside a run: `--init_from=%s`", copy, copy));
+        assert_says(
+            2, lks_test_run(args.argv, NULL, 60),
+            lks_test_text("%s is a checkpoint outside a run: `--init_from=%s`", copy, copy));
         law_assert_same_lines(law_lines(out), lines);
         assert_false(lks_test_exists(lks_test_text("%s/earlier-1", out)));
     }
     const char *command = lks_test_text("cd '%s/ckpt-00000006' && '%s' resume . --max_iters=%d",
                                         out, lks_test_program(), LAW_LAST_ITER);
-    lks_test_result r = lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    assert_exit(0, lks_test_shell(command));
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
     law_assert_same_checkpoints(out, whole[0]);
 }
@@ -201,12 +195,11 @@ static void test_nothing_to_train(void **state)
         law_add(&args, "--learning_rate=1e-4");
         law_add(&args, "%s", cases[i].ranks);
         law_add(&args, "%s", cases[i].last);
-        lks_test_result r = lks_test_run(args.argv, NULL, 60);
-        assert_int_equal(r.exit_code, 0);
-        assert_contains(r.err, lks_test_text("with %s there is no step to train after checkpoint "
-                                             "%d, so %s stays unchanged; a larger max_iters",
-                                             cases[i].last + 2, cases[i].iter, out));
-        assert_contains(r.err, unused);
+        assert_says(0, lks_test_run(args.argv, NULL, 60),
+                    lks_test_text("with %s there is no step to train after checkpoint "
+                                  "%d, so %s stays unchanged; a larger max_iters",
+                                  cases[i].last + 2, cases[i].iter, out),
+                    unused);
         assert_string_equal(lks_test_read(path, NULL), before);
     }
     assert_false(lks_test_exists(lks_test_text("%s/earlier-1", out)));

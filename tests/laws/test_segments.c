@@ -27,8 +27,7 @@ static int begin_all(void **state)
 static const char *copy_of(const char *run)
 {
     const char *out = lks_test_folder();
-    const char *const copy[] = {"cp", "-a", lks_test_text("%s/.", run), out, NULL};
-    assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+    lks_test_do("cp", "-a", lks_test_text("%s/.", run), out);
     return out;
 }
 
@@ -90,8 +89,7 @@ static void check_killed(int i, const char *const batch[], int reads, bool again
     law_args args = resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, 2);
     const char *const env[] = {lks_test_text("LOCKSTEP_FAULT=read:%d:die", reads),
                                "LOCKSTEP_FAULT_RANK=1", NULL};
-    lks_test_result r = lks_test_run(args.argv, env, 60);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_exit(128 + SIGKILL, lks_test_run(args.argv, env, 60));
     assert_true(law_has_line(out, "checkpoint", 9) != again);
     args = again ? resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, 4)
                  : resume_args(out, NULL, 1);
@@ -115,8 +113,7 @@ static void test_record(void **state)
     const int T = law_model().block_size;
     const char *out = copy_of(reference(1, kept));
     law_args args = resume_args(lks_test_text("%s/ckpt-00000012", out), split, 2);
-    lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
     assert_contains(r.out, "A new segment of the run begins: batch_size 3 -> 5, "
                            "gradient_accumulation_steps 24 -> 12, virtual_ranks 8 -> 4\n");
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
@@ -146,8 +143,7 @@ static void test_record(void **state)
     r = lks_test_tool("plot", out);
     assert_contains(r.out, "  from iteration 12: batch_size 5, ");
     const char *picture = lks_test_text("%s/a.svg", out);
-    r = lks_test_tool("plot", out, lks_test_text("--out=%s", picture));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_do("lockstep", "plot", out, lks_test_text("--out=%s", picture));
     assert_contains(lks_test_read(picture, NULL), ">batch_size 3, gradient_accumulation_steps 24<");
     r = lks_test_tool("diff", out, reference(1, kept));
     assert_contains(r.out, "changed where A was resumed (iteration 12)");
@@ -164,16 +160,14 @@ static void test_refused(void **state)
     assert_null(strstr(lks_test_read(lks_test_text("%s/latest/state.json", out), NULL), "segment"));
     const char *before = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
     law_args args = resume_args(out, uneven, 1);
-    lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "virtual_ranks=8 does not divide gradient_accumulation_steps=12");
-    assert_contains(r.err, "or give another --virtual_ranks");
+    assert_says(2, lks_test_run(args.argv, NULL, 60),
+                "virtual_ranks=8 does not divide gradient_accumulation_steps=12",
+                "or give another --virtual_ranks");
     lks_test_write(config, "batch_size = 3\n", 15);
     args = resume_args(out, (const char *const[]){config, NULL}, 1);
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "give --batch_size=6 on the command line, which wins, or "
-                           "--batch_size=3 there to continue with another batch");
+    assert_says(2, lks_test_run(args.argv, NULL, 60),
+                "give --batch_size=6 on the command line, which wins, or "
+                "--batch_size=3 there to continue with another batch");
     assert_string_equal(lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL), before);
 }
 

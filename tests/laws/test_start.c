@@ -91,30 +91,23 @@ static void test_backend(void **state)
 static void test_free_settings(void **state)
 {
     const char *out;
-    lks_test_result r = started(":",
-                                "--bind=$([ $RANK = 0 ] && echo none || echo auto) --max_iters=2 "
-                                "--recompute=$([ $RANK = 0 ] && echo none || echo block) "
-                                "--threads=$((1 + RANK)) --keep=$((1 + RANK)) "
-                                "--timeout=$((50 + RANK)) --skip_fit_check=$RANK "
-                                "--log_interval=$((1 + RANK))",
-                                &out);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exit(0, started(":",
+                           "--bind=$([ $RANK = 0 ] && echo none || echo auto) --max_iters=2 "
+                           "--recompute=$([ $RANK = 0 ] && echo none || echo block) "
+                           "--threads=$((1 + RANK)) --keep=$((1 + RANK)) "
+                           "--timeout=$((50 + RANK)) --skip_fit_check=$RANK "
+                           "--log_interval=$((1 + RANK))",
+                           &out));
 }
 
 /* A copy of the program that has another version. */
 static void test_version(void **state)
 {
     const char *other = lks_test_text("%s/lockstep", lks_test_folder());
-    const lks_test_result r = lks_test_run(
-        (const char *const[]){"sh", "-ec",
-                              lks_test_text("v=$(echo " LKS_VERSION_TEXT
-                                            " | sed 's/[.]/[.]/g'); LC_ALL=C sed "
-                                            "\"s/$v/" OTHER "/g\" '%s' >'%s'; chmod +x '%s'",
-                                            lks_test_program(), other, other),
-                              NULL},
-        NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_do("sh", "-ec",
+                lks_test_text("v=$(echo " LKS_VERSION_TEXT " | sed 's/[.]/[.]/g'); LC_ALL=C sed "
+                              "\"s/$v/" OTHER "/g\" '%s' >'%s'; chmod +x '%s'",
+                              lks_test_program(), other, other));
     expect_refused(lks_test_text("[ $RANK = 0 ] || exec '%s' \"$@\"", other), "",
                    "the version of lockstep", LKS_VERSION_TEXT ",", OTHER);
 }
@@ -126,9 +119,7 @@ static void test_data(void **state)
     for (int i = 0; i < 2; i++) {
         const char *two = lks_test_folder();
         for (int rank = 0; rank < 2; rank++) {
-            const char *const copy[] = {"cp", "-r", law_data(), lks_test_text("%s/%d", two, rank),
-                                        NULL};
-            assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+            lks_test_do("cp", "-r", law_data(), lks_test_text("%s/%d", two, rank));
         }
         FILE *f = fopen(lks_test_text("%s/1/%s", two, files[i]), "r+");
         assert_non_null(f);
@@ -142,10 +133,8 @@ static void test_data(void **state)
     }
     /* Equal data in two folders are one run. */
     const char *both = lks_test_folder(), *out;
-    lks_test_result r = started(lks_test_text("cp -r '%s' '%s'/$RANK", law_data(), both),
-                                lks_test_text("--dataset='%s'/$RANK --max_iters=2", both), &out);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exit(0, started(lks_test_text("cp -r '%s' '%s'/$RANK", law_data(), both),
+                           lks_test_text("--dataset='%s'/$RANK --max_iters=2", both), &out));
 }
 
 static const char *final_hash(const char *out)
@@ -167,11 +156,8 @@ static void test_kernels(void **state)
     const char *hash = NULL;
     for (int other = 1; other >= 0; other--) {
         const char *out;
-        lks_test_result r =
-            started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=plain", other),
-                    "--max_iters=2", &out);
-        if (r.exit_code != 0)
-            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        assert_exit(0, started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=plain", other),
+                               "--max_iters=2", &out));
         const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
         const json_t *line = json_array_get(lines, 0);
         assert_string_equal(json_string_value(lks_test_member(line, "kernels")),
@@ -190,13 +176,10 @@ static void test_kernels(void **state)
                                       "--max_iters=2",
                                       NULL};
         static const char warning[] = "from here on its bytes differ";
-        r = lks_test_run(resume, NULL, 60);
-        assert_int_equal(r.exit_code, 0);
+        lks_test_result r = assert_exit(0, lks_test_run(resume, NULL, 60));
         assert_null(strstr(r.err, warning));
         poison_fingerprint(out);
-        r = lks_test_run(resume, NULL, 60);
-        assert_int_equal(r.exit_code, 0);
-        assert_contains(r.err, warning);
+        assert_says(0, lks_test_run(resume, NULL, 60), warning);
     }
 }
 
@@ -209,11 +192,9 @@ static void test_own_products(void **state)
         const char *out;
         if (i != 2 && !lks__kernels_have_library())
             lks_test_lacks("onednn", "there are no products but lockstep's own");
-        const lks_test_result r =
-            started(lks_test_text("%s && export LD_LIBRARY_PATH=%s", lacks[i], LKS_TEST_NO_DNNL),
-                    "--max_iters=2", &out);
-        if (r.exit_code != 0)
-            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        assert_exit(
+            0, started(lks_test_text("%s && export LD_LIBRARY_PATH=%s", lacks[i], LKS_TEST_NO_DNNL),
+                       "--max_iters=2", &out));
         const char *hash = final_hash(out);
         first = first == NULL ? hash : first;
         assert_string_equal(hash, first);

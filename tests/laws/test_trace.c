@@ -230,10 +230,7 @@ static void test_failures(void **state)
     law_args args = law_train("random", &out);
     law_add(&args, "--trace=%s/not/there.json", out);
     law_add(&args, "--nproc_per_node=2");
-    lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "can't write the trace");
-    assert_contains(r.err, "not/there.json");
+    assert_says(1, lks_test_run(args.argv, NULL, 60), "can't write the trace", "not/there.json");
     assert_false(lks_test_exists(lks_test_text("%s/latest", out)));
 
     args = law_train("random", &out);
@@ -242,12 +239,10 @@ static void test_failures(void **state)
     law_add(&args, "--learning_rate=1e6"); /* makes the loss infinite */
     law_add(&args, "--grad_clip=0");
     law_add(&args, "--weight_decay=1000");
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
+    assert_exit(1, lks_test_run(args.argv, NULL, 60));
     assert_false(lks_test_exists(path));
     lks_test_write(path, "old", 3); /* a file that was there stays */
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
+    assert_exit(1, lks_test_run(args.argv, NULL, 60));
     assert_string_equal(lks_test_read(path, NULL), "old");
 }
 
@@ -277,9 +272,7 @@ static void test_times(void **state)
         law_add(&args, "--eval_interval=0");
         law_add(&args, "--checkpoint_interval=1000");
         law_add(&args, "--nproc_per_node=%d", ranks);
-        lks_test_result r = lks_test_run(args.argv, NULL, 60);
-        if (r.exit_code != 0)
-            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
         const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
         assert_int_equal(json_array_size(lines), 80);
         const double tokens = lks_test_number(json_array_get(lines, 0), "tokens");

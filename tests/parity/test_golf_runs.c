@@ -52,9 +52,7 @@ static const char *train(const json_t *figure, const char *data_dir, const char 
     for (int i = 0; more != NULL && more[i] != NULL; i++)
         argv[n++] = more[i];
     argv[n] = NULL;
-    lks_test_result r = lks_test_run(argv, env, 540);
-    if (r.exit_code != 0)
-        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
+    assert_exit(0, lks_test_run(argv, env, 540));
     return out;
 }
 

@@ -184,9 +184,8 @@ static void test_shakespeare(void **state)
 {
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
     const char *dir = lks_test_folder();
-    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                      lks_test_text("--out=%s", dir));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", text),
+                lks_test_text("--out=%s", dir));
     check_steps("nanogpt_char.json", dir);
     check_steps("nanogpt_char_ddp2.json", dir);
 }

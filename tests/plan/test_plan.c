@@ -378,13 +378,11 @@ static void test_command(void **state)
 #define WIDE                                                                                       \
     PLAN, machine, "--nnodes=1024", "--gradient_accumulation_steps=1024", "--virtual_ranks=1024",  \
         "--mtbf_hours=100"
-    lks_test_result r = lks_test_tool(WIDE);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = lks_test_do("lockstep", WIDE);
     assert_contains(r.out, "\nknee: ");
     assert_contains(r.out, "; each further host adds less than half of its speed");
     assert_contains(r.out, "--checkpoint_interval=");
-    r = lks_test_tool(WIDE, "--json");
-    assert_int_equal(r.exit_code, 0);
+    r = lks_test_do("lockstep", WIDE, "--json");
     json_t *plan = json_loads(r.out, 0, NULL), *points = json_object_get(plan, "points");
     assert_int_equal(json_array_size(points), 11);
     const json_t *last = json_array_get(points, 10);
@@ -407,8 +405,7 @@ static void test_command_figures(void **state)
 #define SLOW                                                                                       \
     PLAN, machine, "--nnodes=4", "--gradient_accumulation_steps=512", "--virtual_ranks=8",         \
         "--max_iters=360", "--mtbf_hours=4000"
-    lks_test_result r = lks_test_tool(SLOW, "--json");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = lks_test_do("lockstep", SLOW, "--json");
     json_t *plan = json_loads(r.out, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(plan, "points")), 3);
     double steps[3], compute[3], ring[3], parameters = 0.0, weak = 0.0;
@@ -483,34 +480,31 @@ static void test_command_figures(void **state)
 
 static void test_command_refuses(void **state)
 {
-    lks_test_result r = lks_test_tool(PLAN, "--nnodes=16", "--gradient_accumulation_steps=8");
-    assert_int_equal(r.exit_code, 0); /* nothing is started, so nothing fails */
+    lks_test_result r =
+        lks_test_do("lockstep", PLAN, "--nnodes=16",
+                    "--gradient_accumulation_steps=8"); /* nothing is started, so nothing fails */
     assert_contains(r.out, "impossible: 16 ranks can't share the run's 8 virtual ranks");
     r = lks_test_tool(PLAN, "--nnodes=16", "--gradient_accumulation_steps=24");
     assert_contains(r.out, "--gradient_accumulation_steps=32 --virtual_ranks=16 (a different run, "
                            "with 32 micro-batches per step instead of 24)");
     r = lks_test_tool(PLAN, "--nnodes=2", "--zero=1");
     assert_contains(r.out, "impossible: zero=1 divides the state over hosts");
-    r = lks_test_tool(PLAN, lks_test_text("--machine=%s", written(TEXT("2", ""))));
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "lockstep_machine must be 1");
-    r = lks_test_tool("bench", "machine");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--out=FILE");
+    assert_says(1, lks_test_tool(PLAN, lks_test_text("--machine=%s", written(TEXT("2", "")))),
+                "lockstep_machine must be 1");
+    assert_says(2, lks_test_tool("bench", "machine"), "--out=FILE");
 }
 
 /* Large sizes have larger units, and each size of a GPU is printed once. */
 static void test_units(void **state)
 {
-    lks_test_result r = lks_test_tool("plan", "--n_layer=96", "--n_head=96", "--n_embd=12288",
-                                      "--nproc_per_node=8", "--block_size=64");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = lks_test_do("lockstep", "plan", "--n_layer=96", "--n_head=96",
+                                    "--n_embd=12288", "--nproc_per_node=8", "--block_size=64");
     assert_contains(r.out, " TB of moments; ");
     assert_contains(r.out, "total on 8 ranks: ");
     assert_contains(strstr(r.out, "total on 8 ranks: "), " TB\n");
     assert_contains(r.out, "times need --machine=FILE: `lockstep bench machine --out=FILE`");
-    r = lks_test_tool("plan", "--n_layer=2", "--n_head=2", "--n_embd=32", "--device=cuda");
-    assert_int_equal(r.exit_code, 0);
+    r = lks_test_do("lockstep", "plan", "--n_layer=2", "--n_head=2", "--n_embd=32",
+                    "--device=cuda");
     const char *gradients = strstr(r.out, "gradients"), *acts = strstr(r.out, "activations");
     assert_true(gradients != NULL && strstr(gradients + 1, "gradients 0.0") == NULL);
     assert_contains(strstr(r.out, "a rank's GPU:"), ", gradients ");
@@ -526,8 +520,7 @@ static void test_launched(void **state)
     const char *const env[] = {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
                                "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
                                NULL};
-    const lks_test_result r = lks_test_run(argv, env, 20);
-    assert_int_equal(r.exit_code, 0);
+    const lks_test_result r = assert_exit(0, lks_test_run(argv, env, 20));
     assert_contains(r.out, "\nprocess: ");
 }
 
@@ -546,8 +539,7 @@ static void test_bench(void **state)
     assert_true(m.memory_bandwidth.value > m.add_bandwidth.value);
     assert_true(m.reduce_bandwidth.value == 0 && m.engine_bandwidth.value == 0);
     assert_float_equal(m.micro_batch_tokens, 16, 0);
-    r = lks_test_tool(PLAN, lks_test_text("--machine=%s", file), "--nnodes=2");
-    assert_int_equal(r.exit_code, 0);
+    r = lks_test_do("lockstep", PLAN, lks_test_text("--machine=%s", file), "--nnodes=2");
     assert_contains(r.out, "the machine file has no link");
 }
 

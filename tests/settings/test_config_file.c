@@ -412,7 +412,7 @@ static void test_hostile(void **state)
     assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, missing, 0, &args),
                  "there is no config file", "none.conf");
     const char *folder = lks_test_text("%s/dir.conf", lks_test_folder());
-    lks_test_run((const char *const[]){"mkdir", folder, NULL}, NULL, 10);
+    lks_test_command("mkdir", folder);
     char *const dir[] = {(char *)folder};
     assert_fails(LKS_ERR_IO, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, dir, 0, &args), "dir.conf");
 }

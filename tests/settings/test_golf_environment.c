@@ -15,14 +15,12 @@ static lks_test_result in(const char *dir, const char *variables, const char *ar
 {
     const char *text = lks_test_text("cd '%s' && exec env %s '%s' %s", dir, variables,
                                      lks_test_program(), arguments);
-    return lks_test_run((const char *const[]){"sh", "-c", text, NULL}, NULL, 60);
+    return lks_test_shell(text);
 }
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
-    if (r.exit_code != code)
-        print_error("stdout: %s\nstderr: %s\n", r.out, r.err);
-    assert_int_equal(r.exit_code, code);
+    assert_exit(code, r);
     assert_contains(r.out, out);
     assert_contains(r.err, err);
 }

@@ -66,10 +66,8 @@ static void test_prep(void **state)
         const char *train = lks_test_text("%s/train.bin", out);
         if (i > 0) {
             lks_test_write(text, "the old text", 12);
-            assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                           lks_test_text("--out=%s", out))
-                                 .exit_code,
-                             0);
+            lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", text),
+                        lks_test_text("--out=%s", out));
             lks_test_write(lks_test_text("%s/old", dir), lks_test_read(train, NULL), 20);
             lks_test_write(text, "another text", 12);
         }
@@ -130,12 +128,10 @@ static const char *run_with(size_t n_val)
     uint16_t *val = calloc(n_val, sizeof *val);
     lks_test_write(lks_test_text("%s/val.bin", dir), val, n_val * sizeof *val);
     free(val);
-    lks_test_result r = lks_test_tool(
-        "train", lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s/out", dir),
-        "--vocab_size=65", "--n_layer=1", "--n_head=1", "--n_embd=16", "--block_size=16",
-        "--batch_size=1", "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1");
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", dir),
+                lks_test_text("--out_dir=%s/out", dir), "--vocab_size=65", "--n_layer=1",
+                "--n_head=1", "--n_embd=16", "--block_size=16", "--batch_size=1",
+                "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1");
     return dir;
 }
 
@@ -176,16 +172,11 @@ static void test_sample(void **state)
     lks_test_write(text, "abc abc bca cab abc abc bca cab abc abc bca cab abc abc bca cab", 63);
     const char *data = lks_test_text("--dataset=%s/data", dir);
     const char *out = lks_test_text("--out_dir=%s/out", dir);
-    assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                   lks_test_text("--out=%s/data", dir))
-                         .exit_code,
-                     0);
-    assert_int_equal(lks_test_tool("train", data, out, "--n_layer=1", "--n_head=1", "--n_embd=16",
-                                   "--block_size=4", "--batch_size=1",
-                                   "--gradient_accumulation_steps=1", "--max_iters=0",
-                                   "--eval_iters=1")
-                         .exit_code,
-                     0);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", text),
+                lks_test_text("--out=%s/data", dir));
+    lks_test_do("lockstep", "train", data, out, "--n_layer=1", "--n_head=1", "--n_embd=16",
+                "--block_size=4", "--batch_size=1", "--gradient_accumulation_steps=1",
+                "--max_iters=0", "--eval_iters=1");
     for (int i = 0; i < 3; i++) {
         const char *argv[] = {"lockstep",
                               "sample",
@@ -214,12 +205,10 @@ static void test_export(void **state)
     const char *fault[] = {"LOCKSTEP_FAULT=fsync:1:slower", NULL};
     assert_int_equal(mkdir(data, 0755), 0);
     lks_test_generated_tokens(data);
-    assert_int_equal(lks_test_tool("train", run, lks_test_text("--dataset=%s", data), "--n_layer=1",
-                                   "--n_head=1", "--n_embd=16", "--block_size=8", "--batch_size=1",
-                                   "--gradient_accumulation_steps=1", "--max_iters=0",
-                                   "--eval_iters=1", "--vocab_size=65")
-                         .exit_code,
-                     0);
+    lks_test_do("lockstep", "train", run, lks_test_text("--dataset=%s", data), "--n_layer=1",
+                "--n_head=1", "--n_embd=16", "--block_size=8", "--batch_size=1",
+                "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1",
+                "--vocab_size=65");
     for (int i = 0; i < 3; i++) {
         const char *out = lks_test_text("%s/hf-%d", dir, i);
         const char *to = lks_test_text("--out=%s", out);

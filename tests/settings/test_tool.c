@@ -15,9 +15,7 @@
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
-    if (r.exit_code != code)
-        print_error("stdout: %s\nstderr: %s\n", r.out, r.err);
-    assert_int_equal(r.exit_code, code);
+    assert_exit(code, r);
     assert_contains(r.out, out);
     assert_contains(r.err, err);
 }
@@ -263,29 +261,24 @@ static void test_schedule_notes(void **state)
 
 static void test_lost_output(void **state)
 {
-    const char *const full[] = {"sh", "-c", "\"$1\" --help >/dev/full", "sh", LKS_TEST_TOOL, NULL};
-    expect(lks_test_run(full, NULL, 60), 1, "", "standard output failed");
+    expect(lks_test_command("sh", "-c", "\"$1\" --help >/dev/full", "sh", LKS_TEST_TOOL), 1, "",
+           "standard output failed");
     const char *const closed[] = {"sh", "-c", "\"$1\" --help >&-", "sh", LKS_TEST_TOOL, NULL};
     expect(lks_test_run(closed, NULL, 60), 1, "", "standard output failed");
     /* A reader that has left is no error to speak of. */
     const char *dir = lks_test_folder();
-    const char *const left[] = {
-        "sh",
-        "-c",
-        "mkfifo \"$2/p\" && exec 3<>\"$2/p\" 4>\"$2/p\" 3<&- && \"$1\" train --help=all >&4",
-        "sh",
-        LKS_TEST_TOOL,
-        dir,
-        NULL};
-    lks_test_result r = lks_test_run(left, NULL, 60);
-    assert_int_equal(r.exit_code, 128 + SIGPIPE);
+    lks_test_result r = assert_exit(
+        128 + SIGPIPE,
+        lks_test_command(
+            "sh", "-c",
+            "mkfifo \"$2/p\" && exec 3<>\"$2/p\" 4>\"$2/p\" 3<&- && \"$1\" train --help=all >&4",
+            "sh", LKS_TEST_TOOL, dir));
     assert_string_equal(r.err, "");
     /* With both closed the files written are not taken for them. */
     lks_test_write(lks_test_text("%s/t", dir), "abcabcabca", 10);
-    const char *const none[] = {
-        "sh", "-c", "cd \"$2\" && \"$1\" prep char --input=t --out=o >&- 2>&-", "sh", LKS_TEST_TOOL,
-        dir,  NULL};
-    expect(lks_test_run(none, NULL, 60), 1, "", "");
+    expect(lks_test_command("sh", "-c", "cd \"$2\" && \"$1\" prep char --input=t --out=o >&- 2>&-",
+                            "sh", LKS_TEST_TOOL, dir),
+           1, "", "");
     size_t bytes;
     lks_test_read(lks_test_text("%s/o/train.bin", dir), &bytes);
     assert_int_equal(bytes, 18);
@@ -454,18 +447,14 @@ static void test_ranks(void **state)
     const char *metrics = lks_test_text("%s/out/metrics.jsonl", dir);
     for (int i = 0; i < lks_test_tries(600) && !lks_test_exists(metrics); i++)
         usleep(100000);
-    const char *const ps[] = {"sh",
-                              "-c",
-                              "for p in $(cat /proc/$1/task/$1/children); do "
-                              "for q in $(cat /proc/$p/task/$p/children); do "
-                              "grep -zq ^RANK= /proc/$q/environ || continue; cat /proc/$q/comm; tr "
-                              "'\\0' ' ' </proc/$q/cmdline; echo; done; done",
-                              "sh",
-                              lks_test_text("%d", (int)run.pid),
-                              NULL};
-    lks_test_result names = lks_test_run(ps, NULL, 60);
+    lks_test_result names =
+        lks_test_shell("for p in $(cat /proc/$1/task/$1/children); do "
+                       "for q in $(cat /proc/$p/task/$p/children); do "
+                       "grep -zq ^RANK= /proc/$q/environ || continue; cat /proc/$q/comm; tr "
+                       "'\\0' ' ' </proc/$q/cmdline; echo; done; done",
+                       "sh", lks_test_text("%d", (int)run.pid));
     kill(run.pid, SIGTERM);
-    assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
+    assert_exit(128 + SIGTERM, lks_test_wait(&run, 60));
     const char *name = strrchr(lks_test_program(), '/') + 1;
     int n = 0;
     for (const char *at = names.out; (at = strstr(at, lks_test_text("%s train ", name))); at++)
@@ -606,10 +595,8 @@ static void test_info_without_modules(void **state)
 {
     const char *dir = lks_test_folder(), *copy = lks_test_text("%s/lockstep", dir);
     const char *const cp = lks_test_text("cp '%s' '%s'", LKS_TEST_TOOL, copy);
-    assert_int_equal(lks_test_run((const char *const[]){"sh", "-c", cp, NULL}, NULL, 60).exit_code,
-                     0);
-    lks_test_result r = lks_test_run((const char *const[]){copy, "info", NULL}, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    assert_exit(0, lks_test_shell(cp));
+    lks_test_result r = lks_test_do(copy, "info");
     assert_contains(r.out, "\nzip          libzip: not in this build (libzip-dev)\n");
     assert_contains(r.out, "\nbackend      mpi: not in this build (libopenmpi-dev)\n");
     int n = 0;
@@ -617,7 +604,7 @@ static void test_info_without_modules(void **state)
         n++;
     assert_int_equal(n, 1);
     /* doctor doesn't call that ok */
-    r = lks_test_run((const char *const[]){copy, "doctor", NULL}, NULL, 60);
+    r = lks_test_command(copy, "doctor");
     assert_contains(r.out, "\nnote     backend       mpi: not in this build\n");
     assert_contains(r.out, "-> install the Debian package libopenmpi-dev");
     assert_contains(r.out, "\nnote     tokenizer     sentencepiece: not in this build\n");

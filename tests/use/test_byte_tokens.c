@@ -12,13 +12,6 @@
 
 static const char *dir, *data, *run; /* run: --out_dir=… */
 
-static lks_test_result run_ok(lks_test_result r)
-{
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    return r;
-}
-
 /* 60 documents of several lines, as JSON lines; the last has a NUL, CRLF and no ASCII. */
 static const char *write_documents(void)
 {
@@ -43,12 +36,12 @@ static int train(void **state)
     data = lks_test_text("%s/data", dir);
     run = lks_test_text("--out_dir=%s/run", dir);
     lks_test_need_zip();
-    const lks_test_result r = run_ok(
-        lks_test_tool("prep", "bytes", lks_test_text("--input=%s", write_documents()),
-                      lks_test_text("--out=%s", data), "--num_val_docs=20", "--shards=1000"));
+    const lks_test_result r =
+        lks_test_do("lockstep", "prep", "bytes", lks_test_text("--input=%s", write_documents()),
+                    lks_test_text("--out=%s", data), "--num_val_docs=20", "--shards=1000");
     assert_contains(r.out, "vocab size: 260\n");
     const lks_test_result trained =
-        run_ok(lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", data), run));
+        lks_test_do("lockstep", "train", SMALL, lks_test_text("--dataset=%s", data), run);
     assert_contains(trained.out, "next: lockstep sample ");
     assert_contains(trained.out, lks_test_text("val_bpb:enabled tokenizer_kind=byte "
                                                "tokenizer_path=%s/meta.json\n",
@@ -135,7 +128,7 @@ static void test_bpb(void **state)
     double loss, bpb;
     const char *const more[] = {run, lks_test_text("--artifact=%s/run/final_model.int8.ptz", dir)};
     for (int a = 0; a < 2; a++) {
-        const lks_test_result r = run_ok(lks_test_tool("eval", more[a], shards));
+        const lks_test_result r = lks_test_do("lockstep", "eval", more[a], shards);
         assert_int_equal(sscanf(strstr(r.out, " loss "), " loss %lf", &loss), 1);
         assert_non_null(strstr(r.out, "perplexity "));
         assert_int_equal(sscanf(strstr(r.out, ", ") + 2, "%lf bits", &bpb), 1);
@@ -149,15 +142,14 @@ static void test_sample(void **state)
         "lockstep", "sample", run, "--num_samples=1", "--start=\xc3\xa9", "--max_new_tokens=30",
         NULL};
     const lks_test_result r =
-        run_ok(lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/none", NULL}, 60));
+        assert_exit(0, lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/none", NULL}, 60));
     assert_memory_equal(r.out, "\xc3\xa9", 2);
     assert_contains(r.err, "not used here: TOKENIZER_PATH: the tokens are single bytes\n");
     lks_test_write(lks_test_text("%s/empty", dir), "", 0);
-    run_ok(lks_test_tool("sample", run, "--num_samples=1",
-                         lks_test_text("--start=FILE:%s/empty", dir)));
-    const lks_test_result wrong = lks_test_tool("sample", run, "--tokenizer_path=/none.model");
-    assert_int_equal(wrong.exit_code, 2);
-    assert_contains(wrong.err, "need no tokenizer");
+    lks_test_do("lockstep", "sample", run, "--num_samples=1",
+                lks_test_text("--start=FILE:%s/empty", dir));
+    assert_says(2, lks_test_tool("sample", run, "--tokenizer_path=/none.model"),
+                "need no tokenizer");
 }
 
 /* The file that the data script writes beside its shards, which come without meta.json. */
@@ -174,43 +166,34 @@ static void test_description(void **state)
                *token = lks_test_text("--tokenizer_path=%s", path);
     bool found;
     lks_test_write(path, good, sizeof good - 1);
-    assert_int_equal(
-        lks_test_run(
-            (const char *const[]){"sh", "-c",
-                                  lks_test_text("cp -r %s %s && rm %s/meta.json", data, bare, bare),
-                                  NULL},
-            NULL, 60)
-            .exit_code,
-        0);
+    lks_test_do("sh", "-c", lks_test_text("cp -r %s %s && rm %s/meta.json", data, bare, bare));
     const char *out = lks_test_text("--out_dir=%s/again", dir);
-    run_ok(lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare), out, token,
-                         "--vocab_size=260"));
+    lks_test_do("lockstep", "train", SMALL, lks_test_text("--dataset=%s", bare), out, token,
+                "--vocab_size=260");
     assert_same_file(lks_test_text("%s/again/latest/model.safetensors", dir),
                      lks_test_text("%s/run/latest/model.safetensors", dir));
     assert_same_file(lks_test_text("%s/again/latest/state.json", dir),
                      lks_test_text("%s/run/latest/state.json", dir));
-    run_ok(lks_test_tool("sample", out, token, "--num_samples=1", "--max_new_tokens=5"));
+    lks_test_do("lockstep", "sample", out, token, "--num_samples=1", "--max_new_tokens=5");
     /* A resume keeps it: evaluations still have val_bpb, and checkpoints the tokenizer. */
-    run_ok(lks_test_tool("train", out, "--init_from=resume", "--iterations=5"));
+    lks_test_do("lockstep", "train", out, "--init_from=resume", "--iterations=5");
     const json_t *final = lks_test_metrics(lks_test_text("%s/again/metrics.jsonl", dir), "final");
     assert_true(lks_test_number(json_array_get(final, 0), "val_bpb") > 0.0);
-    const lks_test_result r =
-        lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare),
-                      lks_test_text("--out_dir=%s/other", dir), token, "--vocab_size=261");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "are 260, but the vocabulary has 261");
+    assert_says(2,
+                lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare),
+                              lks_test_text("--out_dir=%s/other", dir), token, "--vocab_size=261"),
+                "are 260, but the vocabulary has 261");
     /* weights that don't say what their tokens are */
-    run_ok(lks_test_tool("export", "--format=golf", run, lks_test_text("--out=%s/raw.pt", dir)));
+    lks_test_do("lockstep", "export", "--format=golf", run, lks_test_text("--out=%s/raw.pt", dir));
     const char *raw = lks_test_text("--init_from=%s/raw.pt", dir);
     const char *const names[] = {path, data};
     for (int i = 0; i < 2; i++)
-        assert_memory_equal(
-            run_ok(lks_test_tool("sample", raw, "--n_head=2", "--num_samples=1",
-                                 lks_test_text("--tokenizer=%s", names[i]), "--start=xyz"))
-                .out,
-            "xyz", 3);
-    assert_contains(run_ok(lks_test_tool("eval", raw, "--n_head=2", "--block_size=16", token,
-                                         lks_test_text("--dataset=%s", bare)))
+        assert_memory_equal(lks_test_do("lockstep", "sample", raw, "--n_head=2", "--num_samples=1",
+                                        lks_test_text("--tokenizer=%s", names[i]), "--start=xyz")
+                                .out,
+                            "xyz", 3);
+    assert_contains(lks_test_do("lockstep", "eval", raw, "--n_head=2", "--block_size=16", token,
+                                lks_test_text("--dataset=%s", bare))
                         .out,
                     " bits per byte), ");
     lks_test_write(path, bad, sizeof bad - 1);
@@ -225,8 +208,9 @@ static void test_any_bytes(void **state)
 {
     const char *text = lks_test_text("%s/latin1", dir), *out = lks_test_text("%s/latin", dir);
     lks_test_write(text, "caf\xe9\n\n\xff", 7);
-    const lks_test_result r = run_ok(lks_test_tool(
-        "prep", "bytes", lks_test_text("--input=%s", text), lks_test_text("--out=%s", out)));
+    const lks_test_result r =
+        lks_test_do("lockstep", "prep", "bytes", lks_test_text("--input=%s", text),
+                    lks_test_text("--out=%s", out));
     assert_contains(
         r.err,
         "is not valid UTF-8 (byte 0xe9 at offset 3), and its bytes are kept, but "
@@ -248,13 +232,10 @@ static void test_refused(void **state)
     const char *text = lks_test_text("%s/text", dir), *out = lks_test_text("--out=%s/none", dir);
     const char *input = lks_test_text("--input=%s", text);
     lks_test_write(text, "\n\n", 2);
-    lks_test_result r = lks_test_tool("prep", "bytes", input, out);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "is empty");
+    assert_says(1, lks_test_tool("prep", "bytes", input, out), "is empty");
     const char *lines = lks_test_text("%s/text.jsonl", dir);
     lks_test_write(lines, "{\"text\":\"\xff\"}\n", 13);
-    assert_int_equal(
-        lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines), out).exit_code, 1);
+    assert_exit(1, lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines), out));
     assert_contains(lks_test_tool("prep", "bytes", input, out, "--vocab_size=300").err,
                     "--vocab_size doesn't apply to bytes tokens");
     assert_false(lks_test_exists(lks_test_text("%s/none", dir)));

@@ -25,18 +25,13 @@ static int train(void **state)
                              text, 'a' + i % 26);
     const char *input = lks_test_text("%s/text", dir), *data = lks_test_text("%s/data", dir);
     lks_test_write(input, text, strlen(text));
-    assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
-                                   lks_test_text("--out=%s", data))
-                         .exit_code,
-                     0);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", input),
+                lks_test_text("--out=%s", data));
     out_dir = lks_test_text("--out_dir=%s/out", dir);
-    const lks_test_result r =
-        lks_test_tool("train", lks_test_text("--dataset=%s", data), out_dir, "--n_layer=2",
-                      "--n_head=2", "--n_embd=16", "--block_size=32", "--batch_size=4",
-                      "--gradient_accumulation_steps=1", "--max_iters=60", "--learning_rate=0.01",
-                      "--warmup_iters=0", "--eval_interval=60", "--eval_iters=1", "--threads=1");
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data), out_dir, "--n_layer=2",
+                "--n_head=2", "--n_embd=16", "--block_size=32", "--batch_size=4",
+                "--gradient_accumulation_steps=1", "--max_iters=60", "--learning_rate=0.01",
+                "--warmup_iters=0", "--eval_interval=60", "--eval_iters=1", "--threads=1");
     return 0;
 }
 
@@ -89,17 +84,11 @@ static void test_tokenizer(void **state)
 {
     const char *const argv[] = {"lockstep",           "sample", out_dir, "--num_samples=1",
                                 "--max_new_tokens=5", NULL};
-    const lks_test_result r =
-        lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/nowhere", NULL}, 60);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "not used here: TOKENIZER_PATH: the tokens are characters\n");
-    const lks_test_result wrong = lks_test_tool("sample", out_dir, "--tokenizer_path=/nowhere");
-    assert_int_equal(wrong.exit_code, 2);
-    assert_contains(wrong.err,
-                    "the model's tokens are its own characters, which need no tokenizer");
-    const lks_test_result special = lks_test_run(
-        (const char *const[]){"lockstep", "sample", out_dir, "--special", NULL}, NULL, 60);
-    assert_int_equal(special.exit_code, 2);
+    assert_says(0, lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/nowhere", NULL}, 60),
+                "not used here: TOKENIZER_PATH: the tokens are characters\n");
+    assert_says(2, lks_test_tool("sample", out_dir, "--tokenizer_path=/nowhere"),
+                "the model's tokens are its own characters, which need no tokenizer");
+    const lks_test_result special = assert_exit(2, lks_test_tool("sample", out_dir, "--special"));
     assert_contains(special.err, "--special is only for GPT-2's tokens");
     assert_null(strstr(special.err, "knows no line feed"));
 }
@@ -124,10 +113,8 @@ static void test_prompt_in_file(void **state)
                               lks_test_text("--start=FILE:%s", path))),
         SAMPLE("--num_samples=1", "--max_new_tokens=9"));
     lks_test_write(path, "", 0);
-    const lks_test_result r =
-        lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "lockstep sample: --start: it is empty: give at least one character");
+    assert_says(2, lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path)),
+                "lockstep sample: --start: it is empty: give at least one character");
 }
 
 /* A text is what stands before the stop text in the text without one, and no token is drawn after
@@ -188,8 +175,7 @@ static void test_characters(void **state)
 static void test_interactive(void **state)
 {
     const char *how = "--temperature=0", *tokens = "--max_new_tokens=8";
-    lks_test_result r = CHAT("n\xc3\xa9\\nun", lks_test_text("%s %s", how, tokens));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exit(0, CHAT("n\xc3\xa9\\nun", lks_test_text("%s %s", how, tokens)));
     const char *context = "n\xc3\xa9\n", *want = "";
     for (int i = 0; i < 2; i++) {
         const char *all = sampled(lks_test_tool("sample", out_dir, "--num_samples=1", how, tokens,
@@ -202,9 +188,8 @@ static void test_interactive(void **state)
     assert_string_equal(r.out, want);
     assert_contains(r.err, "16 new tokens");
     /* A line that can't be read is reported, and the next one is. */
-    r = CHAT("\xe2\x82\xac\\nn\xc3\xa9\\n", lks_test_text("%s %s", how, tokens));
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "not read: character U+20AC");
+    r = assert_says(0, CHAT("\xe2\x82\xac\\nn\xc3\xa9\\n", lks_test_text("%s %s", how, tokens)),
+                    "not read: character U+20AC");
     assert_memory_equal(r.out, want, strlen(r.out));
     assert_string_equal(CHAT("", how).out, "");
     /* A small context fills up without a message in the middle of an answer. */
@@ -259,9 +244,7 @@ static void test_interrupted(void **state)
         }
     }
     close(fd); /* the end of the input */
-    const lks_test_result r = lks_test_wait(&child, 30);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "new tokens");
+    assert_says(0, lks_test_wait(&child, 30), "new tokens");
 }
 
 int main(void)

@@ -278,27 +278,11 @@ static const char *data(void)
 
 static void train(const char *out, const char *max_iters, const char *more, const char *also)
 {
-    const char *argv[] = {"lockstep",
-                          "train",
-                          lks_test_text("--dataset=%s", data()),
-                          lks_test_text("--out_dir=%s", out),
-                          lks_test_text("--max_iters=%s", max_iters),
-                          "--vocab_size=16",
-                          "--n_layer=1",
-                          "--n_head=2",
-                          "--n_embd=16",
-                          "--block_size=8",
-                          "--batch_size=2",
-                          "--gradient_accumulation_steps=2",
-                          "--eval_interval=4",
-                          "--eval_iters=2",
-                          "--threads=1",
-                          more,
-                          also,
-                          NULL};
-    lks_test_result r = lks_test_run(argv, NULL, 60);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data()),
+                lks_test_text("--out_dir=%s", out), lks_test_text("--max_iters=%s", max_iters),
+                "--vocab_size=16", "--n_layer=1", "--n_head=2", "--n_embd=16", "--block_size=8",
+                "--batch_size=2", "--gradient_accumulation_steps=2", "--eval_interval=4",
+                "--eval_iters=2", "--threads=1", more, also);
 }
 
 static void test_run(void **state)
@@ -484,17 +468,16 @@ static void test_prometheus(void **state)
     const char *deep = folder;
     for (int i = 0; i < 4; i++)
         deep = lks_test_text("%s/%0200d", deep, i);
-    const char *const mkdir[] = {"mkdir", "-p", deep, NULL};
-    assert_int_equal(lks_test_run(mkdir, NULL, 10).exit_code, 0);
+    lks_test_do("mkdir", "-p", deep);
     train(deep, "0", lks_test_text("--prometheus=%s", bare), "--eval_interval=0");
     assert_contains(lks_test_read(bare, NULL), deep);
     /* A file that can't be written: the run says so, once, and goes on. */
-    lks_test_result r = lks_test_tool(
-        "train", lks_test_text("--dataset=%s", data()), lks_test_text("--out_dir=%s/other", folder),
-        "--max_iters=4", "--vocab_size=16", "--n_layer=1", "--n_head=2", "--n_embd=16",
-        "--block_size=8", "--batch_size=2", "--eval_interval=2", "--eval_iters=1",
-        "--gradient_accumulation_steps=2", lks_test_text("--prometheus=%s/none/now.prom", folder));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data()),
+                    lks_test_text("--out_dir=%s/other", folder), "--max_iters=4", "--vocab_size=16",
+                    "--n_layer=1", "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=2",
+                    "--eval_interval=2", "--eval_iters=1", "--gradient_accumulation_steps=2",
+                    lks_test_text("--prometheus=%s/none/now.prom", folder));
     const char *said = strstr(r.err, "; the run continues without");
     assert_non_null(said);
     assert_null(strstr(said + 1, "; the run continues without"));
@@ -513,10 +496,8 @@ static const char *characters(const char *text)
         fputc(i < strlen(text) ? text[i] : text[x % strlen(text)], f);
     }
     assert_int_equal(fclose(f), 0);
-    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
-                                      lks_test_text("--out=%s/data", folder));
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", input),
+                lks_test_text("--out=%s/data", folder));
     return lks_test_text("%s/data", folder);
 }
 
@@ -561,11 +542,9 @@ static void test_sample(void **state)
     const char *folder = characters("\nabcd\n e"), *base = lks_test_folder();
     const char *none = lks_test_text("%s/none", base), *one = lks_test_text("%s/one", base);
     const char *two = lks_test_text("%s/two", base);
-    assert_int_equal(train_characters(folder, none, "--threads=1", NULL).exit_code, 0);
-    assert_int_equal(train_characters(folder, one, "--sample_tokens=30", "--threads=2").exit_code,
-                     0);
-    assert_int_equal(
-        train_characters(folder, two, "--sample_tokens=30", "--nproc_per_node=2").exit_code, 0);
+    assert_exit(0, train_characters(folder, none, "--threads=1", NULL));
+    assert_exit(0, train_characters(folder, one, "--sample_tokens=30", "--threads=2"));
+    assert_exit(0, train_characters(folder, two, "--sample_tokens=30", "--nproc_per_node=2"));
     law_assert_same_checkpoints(one, none);
     law_assert_same(two, one);
     const json_t *evals = evals_of(one), *line;
@@ -596,7 +575,7 @@ static void test_sample(void **state)
                    lks_test_text("%s/aside-%d-%d", base, from, later));
         assert_int_equal(remove(lks_test_text("%s/latest", one)), 0);
         lks_test_write(lks_test_text("%s/latest", one), lks_test_text("ckpt-%08d", from), 13);
-        assert_int_equal(train_characters(folder, one, "--init_from=resume", NULL).exit_code, 0);
+        assert_exit(0, train_characters(folder, one, "--init_from=resume", NULL));
         law_assert_same(one, two);
     }
     s = read_run(one);
@@ -609,16 +588,14 @@ static void test_sample(void **state)
 static void test_sample_prompt(void **state)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
-    lks_test_result r =
-        train_characters(characters("abcde"), out, "--sample_tokens=30", "--threads=1");
-    assert_int_equal(r.exit_code, 0);
+    assert_exit(0, train_characters(characters("abcde"), out, "--sample_tokens=30", "--threads=1"));
     assert_string_equal(
         json_string_value(json_object_get(json_array_get(evals_of(out), 2), "sample")),
         drawn_text(out, "--start=a"));
-    r = train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
-                         "--vocab_size=16");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "sample_tokens: the data's meta.json names no tokenizer: leave ");
+    assert_says(2,
+                train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
+                                 "--vocab_size=16"),
+                "sample_tokens: the data's meta.json names no tokenizer: leave ");
     assert_false(lks_test_exists(lks_test_text("%s.ids/metrics.jsonl", out)));
 }
 

@@ -122,9 +122,8 @@ static void test_some(void **state)
 
 static void test_no_terminal(void **state)
 {
-    lks_test_result r = lks_test_tool("watch", "--tty", fake_run("a", 1, 3, 1.0, "\"x\":1"));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--tty needs a terminal; `lockstep plot` works without one");
+    assert_says(2, lks_test_tool("watch", "--tty", fake_run("a", 1, 3, 1.0, "\"x\":1")),
+                "--tty needs a terminal; `lockstep plot` works without one");
 }
 
 int main(void)

@@ -268,16 +268,13 @@ static void test_later(void **state)
     stop_said(&s,
               lks_test_text("lockstep watch: no run in %s yet; waiting for the first one\n", base));
     const char *empty = lks_test_folder();
-    lks_test_result r = lks_test_tool("watch", "--port=0", lks_test_text("%s/none", empty));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "there is no folder ");
-    r = lks_test_tool("watch", lks_test_text("--html=%s/page.html", empty), empty);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "it contains no metrics.jsonl");
+    assert_says(2, lks_test_tool("watch", "--port=0", lks_test_text("%s/none", empty)),
+                "there is no folder ");
+    assert_says(2, lks_test_tool("watch", lks_test_text("--html=%s/page.html", empty), empty),
+                "it contains no metrics.jsonl");
     make_folder(lks_test_text("%s/ckpt-00000001", empty)); /* a program's: no run will begin */
-    r = lks_test_tool("watch", "--port=0", empty);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "it contains no metrics.jsonl, which `lockstep train` writes");
+    assert_says(2, lks_test_tool("watch", "--port=0", empty),
+                "it contains no metrics.jsonl, which `lockstep train` writes");
 }
 
 /* The state of a run is that of its lock and of its record. */
@@ -564,17 +561,14 @@ static void test_taken(void **state)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
-    lks_test_result r = lks_test_tool("watch", lks_test_text("--port=%d", s.port), dir);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(
-        r.err,
+    assert_says(
+        1, lks_test_tool("watch", lks_test_text("--port=%d", s.port), dir),
         lks_test_text("can't serve on 127.0.0.1, port %d: Address already in use; give another "
                       "--port, or 0 for a free one\n",
                       s.port));
-    r = lks_test_tool("watch", "--address=example.org", dir);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "the address must be written in numbers\n");
-    r = lks_test_tool("watch", "--address=192.0.2.7", dir);
+    assert_says(1, lks_test_tool("watch", "--address=example.org", dir),
+                "the address must be written in numbers\n");
+    lks_test_result r = lks_test_tool("watch", "--address=192.0.2.7", dir);
     assert_contains(r.err, "; give an --address of this host\n");
     stop(&s);
 }
@@ -584,10 +578,8 @@ static void test_html(void **state)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2,\"x\":\"</script><b>\"");
     const char *file = lks_test_text("%s/run.html", lks_test_folder());
-    lks_test_result r =
-        lks_test_tool("watch", lks_test_text("--html=%s", file), lks_test_text("<!--=%s", dir));
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_result r = lks_test_do("lockstep", "watch", lks_test_text("--html=%s", file),
+                                    lks_test_text("<!--=%s", dir));
     size_t bytes;
     const char *page = lks_test_read(file, &bytes), *data = strstr(page, "id=\"data\">") + 10;
     assert_contains(
