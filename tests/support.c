@@ -344,10 +344,14 @@ int lks_test_in_little_memory(int (*fn)(const char *arg), const char *arg, size_
 
 const char *lks_test_sha256(const char *path)
 {
-    lks_test_result r = lks_test_run((const char *const[]){"sha256sum", path, NULL}, NULL, 60);
-    if (r.exit_code != 0 || strlen(r.out) < 64)
-        fail_msg("sha256sum %s: exit code %d, %s", path, r.exit_code, r.err);
-    return lks_test_text("%.64s", r.out);
+    return lks_test_text("%.64s", lks_test_do("sha256sum", path).out);
+}
+
+const char *lks_test_copy_of(const char *folder)
+{
+    const char *copy = lks_test_folder();
+    lks_test_do("cp", "-a", lks_test_text("%s/.", folder), copy);
+    return copy;
 }
 
 const char *lks_test_shared(const char *name)
@@ -420,6 +424,11 @@ const json_t *lks_test_metrics(const char *path, const char *kind)
         p += n + 1;
     }
     return lines;
+}
+
+const json_t *lks_test_record(const char *run, const char *kind)
+{
+    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", run), kind);
 }
 
 /* The generator of the figures' README: advances x, returns the token that follows t. */

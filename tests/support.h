@@ -86,6 +86,7 @@ int lks_test_exit(int n_failed);
 const char *lks_test_folder(void); /* a new empty folder, removed at the end with what is in it */
 /* The same in memory, if the machine has /dev/shm: for thousands of small files. */
 const char *lks_test_folder_in_memory(void);
+const char *lks_test_copy_of(const char *folder); /* in a new folder */
 const char *lks_test_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void lks_test_write(const char *path, const void *data, size_t bytes);
 /* With a 0 byte at its end; the test fails if it can't be read. */
@@ -113,6 +114,7 @@ const json_t *lks_test_member(const json_t *json, const char *dotted);
 double lks_test_number(const json_t *json, const char *dotted);
 /* All lines of a metrics.jsonl whose "kind" is `kind` (NULL: all), as a JSON array. */
 const json_t *lks_test_metrics(const char *path, const char *kind);
+const json_t *lks_test_record(const char *run, const char *kind); /* of a run's folder */
 
 /* Write the tokens on which tests/figures/generated/ was recorded: FOLDER/train.bin (200,000 ids
  * below 65) and FOLDER/val.bin (20,000), uint16, without meta.json. */

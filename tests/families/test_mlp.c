@@ -15,9 +15,8 @@ static int train_alone(void **state)
 
 static void test_trains(void **state)
 {
-    const char *metrics = lks_test_text("%s/metrics.jsonl", alone);
-    const json_t *train = lks_test_metrics(metrics, "train");
-    const json_t *config = json_array_get(lks_test_metrics(metrics, "config"), 0);
+    const json_t *train = lks_test_record(alone, "train");
+    const json_t *config = json_array_get(lks_test_record(alone, "config"), 0);
     assert_int_equal(json_array_size(train), LAW_STEPS);
     assert_true(lks_test_number(json_array_get(train, LAW_LAST_ITER), "loss") <
                 lks_test_number(json_array_get(train, 0), "loss") - 0.01);

@@ -67,8 +67,7 @@ static void train_poisoned(const char *out)
     law_run(&first);
     poison_embedding(out);
     rest = poison_train(out, 1 << draw(3));
-    law_add(&rest, "--init_from=resume");
-    law_add(&rest, "--iterations=10");
+    law_add_all(&rest, "--init_from=resume", "--iterations=10");
     CHOOSE(&rest, "--on_nan=skip", "--on_nan=rollback");
     lks_test_run(rest.argv, NULL, 60); /* its artifact can't be written */
 }
@@ -82,8 +81,7 @@ static void train_golf(const char *out)
     if (resume == 0)
         return;
     args = poison_train(out, 1 << draw(3));
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=10");
+    law_add_all(&args, "--init_from=resume", "--iterations=10");
     CHOOSE(&args, "--matrix_lr=0.02", "--muon_momentum=0.9", "");
     law_run(&args);
 }
@@ -104,8 +102,7 @@ static void train_gpt2(const char *out)
                                         "--checkpoint_interval=3",
                                         "--weight_decay=0"};
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", law_data());
     law_add(&args, "--out_dir=%s", out);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -123,8 +120,7 @@ static void train_gpt2(const char *out)
     law_run(&args);
     if (resume == 0)
         return;
-    law_add(&rest, "--init_from=resume");
-    law_add(&rest, "--max_iters=12");
+    law_add_all(&rest, "--init_from=resume", "--max_iters=12");
     CHOOSE(&rest, "", "--learning_rate=5e-4", "--grad_clip=0.1", "--dropout=0.2",
            "--eval_interval=5");
     CHOOSE(&rest, "--nproc_per_node=1", "--nproc_per_node=2", "--nproc_per_node=4");
@@ -160,13 +156,6 @@ static lks_test_result audit(const char *out, const char *more)
 }
 
 /* ---- lies ------------------------------------------------------------------------------------ */
-
-static const char *copy_of_run(void)
-{
-    const char *copy = lks_test_folder();
-    lks_test_do("cp", "-a", lks_test_text("%s/.", at.out), copy);
-    return copy;
-}
 
 /* A step that an audit computes. */
 static const lks__claim *draw_step(void)
@@ -355,7 +344,7 @@ static void tell_lie(void)
                                                  delete_step,       lie_in_evaluation};
     const lks__claimed_eval *all[64];
     const int kind = draw(evaluations(all) > 0 ? 6 : 5);
-    const char *out = copy_of_run();
+    const char *out = lks_test_copy_of(at.out);
     lies[kind](out);
     const lks_test_result r = audit(out, NULL);
     const char *first = strstr(r.out, "FALSE     ");

@@ -78,16 +78,13 @@ static struct setup {
 static law_args training(const struct setup *r, const char *out, int W)
 {
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", r->data);
     law_add(&args, "--out_dir=%s", out);
     for (const char *const *s = r->settings; *s != NULL; s++)
         law_add(&args, "%s", *s);
-    law_add(&args, "--gradient_accumulation_steps=8");
-    law_add(&args, "--virtual_ranks=8");
-    law_add(&args, "--checkpoint_interval=3");
-    law_add(&args, "--threads=1");
+    law_add_all(&args, "--gradient_accumulation_steps=8", "--virtual_ranks=8",
+                "--checkpoint_interval=3", "--threads=1");
     law_add(&args, "--nproc_per_node=%d", W);
     law_add(&args, "--allow_uneven");
     return args;

@@ -8,22 +8,13 @@
 static fault_run settings(const char *data, const char *out, int W)
 {
     fault_run run = {.data = data, .out = out};
-    fault_add(&run, "lockstep");
-    fault_add(&run, "train");
+    law_add_all(&run.args, "lockstep", "train");
     fault_add(&run, "--dataset=%s", data);
     fault_add(&run, "--out_dir=%s", out);
-    fault_add(&run, "--vocab_size=65");
-    fault_add(&run, "--n_layer=1");
-    fault_add(&run, "--n_head=2");
-    fault_add(&run, "--n_embd=16");
-    fault_add(&run, "--block_size=8");
-    fault_add(&run, "--batch_size=2");
-    fault_add(&run, "--virtual_ranks=4");
-    fault_add(&run, "--gradient_accumulation_steps=4");
-    fault_add(&run, "--max_iters=9");
-    fault_add(&run, "--eval_interval=2");
-    fault_add(&run, "--eval_iters=2");
-    fault_add(&run, "--threads=1");
+    law_add_all(&run.args, "--vocab_size=65", "--n_layer=1", "--n_head=2", "--n_embd=16",
+                "--block_size=8", "--batch_size=2", "--virtual_ranks=4",
+                "--gradient_accumulation_steps=4", "--max_iters=9", "--eval_interval=2",
+                "--eval_iters=2", "--threads=1");
     fault_add(&run, "--nproc_per_node=%d", W);
     return run;
 }

@@ -104,26 +104,19 @@ static const char *write_data(void)
 static law_args training(const struct setup *s, const char *out, int W, const char *rate)
 {
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", write_data());
     law_add(&args, "--out_dir=%s", out);
     law_add(&args, "--vocab_size=%d", VOCAB);
     for (const char *const *p = s->settings; *p != NULL; p++)
         law_add(&args, "%s", *p);
-    law_add(&args, "--n_layer=2");
-    law_add(&args, "--n_head=2");
-    law_add(&args, "--n_embd=32");
+    law_add_all(&args, "--n_layer=2", "--n_head=2", "--n_embd=32");
     law_add(&args, "--block_size=%d", T);
     law_add(&args, "--gradient_accumulation_steps=%d", V * A);
     law_add(&args, "--virtual_ranks=%d", V);
-    law_add(&args, "--eval_interval=4");
-    law_add(&args, "--checkpoint_interval=3");
+    law_add_all(&args, "--eval_interval=4", "--checkpoint_interval=3");
     law_add(&args, "--keep=%d", s->keep);
-    law_add(&args, "--on_nan=rollback");
-    law_add(&args, "--tensorboard=false");
-    law_add(&args, "--threads=1");
-    law_add(&args, "--allow_uneven");
+    law_add_all(&args, "--on_nan=rollback", "--tensorboard=false", "--threads=1", "--allow_uneven");
     if (rate != NULL)
         law_add(&args, "--%s=%s", s->rate, rate);
     law_add(&args, "--nproc_per_node=%d", W);
@@ -430,7 +423,7 @@ static void attempt(int index)
         fail_msg("it doesn't come to its end");
     check_whole(&r);
     tally.ends++;
-    const json_t *back = lks_test_metrics(lks_test_text("%s/metrics.jsonl", r.out), "rollback");
+    const json_t *back = lks_test_record(r.out, "rollback");
     tally.rollbacks += (int)json_array_size(back);
     remove_tree(folder);
 }
@@ -457,8 +450,7 @@ static int train_whole(void **state)
         if (!is_complete(&result))
             fail_msg("%s: the undisturbed run ends with %d: %s", s->name, result.exit_code,
                      result.err);
-        const char *metrics = lks_test_text("%s/metrics.jsonl", s->whole);
-        const size_t n = json_array_size(lks_test_metrics(metrics, "rollback"));
+        const size_t n = json_array_size(lks_test_record(s->whole, "rollback"));
         print_message("%s: %zu rollbacks, %d lines\n", s->name, n, law_count_lines(s->whole));
         assert_true(n > 0);
     }

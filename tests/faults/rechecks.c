@@ -153,8 +153,7 @@ struct outcome {
 
 static int run_on(const char *hosts, law_args *args, const char *log, const struct plant *p)
 {
-    law_add(args, "--threads=1");
-    law_add(args, "--allow_uneven");
+    law_add_all(args, "--threads=1", "--allow_uneven");
     law_add(args, "--backend=%s", engine);
     args->argv[0] = self;
     setenv("LKS_TEST_LOG", log, 1);
@@ -182,7 +181,7 @@ static struct outcome trained(const struct setup *s, const char *hosts, double s
 
 static const json_t *alarms(const char *out)
 {
-    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "recheck");
+    return lks_test_record(out, "recheck");
 }
 
 static int host_of(const char *hosts, int rank, int *first_p)
@@ -230,7 +229,7 @@ static const char *summary(const char *out)
 
 static void assert_summary(const char *out, const char *hosts, int different, const char *result)
 {
-    const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *steps = lks_test_record(out, "train");
     assert_string_equal(summary(out),
                         lks_test_text("recheck: %d gradients computed again, %s",
                                       (int)json_array_size(steps) * hosts_world(hosts) + different,
@@ -395,8 +394,7 @@ static void test_resume(void **state)
     const struct outcome whole = trained(s, "11", 0.5, NULL);
     const char *log = lks_test_folder(), *out;
     law_args args = settings_of(s, &out);
-    law_add(&args, "--recheck=0.5");
-    law_add(&args, "--max_iters=6");
+    law_add_all(&args, "--recheck=0.5", "--max_iters=6");
     assert_int_equal(run_on("11", &args, log, NULL), 0);
     const char *copy = lks_test_folder();
     lks_test_do("cp", "-a", lks_test_text("%s/.", out), copy);
@@ -419,8 +417,7 @@ static void test_count(void **state)
     const struct plant two = {1, 2, -1, 2 * ERROR, BIT}, more = {1, 8, -1, INT_MAX, BIT};
     const char *out, *fresh, *log = lks_test_folder();
     law_args args = settings_of(&setups[0], &out);
-    law_add(&args, "--recheck=1");
-    law_add(&args, "--max_iters=5");
+    law_add_all(&args, "--recheck=1", "--max_iters=5");
     assert_int_equal(run_on("111", &args, log, &two), 0);
     assert_int_equal(json_array_size(alarms(out)), 2);
     args = settings_of(&setups[0], &fresh);
@@ -457,10 +454,7 @@ static void test_honest_nan(void **state)
     law_run(&args);
     poison_embedding(out);
     args = poison_train(out, 0);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=7");
-    law_add(&args, "--on_nan=skip");
-    law_add(&args, "--recheck=1");
+    law_add_all(&args, "--init_from=resume", "--iterations=7", "--on_nan=skip", "--recheck=1");
     run_on("1111", &args, log, &sign); /* its artifact can't be exported */
     assert_contains(noted(log), ":5 2 1");
     assert_int_equal(json_array_size(alarms(out)), 0);
@@ -473,8 +467,7 @@ static void test_refused(void **state)
 {
     const char *out;
     law_args args = settings_of(&setups[0], &out);
-    law_add(&args, "--recheck=0.1");
-    law_add(&args, "--backend=gloo");
+    law_add_all(&args, "--recheck=0.1", "--backend=gloo");
     args.argv[0] = LKS_TEST_DEFERRED;
     assert_int_not_equal(hosts_run("gloo", "11", args.argv), 0);
     assert_contains(hosts_failure(), "device=deferred has its own memory: leave --recheck out");

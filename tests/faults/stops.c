@@ -88,17 +88,13 @@ static struct setup {
 
 static void add_training(law_args *args, const struct setup *r, const char *out)
 {
-    law_add(args, "lockstep");
-    law_add(args, "train");
+    law_add_all(args, "lockstep", "train");
     law_add(args, "--dataset=%s", r->data);
     law_add(args, "--out_dir=%s", out);
     law_add(args, "--vocab_size=65");
     for (const char *const *s = r->settings; *s != NULL; s++)
         law_add(args, "%s", *s);
-    law_add(args, "--virtual_ranks=8");
-    law_add(args, "--keep=0");
-    law_add(args, "--threads=1");
-    law_add(args, "--allow_uneven");
+    law_add_all(args, "--virtual_ranks=8", "--keep=0", "--threads=1", "--allow_uneven");
 }
 
 /* ---- one process or more --------------------------------------------------------------------- */
@@ -154,9 +150,7 @@ static void start(run *r, bool resumes)
         law_args args = {.n = 0};
         int n = host == 0 ? r->first_host : r->W - r->first_host;
         if (port != 0) {
-            law_add(&args, "lockstep");
-            law_add(&args, "run");
-            law_add(&args, "--nnodes=2");
+            law_add_all(&args, "lockstep", "run", "--nnodes=2");
             law_add(&args, "--node-rank=%d", host);
             law_add(&args, "--master-addr=127.0.0.1");
             law_add(&args, "--master-port=%d", port);
@@ -194,7 +188,7 @@ static lks_test_result ended(const run *r)
 
 static const json_t *lines_of(const char *out, const char *kind)
 {
-    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    return lks_test_record(out, kind);
 }
 
 /* Hashes of the files of `latest`, and its name; "" if there is none. */

@@ -43,9 +43,7 @@ static void test_file_size_limit(void **state)
 #endif
     for (int W = 1; W <= 2; W++) {
         fault_run run = fault_train(W), limited = {.args.n = 0};
-        fault_add(&limited, "sh");
-        fault_add(&limited, "-c");
-        fault_add(&limited, "ulimit -f 8; exec \"$0\" \"$@\"");
+        law_add_all(&limited.args, "sh", "-c", "ulimit -f 8; exec \"$0\" \"$@\"");
         fault_add(&limited, "%s", LKS_TEST_TOOL);
         for (int i = 1; i < run.args.n; i++)
             fault_add(&limited, "%s", run.args.argv[i]);
@@ -88,9 +86,7 @@ static pid_t wait_for_rank(const char *mark, int rank)
 static fault_run endless(int W)
 {
     fault_run run = fault_train(W);
-    fault_add(&run, "--max_iters=10000000");
-    fault_add(&run, "--eval_interval=50");
-    fault_add(&run, "--log_interval=1000");
+    law_add_all(&run.args, "--max_iters=10000000", "--eval_interval=50", "--log_interval=1000");
     return run;
 }
 

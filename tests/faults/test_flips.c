@@ -81,10 +81,8 @@ static bool ended(pid_t pid)
 static const char *flipped(int W, int rank, const char *replicas, int interval)
 {
     fault_run run = fault_train(W);
-    fault_add(&run, "--max_iters=10000000");
-    fault_add(&run, "--eval_interval=0");
-    fault_add(&run, "--log_interval=1000");
-    fault_add(&run, "--allow_uneven");
+    law_add_all(&run.args, "--max_iters=10000000", "--eval_interval=0", "--log_interval=1000",
+                "--allow_uneven");
     fault_add(&run, "--check_interval=%d", interval);
     fault_add(&run, "--replicas=%s", replicas);
     const char *mark = marked_variable(), *env[] = {mark, NULL};
@@ -139,10 +137,8 @@ static lks_test_child start_host(const fault_run *train, int node, int port, con
 static bool flip_on_second_host(const char *says[2])
 {
     fault_run run = fault_train(1);
-    fault_add(&run, "--max_iters=10000000");
-    fault_add(&run, "--eval_interval=0");
-    fault_add(&run, "--log_interval=1000");
-    fault_add(&run, "--check_interval=100");
+    law_add_all(&run.args, "--max_iters=10000000", "--eval_interval=0", "--log_interval=1000",
+                "--check_interval=100");
     const char *mark = marked_variable(), *log = lks_test_text("%s/train.log", run.out);
     int port = lks_test_free_port();
     lks_test_child hosts[2];

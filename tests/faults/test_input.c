@@ -158,8 +158,7 @@ static void test_settings(void **state)
     fault_expect(&run, 2, NULL, "learning_rate", "nan");
 
     run = fault_train(2);
-    fault_add(&run, "--batch_size=65536");
-    fault_add(&run, "--block_size=1048576");
+    law_add_all(&run.args, "--batch_size=65536", "--block_size=1048576");
     fault_expect(&run, 2, NULL, "65536", "1048576", "smaller");
     assert_false(lks_test_exists(run.out));
 
@@ -176,11 +175,7 @@ static void test_settings_of_ranks(void **state)
 {
     fault_run run = fault_train(1);
     fault_run launched = {.args.n = 0};
-    fault_add(&launched, "lockstep");
-    fault_add(&launched, "run");
-    fault_add(&launched, "--standalone");
-    fault_add(&launched, "--nproc-per-node=3");
-    fault_add(&launched, "--");
+    law_add_all(&launched.args, "lockstep", "run", "--standalone", "--nproc-per-node=3", "--");
     fault_add(&launched, "%s", LKS_TEST_TOOL);
     for (int i = 1; run.args.argv[i] != NULL; i++)
         fault_add(&launched, "%s", run.args.argv[i]);

@@ -67,8 +67,7 @@ static fault_run resume(const char *out)
 {
     lks_test_do("cp", "-a", have.gpt2, out);
     fault_run run = gpt2(out, 1);
-    fault_add(&run, "--init_from=resume");
-    fault_add(&run, "--max_iters=4");
+    law_add_all(&run.args, "--init_from=resume", "--max_iters=4");
     return run;
 }
 
@@ -103,8 +102,7 @@ static fault_run eval(const char *out)
     fault_run run = tool("eval", out);
     fault_add(&run, "--dataset=%s", have.tokens);
     fault_add(&run, "--out_dir=%s", have.gpt2);
-    fault_add(&run, "--threads=1");
-    fault_add(&run, "--batch_size=4");
+    law_add_all(&run.args, "--threads=1", "--batch_size=4");
     return run;
 }
 
@@ -112,9 +110,7 @@ static fault_run sample(const char *out)
 {
     fault_run run = tool("sample", out);
     fault_add(&run, "--out_dir=%s", have.gpt2);
-    fault_add(&run, "--num_samples=1");
-    fault_add(&run, "--max_new_tokens=4");
-    fault_add(&run, "--threads=1");
+    law_add_all(&run.args, "--num_samples=1", "--max_new_tokens=4", "--threads=1");
     return run;
 }
 
@@ -131,9 +127,7 @@ static fault_run export(const char *out)
 static fault_run coordinate(const char *out)
 {
     fault_run run = tool("run", out);
-    fault_add(&run, "--nnodes=1:2");
-    fault_add(&run, "--rdzv-endpoint=127.0.0.1:0");
-    fault_add(&run, "true");
+    law_add_all(&run.args, "--nnodes=1:2", "--rdzv-endpoint=127.0.0.1:0", "true");
     return run;
 }
 

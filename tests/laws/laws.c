@@ -49,6 +49,12 @@ void law_add(law_args *args, const char *fmt, ...)
     args->argv[args->n] = NULL;
 }
 
+void law_add_words(law_args *args, const char *const words[])
+{
+    for (; *words != NULL; words++)
+        law_add(args, "%s", *words);
+}
+
 const char *law_words(const law_args *args)
 {
     const char *words = lks_test_text("'%s'", lks_test_program());
@@ -86,8 +92,7 @@ static law_args settings(const char *sampler, const char *out)
 {
     const law_shape shape = law_model();
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", law_data());
     law_add(&args, "--out_dir=%s", out);
     law_add(&args, "--sampler=%s", sampler);
@@ -96,21 +101,14 @@ static law_args settings(const char *sampler, const char *out)
     law_add(&args, "--n_head=%d", shape.n_head);
     law_add(&args, "--n_embd=%d", shape.n_embd);
     law_add(&args, "--block_size=%d", shape.block_size);
-    law_add(&args, "--batch_size=6");
-    law_add(&args, "--dropout=0.1");
+    law_add_all(&args, "--batch_size=6", "--dropout=0.1");
     law_add(&args, "--virtual_ranks=%d", LAW_V);
     law_add(&args, "--gradient_accumulation_steps=%d", LAW_V * LAW_A);
     law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
-    law_add(&args, "--eval_interval=4");
-    law_add(&args, "--eval_iters=3");
-    law_add(&args, "--checkpoint_interval=3");
-    law_add(&args, "--keep=0");
-    law_add(&args, "--learning_rate=1e-3");
-    law_add(&args, "--warmup_iters=3");
-    law_add(&args, "--lr_decay_iters=12");
+    law_add_all(&args, "--eval_interval=4", "--eval_iters=3", "--checkpoint_interval=3", "--keep=0",
+                "--learning_rate=1e-3", "--warmup_iters=3", "--lr_decay_iters=12");
     law_add(&args, "--grad_clip=0.25"); /* below typical norms, so it clips */
-    law_add(&args, "--bucket_mb=0.02");
-    law_add(&args, "--timeout=20");
+    law_add_all(&args, "--bucket_mb=0.02", "--timeout=20");
     return args;
 }
 
@@ -132,22 +130,15 @@ static const char *golf_data(void)
 
 static law_args golf_settings(const char *out)
 {
-    static const char *const more[] = {
-        "--family=golf",        "--sampler=stream",   "--vocab_size=1024",
-        "--n_layer=3",          "--n_head=4",         "--num_kv_heads=2",
-        "--n_embd=48",          "--block_size=16",    "--train_batch_tokens=512",
-        "--val_batch_size=512", "--warmdown_iters=0", "--gradient_accumulation_steps=8",
-        "--virtual_ranks=8",    "--iterations=6",     "--max_wallclock_seconds=0",
-        "--eval_interval=3",    "--keep=0",           "--bucket_mb=0.02",
-        "--matrix_lr=0.01",     "--scalar_lr=0.01",   "--tied_embed_lr=0.01",
-    };
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train", "--family=golf", "--sampler=stream",
+                "--vocab_size=1024", "--n_layer=3", "--n_head=4", "--num_kv_heads=2", "--n_embd=48",
+                "--block_size=16", "--train_batch_tokens=512", "--val_batch_size=512",
+                "--warmdown_iters=0", "--gradient_accumulation_steps=8", "--virtual_ranks=8",
+                "--iterations=6", "--max_wallclock_seconds=0", "--eval_interval=3", "--keep=0",
+                "--bucket_mb=0.02", "--matrix_lr=0.01", "--scalar_lr=0.01", "--tied_embed_lr=0.01");
     law_add(&args, "--dataset=%s", golf_data());
     law_add(&args, "--out_dir=%s", out);
-    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
-        law_add(&args, "%s", more[i]);
     return args;
 }
 
@@ -175,8 +166,7 @@ const char *law_trained(const char *sampler, const char *const more[])
 {
     const char *out;
     law_args args = law_train(sampler, &out);
-    for (; *more != NULL; more++)
-        law_add(&args, "%s", *more);
+    law_add_words(&args, more);
     law_run(&args);
     return out;
 }
@@ -202,8 +192,7 @@ void law_resumed(const char *sampler, const char *out, const char *const more[])
 {
     law_args args = settings(sampler, out);
     law_add(&args, "--init_from=resume");
-    for (; *more != NULL; more++)
-        law_add(&args, "%s", *more);
+    law_add_words(&args, more);
     law_run(&args);
 }
 
@@ -313,7 +302,7 @@ int law_count_lines(const char *out)
 
 bool law_has_line(const char *out, const char *kind, int iter)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    const json_t *lines = lks_test_record(out, kind);
     for (size_t i = 0; i < json_array_size(lines); i++)
         if ((int)lks_test_number(json_array_get(lines, i), "iter") == iter)
             return true;

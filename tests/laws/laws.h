@@ -36,6 +36,9 @@ const char *law_data(void);
 /* "lockstep train" with the run's settings and a new output folder, *out_p. */
 law_args law_train(const char *sampler, const char **out_p);
 void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same for several words (ended by NULL), as they are. */
+void law_add_words(law_args *args, const char *const words[]);
+#define law_add_all(args, ...) law_add_words((args), (const char *const[]){__VA_ARGS__, NULL})
 
 /* The command as words of a shell, for the tests' program. */
 const char *law_words(const law_args *args);

@@ -25,16 +25,7 @@ static const char *poisoned, *rounded; /* poisoned after 2; resumed to GOES_BACK
 
 static void shell(const char *command)
 {
-    lks_test_result r = lks_test_command("sh", "-ec", command);
-    if (r.exit_code != 0)
-        fail_msg("%s: %s", command, r.err);
-}
-
-static const char *copy_of(const char *out)
-{
-    const char *to = lks_test_folder();
-    shell(lks_test_text("cp -a '%s/.' '%s'", out, to));
-    return to;
+    lks_test_do("sh", "-ec", command);
 }
 
 static int train_alone(void **state)
@@ -43,17 +34,17 @@ static int train_alone(void **state)
     law_args args = poison_train(base, 1);
     law_add(&args, "--iterations=%d", FIRST);
     law_run(&args);
-    whole = copy_of(base);
+    whole = lks_test_copy_of(base);
     args = poison_train(whole, 1);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", STEPS);
     law_run(&args);
 
-    poisoned = copy_of(base);
+    poisoned = lks_test_copy_of(base);
     shell(
         lks_test_text("cd '%s' && rm -r ckpt-00000004 && ln -sfn ckpt-00000002 latest", poisoned));
     poison_embedding(poisoned);
-    rounded = copy_of(poisoned);
+    rounded = lks_test_copy_of(poisoned);
     args = poison_train(rounded, 1);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", GOES_BACK);
@@ -84,8 +75,7 @@ static int run_in(const char *hosts, const char *folders, const law_args *args)
         unlink(lks_test_text("%s/code.%d", folders, r));
         unlink(lks_test_text("%s/err.%d", folders, r));
     }
-    law_add(&all, "sh");
-    law_add(&all, "-c");
+    law_add_all(&all, "sh", "-c");
     law_add(&all,
             "cd '%s'/$GROUP_RANK; code=0; \"$0\" \"$@\" --out_dir='%s'/$GROUP_RANK "
             "2>'%s'/err.$RANK || code=$?; "
@@ -265,8 +255,7 @@ static void test_eval(void **state)
 {
     const char *all = folders("11", base);
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "eval");
+    law_add_all(&args, "lockstep", "eval");
     law_add(&args, "--dataset=%s", poison_data());
     law_add(&args, "--batch_size=2");
     assert_int_equal(run_in("11", all, &args), 0);
@@ -436,18 +425,10 @@ static lks_status open_trainer(lks__trainer *t)
         args = poison_train(getenv("LKS_TEST_BASE"), 0);
         law_add(&args, is("clock") ? "--max_wallclock_seconds=100" : "--init_from=resume");
     } else {
-        law_add(&args, "lockstep");
-        law_add(&args, "train");
-        law_add(&args, "--vocab_size=65");
-        law_add(&args, "--n_layer=1");
-        law_add(&args, "--n_head=1");
-        law_add(&args, "--n_embd=16");
-        law_add(&args, "--block_size=8");
-        law_add(&args, "--batch_size=2");
-        law_add(&args, "--gradient_accumulation_steps=4");
-        law_add(&args, "--virtual_ranks=4");
-        law_add(&args, "--allow_uneven");
-        law_add(&args, "--sampler=nanogpt");
+        law_add_all(&args, "lockstep", "train", "--vocab_size=65", "--n_layer=1", "--n_head=1",
+                    "--n_embd=16", "--block_size=8", "--batch_size=2",
+                    "--gradient_accumulation_steps=4", "--virtual_ranks=4", "--allow_uneven",
+                    "--sampler=nanogpt");
     }
     law_add(&args, "--backend=%s", getenv("LKS_TEST_ENGINE"));
     law_add(&args, "--dataset=%s", getenv("LKS_TEST_DATA"));

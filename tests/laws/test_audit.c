@@ -38,13 +38,6 @@ static const char *whole(const char *out, int steps, int V)
     return out;
 }
 
-static const char *copy_of(const char *out)
-{
-    const char *copy = lks_test_folder();
-    lks_test_do("cp", "-a", lks_test_text("%s/.", out), copy);
-    return copy;
-}
-
 static void remove_folder(const char *path)
 {
     lks_test_do("rm", "-r", path);
@@ -65,7 +58,7 @@ static void test_whole(void **state)
     static const char *const samplers[] = {"nanogpt", "epoch"};
     static const char *const more[] = {"--optimizer=muon", "--optimizer=sgd",
                                        "--freeze=wpe|h.0.mlp", "--dtype=bfloat16"};
-    const char *before = copy_of(reference());
+    const char *before = lks_test_copy_of(reference());
     whole(reference(), LAW_STEPS, LAW_V);
     const char *const diff[] = {"diff", "-r", before, reference(), NULL}; /* nothing is written */
     assert_exit(0, lks_test_run(diff, NULL, 10));
@@ -101,7 +94,7 @@ lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts,
  * deleted before. */
 static void test_pruned(void **state)
 {
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     enum lks__verdict verdict;
     lks__settings s;
     char *text;
@@ -178,7 +171,7 @@ static void test_resumed(void **state)
     EXPECT(0, TEXTS("7-9  from checkpoint 6, 3 steps"), out, "--from=7", "--to=9");
     const char *other = law_output("random", "--max_iters=6");
     law_resume("random", other, "--dropout=0.2");
-    whole(copy_of(reference()), LAW_STEPS, LAW_V);
+    whole(lks_test_copy_of(reference()), LAW_STEPS, LAW_V);
     EXPECT(0, TEXTS("7-9  from checkpoint 7, 2 steps"), other, "--from=7", "--to=9");
     EXPECT(0, TEXTS("0-7  from the seed, 7 steps", "7-14  from checkpoint 7, 7 steps"), other);
     remove_folder(lks_test_text("%s/ckpt-00000007", other));
@@ -188,7 +181,7 @@ static void test_resumed(void **state)
 /* A lost record begins again where the run was resumed. Older checkpoints are no part of it. */
 static void test_lost(void **state)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const json_t *host = json_array_get(lks_test_metrics(path, "host"), 0);
     const char *data =
         json_string_value(json_object_get(json_object_get(host, "paths"), "dataset"));
@@ -206,8 +199,7 @@ static void test_variables(void **state)
     law_add(&args, "--iterations=3");
     law_run(&args);
     args = law_family(true, out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--matrix_lr=0.05");
+    law_add_all(&args, "--init_from=resume", "--matrix_lr=0.05");
     law_run(&args);
     setenv("MATRIX_LR", "0.5", 1);
     setenv("SCALAR_LR", "0.5", 1);
@@ -232,9 +224,7 @@ static void test_segments(void **state)
     law_args args = law_family(true, golf);
     law_run(&args);
     args = law_family(true, lks_test_text("%s/ckpt-00000003", golf));
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--train_batch_tokens=768");
-    law_add(&args, "--virtual_ranks=4");
+    law_add_all(&args, "--init_from=resume", "--train_batch_tokens=768", "--virtual_ranks=4");
     law_run(&args);
     EXPECT(0, TEXTS("equal (3 steps, 12 gradients"), golf, "--from=3");
 }
@@ -246,7 +236,7 @@ static void test_evaluated_again(void **state)
                                  "--learning_rate=0.01", "--seed=11");
     law_resume("nanogpt", lks_test_text("%s/ckpt-00000008", out), "--batch_size=3",
                "--gradient_accumulation_steps=24");
-    const json_t *evals = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+    const json_t *evals = lks_test_record(out, "eval");
     lks__ckpt c = {.iter = 0};
     assert_ok(lks__ckpt_open_iter(out, 8, LKS__CKPT_ONLY_STATE, &c));
     for (int i = 0; i < 3; i++)
@@ -261,7 +251,7 @@ static void test_evaluated_again(void **state)
 static void test_resumed_twice(void **state)
 {
     const char *out = law_output("nanogpt", "--max_iters=8");
-    const char *from = lks_test_text("%s/ckpt-00000008", out), *stopped = copy_of(out);
+    const char *from = lks_test_text("%s/ckpt-00000008", out), *stopped = lks_test_copy_of(out);
     law_resume("nanogpt", from, "--batch_size=3", "--gradient_accumulation_steps=24",
                "--learning_rate=5e-4", "--max_iters=9");
     lks_test_do("lockstep", "resume", from, "--max_iters=12");
@@ -272,7 +262,7 @@ static void test_resumed_twice(void **state)
     EXPECT(0, TEXTS("0-8  from the seed", "8-11  from checkpoint 8", "equal (3 steps, 24"), out);
     /* The first one is stopped in its evaluation. */
     for (int killed = 0; killed < 2; killed++) {
-        const char *copy = copy_of(stopped);
+        const char *copy = lks_test_copy_of(stopped);
         from = lks_test_text("%s/ckpt-00000008", copy);
         const char *const first[] = {"lockstep",
                                      "resume",
@@ -370,7 +360,7 @@ static void alter(const char *path, long at)
 
 static void test_false_hashes(void **state)
 {
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     for (int i = 0; i < 6; i++) {
         const int step = i * 5 % LAW_STEPS, v = i * 3 % LAW_V;
         const long at = 32 + (long)(step * (1 + LAW_V) + 1 + v) * 8 + i;
@@ -410,7 +400,7 @@ static void test_false_hashes(void **state)
  * line. Returns a copy of the run. */
 static const char *forged(const char *line, const char *figure)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
     char *at = strstr(text, line);
     assert_non_null(at);
@@ -467,7 +457,7 @@ static void test_missing(void **state)
            TEXTS("FALSE     metrics.jsonl has no config line\n",
                  "0-3  not compared, because there is no checkpoint before\n3-14  from "),
            forged("\"config\",", NULL));
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const char *text = lks_test_read(path, NULL);
     lks_test_write(path, text, (size_t)(strstr(text, "\"iter\":10,") - text));
     EXPECT(3,
@@ -480,7 +470,7 @@ static void test_missing(void **state)
 /* A copy of the run whose record ends with one more line. */
 static const char *with_line(const char *line)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const char *text = lks_test_text("%s%s\n", lks_test_read(path, NULL), line);
     lks_test_write(path, text, strlen(text));
     return out;
@@ -512,7 +502,7 @@ static void test_added(void **state)
 /* A copy of the run with another text in a file. */
 static const char *replaced(const char *file, const char *was, const char *is)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/%s", out, file);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/%s", out, file);
     const char *text = lks_test_text("%s", lks_test_read(path, NULL)), *at = strstr(text, was);
     assert_non_null(at);
     text = lks_test_text("%.*s%s%s", (int)(at - text), text, is, at + strlen(was));
@@ -530,7 +520,7 @@ static void test_other_claims(void **state)
     EXPECT(3, TEXTS("FALSE     checkpoint 9: seed is "), out, "--step=9", "--leaf=1");
     EXPECT(1, TEXTS("or has a member twice"),
            replaced("metrics.jsonl", ",\"grad_norm\":", ",\"loss\":1.5,\"grad_norm\":"));
-    out = copy_of(reference()); /* a head of other virtual ranks */
+    out = lks_test_copy_of(reference()); /* a head of other virtual ranks */
     alter(lks_test_text("%s/leaves.bin", out), 16);
     EXPECT(3, TEXTS("FALSE     step 0: leaves.bin is of other virtual ranks"), out, "--step=0",
            "--leaf=7");
@@ -540,7 +530,7 @@ static void test_other_claims(void **state)
  * another digit after `member`; NULL: the same line. */
 static const char *doubled(const char *line, const char *member)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const char *text = lks_test_text("%s", lks_test_read(path, NULL)), *at = strstr(text, line);
     assert_non_null(at);
     while (at > text && at[-1] != '\n')
@@ -593,17 +583,17 @@ static void change_moment(const char *name, float *x, size_t n, size_t width)
 /* One weight or one moment of the last checkpoint, with all of its hashes computed again. */
 static void test_false_checkpoint(void **state)
 {
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     poison_alter(out, POISON_MODEL, change_weight);
     EXPECT(3,
            TEXTS("FALSE     checkpoint 14: transformer.h.1.mlp.c_proj.weight, element 777 is ",
                  "computed; 1 of its "),
            out, "--from=12");
-    out = copy_of(reference());
+    out = lks_test_copy_of(reference());
     poison_alter(out, POISON_OPTIMIZER, change_moment);
     EXPECT(3, TEXTS("FALSE     checkpoint 14: transformer.wpe.weight.exp_avg_sq, element 30 is "),
            out, "--from=12");
-    out = copy_of(reference()); /* and the checkpoint from which steps are computed */
+    out = lks_test_copy_of(reference()); /* and the checkpoint from which steps are computed */
     alter(lks_test_text("%s/ckpt-00000009/model.safetensors", out), 60000);
     EXPECT(3,
            TEXTS("FALSE     checkpoint 9: ",
@@ -634,12 +624,12 @@ static void test_false_state(void **state)
         {"segment", json_pack("{s:i}", "iter", 3), "segment in state.json isn't the run's\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *out = copy_of(reference());
+        const char *out = lks_test_copy_of(reference());
         poison_state(out, cases[i].member, cases[i].value);
         EXPECT(3, TEXTS("FALSE     checkpoint 14: ", cases[i].text, "FALSE: 1 claim"), out,
                "--from=13");
     }
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     remove_folder(lks_test_text("%s/ckpt-00000014", out));
     remove_folder(lks_test_text("%s/ckpt-00000012", out));
     assert_int_equal(unlink(lks_test_text("%s/latest", out)), 0);
@@ -651,7 +641,7 @@ static void test_false_state(void **state)
 /* An auditor elsewhere names the data, whose recorded folder doesn't exist there. */
 static void test_moved_data(void **state)
 {
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     const char *path = lks_test_text("%s/metrics.jsonl", out), *data = law_data();
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
     const size_t last = strlen(data) - 1;
@@ -666,7 +656,7 @@ static void test_moved_data(void **state)
 
 static void test_seal(void **state)
 {
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     const lks_test_result r = lks_test_do("lockstep", "audit", out, "--seal");
     const char *seal = lks_test_text("%.64s", strstr(r.out, "seal      ") + 10);
     const char *file = lks_test_text("%s/published", lks_test_folder());
@@ -756,7 +746,7 @@ static void test_trails(void **state)
     /* The sampler's generators don't notice that the gradients are computed twice. */
     const char *drawn = law_output("nanogpt", "--nproc_per_node=2");
     EXPECT(0, TEXTS("equal (4 steps, 32 "), drawn, "--from=6", "--to=10");
-    const char *altered = copy_of(drawn);
+    const char *altered = lks_test_copy_of(drawn);
     poison_alter_at(altered, 9, POISON_OPTIMIZER, change_sampler);
     EXPECT(3, TEXTS("FALSE     checkpoint 9: sampler.state isn't the computed one\n", "1 claim"),
            altered, "--from=8", "--to=9");
@@ -808,14 +798,14 @@ static void test_trail_places(void **state)
 
 static void test_impossible(void **state)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
     char *digit = strstr(text, "\"fingerprint\":\"") + 15;
     *digit = *digit == '7' ? '3' : '7';
     lks_test_write(path, text, strlen(text));
     EXPECT(4, TEXTS("not possible here: step 0 was made with kernels of fingerprint "), out);
     EXPECT(4, TEXTS("not possible here: ", " are not the run's: their digest is "),
-           copy_of(reference()), lks_test_text("--dataset=%s", poison_data()));
+           lks_test_copy_of(reference()), lks_test_text("--dataset=%s", poison_data()));
     const char *nothing = lks_test_folder();
     static const char *const starts[] = {"--step=0", "--step=10"};
     for (int i = 0; i < 2; i++) {

@@ -48,8 +48,7 @@ static law_args train(const char *out, int last_iter)
         "--sampler=nanogpt", "--virtual_ranks=4",
     };
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", noise());
     law_add(&args, "--out_dir=%s", out);
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
@@ -72,7 +71,7 @@ static void go_on(const char *out, int last_iter, const char *more)
 
 static const json_t *lines(const char *out, const char *kind)
 {
-    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    return lks_test_record(out, kind);
 }
 
 /* The iteration with the lowest loss of all evaluations except the first, or of those up to
@@ -232,8 +231,7 @@ static void test_decided_anew(void **state)
     assert_true(best > EVERY);
     assert_int_equal(named(out, "best"), best);
     law_args args = train(lks_test_text("%s/ckpt-%08d", out, from), from);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--keep=0");
+    law_add_all(&args, "--init_from=resume", "--keep=0");
     law_run(&args); /* one iteration */
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, best)));
     assert_int_equal(named(lks_test_text("%s/earlier-1", out), "best"), best);
@@ -258,9 +256,9 @@ static void test_decided_anew(void **state)
     const char *folder = lks_test_text("%s/ckpt-%08d", out, first);
     assert_int_equal(rename(folder, lks_test_text("%s/elsewhere", out)), 0);
     assert_says(2,
-                    lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
-                                  lks_test_text("--out_dir=%s", out), "--which=best"),
-                    "has no best checkpoint");
+                lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
+                              lks_test_text("--out_dir=%s", out), "--which=best"),
+                "has no best checkpoint");
     go_on(out, 42, "--keep=0");
     const int second = named(out, "best");
     const json_t *evals = lines(out, "eval");
@@ -344,9 +342,7 @@ static void test_none_left(void **state)
     go_on(out, 8, "--keep=0");
     assert_int_equal(named(out, "best"), 9);
     law_args args = train(lks_test_text("%s/ckpt-00000002", out), 2);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--keep=0");
-    law_add(&args, "--eval_interval=0");
+    law_add_all(&args, "--init_from=resume", "--keep=0", "--eval_interval=0");
     law_run(&args);
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-00000005", out)));
     assert_int_equal(named(out, "best"), -1);
@@ -375,9 +371,7 @@ static void test_final(void **state)
     /* The same evaluation again, with the checkpoint's generators. metrics.jsonl stays
      * unchanged. */
     law_args args = train(out, 3);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--eval_only");
-    law_add(&args, "--nproc_per_node=2");
+    law_add_all(&args, "--init_from=resume", "--eval_only", "--nproc_per_node=2");
     law_run(&args);
     assert_string_equal(law_lines(out), text);
     const json_t *only = lks_test_metrics(lks_test_text("%s/evals.jsonl", out), "eval_only");
@@ -499,8 +493,7 @@ static void test_without_links(void **state)
     const char *out = lks_test_folder();
     const char *const env[] = {"LOCKSTEP_FAULT=symlink:*:EPERM", NULL};
     law_args args = train(out, 11);
-    law_add(&args, "--always_save_checkpoint=false");
-    law_add(&args, "--checkpoint_interval=auto");
+    law_add_all(&args, "--always_save_checkpoint=false", "--checkpoint_interval=auto");
     assert_says(0, lks_test_run(args.argv, env, 60), "no symbolic links can be made in");
     assert_int_equal(named(out, "latest"), -1);
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000012\n");
@@ -508,8 +501,7 @@ static void test_without_links(void **state)
     assert_string_equal(lks_test_read(lks_test_text("%s/best", out), NULL),
                         lks_test_text("ckpt-%08d\n", best));
     loss_of(out, "", lks_test_text("ckpt-%08d (best)", best));
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--max_iters=17");
+    law_add_all(&args, "--init_from=resume", "--max_iters=17");
     assert_exit(0, lks_test_run(args.argv, env, 60));
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000018\n");
     /* Neither links nor files work: reported before the first step. */
@@ -552,8 +544,7 @@ static void test_not_recorded(void **state)
     r = assert_exit(0, not_recorded(argv, path));
     assert_string_equal(r.out, line);
     law_args only = train(out, 6);
-    law_add(&only, "--init_from=resume");
-    law_add(&only, "--eval_only");
+    law_add_all(&only, "--init_from=resume", "--eval_only");
     assert_exit(0, not_recorded(only.argv, path));
     const char *text = lks_test_read(path, &bytes);
     const size_t line_bytes = strcspn(text, "\n") + 1;
@@ -596,8 +587,7 @@ static law_args golf(const char *out, int iterations)
         lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", data), ids, 1100);
     }
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", data);
     law_add(&args, "--out_dir=%s", out);
     law_add(&args, "--iterations=%d", iterations);

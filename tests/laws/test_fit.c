@@ -25,13 +25,13 @@ static law_args wide(const char *out)
 
 static double last_host(const char *out, const char *what)
 {
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     return lks_test_number(json_array_get(hosts, json_array_size(hosts) - 1), what);
 }
 
 static int config_of(const char *out, const char *what)
 {
-    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
+    const json_t *config = lks_test_record(out, "config");
     return (int)lks_test_number(json_array_get(config, 0), what);
 }
 
@@ -67,15 +67,11 @@ static void test_is_that_run(void **state)
     for (int i = 0; i < 2; i++) {
         out[i] = lks_test_folder();
         law_args args = law_family(false, out[i]);
-        law_add(&args, "--virtual_ranks=4");
-        law_add(&args, "--max_iters=5");
+        law_add_all(&args, "--virtual_ranks=4", "--max_iters=5");
         if (i == 0) {
-            law_add(&args, "--batch_size=auto");
-            law_add(&args, "--memory=1G");
-            law_add(&args, "--nproc_per_node=2");
+            law_add_all(&args, "--batch_size=auto", "--memory=1G", "--nproc_per_node=2");
         } else { /* 16 micro-batches of 6: the most that 4 virtual ranks allow */
-            law_add(&args, "--batch_size=24");
-            law_add(&args, "--gradient_accumulation_steps=4");
+            law_add_all(&args, "--batch_size=24", "--gradient_accumulation_steps=4");
         }
         law_run(&args);
     }
@@ -85,8 +81,7 @@ static void test_is_that_run(void **state)
                     "batch_size=auto: 24 samples in each of 4 micro-batches");
     for (int i = 0; i < 2; i++) {
         law_args args = law_family(false, out[i]); /* with its own numbers, which auto overrides */
-        law_add(&args, "--virtual_ranks=4");
-        law_add(&args, "--init_from=resume");
+        law_add_all(&args, "--virtual_ranks=4", "--init_from=resume");
         law_add(&args, "--batch_size=%s", i == 0 ? "auto" : "24");
         if (i == 0)
             law_add(&args, "--memory=20K"); /* the choice has been made */
@@ -102,10 +97,8 @@ static void test_golf(void **state)
 {
     const char *out = lks_test_folder();
     law_args args = law_family(true, out);
-    law_add(&args, "--virtual_ranks=1");
-    law_add(&args, "--iterations=1");
-    law_add(&args, "--eval_interval=0");
-    law_add(&args, "--batch_size=auto");
+    law_add_all(&args, "--virtual_ranks=1", "--iterations=1", "--eval_interval=0",
+                "--batch_size=auto");
     law_run(&args); /* with what this machine has left */
     assert_int_equal(config_of(out, "batch_size"), 32);
     assert_int_equal(config_of(out, "gradient_accumulation_steps"), 1);

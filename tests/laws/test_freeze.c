@@ -93,8 +93,7 @@ static void check_moments(const struct frozen_run *run, const char *out)
 static void check_log(const struct frozen_run *run, const char *out)
 {
     const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
-    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
-    const json_t *config = json_array_get(lks_test_metrics(metrics, "config"), 0);
+    const json_t *config = json_array_get(lks_test_record(out, "config"), 0);
     assert_contains(log, "frozen: ");
     assert_contains(log, lks_test_text("parameters that are trained: %.0f of %.0f",
                                        lks_test_number(config, "trained_parameters"),
@@ -137,8 +136,8 @@ static void test_first_step(void **state)
 {
     const char *plain = law_output("random", "--max_iters=0");
     const char *frozen = law_output("random", "--max_iters=0", "--freeze=wte|attn");
-    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", plain), "train");
-    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", frozen), "train");
+    const json_t *a = lks_test_record(plain, "train");
+    const json_t *b = lks_test_record(frozen, "train");
     a = json_array_get(a, 0);
     b = json_array_get(b, 0);
     assert_true(lks_test_number(a, "loss") == lks_test_number(b, "loss"));
@@ -193,8 +192,7 @@ static void test_dry_run(void **state)
     double moments[2], gradients[2];
     for (int i = 0; i < 2; i++) {
         law_args args = law_family(false, lks_test_folder());
-        law_add(&args, "--n_embd=192");
-        law_add(&args, "--dry_run");
+        law_add_all(&args, "--n_embd=192", "--dry_run");
         law_add(&args, "--freeze=%s", i == 0 ? "" : "c_");
         lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
         assert_true((strstr(r.out, "attn.c_attn.weight") != NULL) == (i == 1));
@@ -205,8 +203,7 @@ static void test_dry_run(void **state)
     assert_true(moments[1] < 0.1 * moments[0] && gradients[1] < 0.1 * gradients[0]);
     /* An evaluation has none of them, and activations as with --recompute=block. */
     law_args args = law_family(false, lks_test_folder());
-    law_add(&args, "--eval_only");
-    law_add(&args, "--dry_run");
+    law_add_all(&args, "--eval_only", "--dry_run");
     const lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
     assert_contains(r.out, " and 0.0 MB of moments;");
     assert_null(strstr(r.out, "\ngradients: "));

@@ -59,7 +59,7 @@ static void assert_line(const char *text, const char *pattern)
 
 static size_t n_lines(const char *out, const char *kind)
 {
-    return json_array_size(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind));
+    return json_array_size(lks_test_record(out, kind));
 }
 
 static void test_clock(void **state)
@@ -70,14 +70,14 @@ static void test_clock(void **state)
     lks_test_write(a, "print(1)\n", 9);
     lks_test_write(b, "pass\n", 5);
     train(data, out, "--nproc_per_node=2", "--replicas=private");
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *lines = lks_test_record(out, "train");
     size_t steps = json_array_size(lines);
     assert_in_range(steps, 2, 999999);
     /* the rates fall with the clock: to nearly 0, and never rise */
     double before = lks_test_number(json_array_get(lines, steps / 2), "lr");
     assert_true(lks_test_number(json_array_get(lines, steps - 1), "lr") < before);
     /* both ranks have made all steps: 4 of the 8 micro-batches each */
-    const json_t *host = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *host = lks_test_record(out, "host");
     const json_t *last = json_array_get(host, json_array_size(host) - 1);
     assert_int_equal(lks_test_number(last, "micro_batches.0"), 4 * steps);
     assert_int_equal(lks_test_number(last, "micro_batches.1"), 4 * steps);

@@ -37,7 +37,7 @@ static void expect_stop(const lks_test_result *r, const char *said)
 
 static bool has_line(const char *out, const char *kind, int iter)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    const json_t *lines = lks_test_record(out, kind);
     for (size_t i = 0; i < json_array_size(lines); i++)
         if ((int)lks_test_number(json_array_get(lines, i), "iter") == iter)
             return true;
@@ -48,7 +48,7 @@ static bool has_line(const char *out, const char *kind, int iter)
  * iteration. */
 static int check_saved(const char *out)
 {
-    const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *steps = lks_test_record(out, "train");
     int iter = (int)json_array_size(steps); /* of a run from scratch */
     const char *name = lks_test_text("%s/latest/state.json", out);
     json_t *state = json_loads(lks_test_read(name, NULL), 0, NULL);
@@ -76,12 +76,8 @@ static law_args long_run(const char *sampler, const char *out, bool evaluates)
     const char *fresh;
     law_args args = law_train(sampler, &fresh);
     law_add(&args, "--out_dir=%s", out != NULL ? out : fresh);
-    law_add(&args, "--n_layer=1");
-    law_add(&args, "--n_head=1");
-    law_add(&args, "--n_embd=8");
-    law_add(&args, "--block_size=8");
-    law_add(&args, "--max_iters=1");
-    law_add(&args, "--threads=1");
+    law_add_all(&args, "--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8", "--max_iters=1",
+                "--threads=1");
     law_add(&args, "--eval_interval=%d", evaluates ? 1000 : 0);
     law_add(&args, "--eval_iters=%d", STEP / 2);
     law_add(&args, "--gradient_accumulation_steps=%d", evaluates ? LAW_V : STEP);
@@ -102,7 +98,7 @@ static bool check_long(int which, int W, bool evaluates, const char *whole)
     expect_stop(&r,
                 evaluates ? "unfinished evaluation is discarded" : "unfinished step is discarded");
     assert_int_equal(check_saved(out), 0);
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     for (int rank = 0; rank < W; rank++) {
         const char *done = lks_test_text("micro_batches.%d", rank);
         int n_done = (int)lks_test_number(json_array_get(hosts, 1), done);
@@ -236,8 +232,7 @@ static void test_anywhere(void **state)
 static law_args long_steps(const char *sampler, const char *out)
 {
     law_args args = long_run(sampler, out, false);
-    law_add(&args, "--eval_interval=4");
-    law_add(&args, "--eval_iters=3");
+    law_add_all(&args, "--eval_interval=4", "--eval_iters=3");
     return args;
 }
 

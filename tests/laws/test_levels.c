@@ -37,11 +37,9 @@ static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, 
     const char *out = lks_test_folder();
     const law_args run = law_family(golf, out);
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "run");
+    law_add_all(&args, "lockstep", "run");
     law_add(&args, "--nproc-per-node=%d", ranks);
-    law_add(&args, "sh");
-    law_add(&args, "-c");
+    law_add_all(&args, "sh", "-c");
     law_add(&args, "%s", at_level);
     law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)

@@ -46,8 +46,7 @@ static lks_test_result go_on(int W, const char *dataset, const char *const more[
     }
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", STEPS);
-    for (; *more != NULL; more++)
-        law_add(&args, "%s", *more);
+    law_add_words(&args, more);
     return lks_test_run(args.argv, NULL, 60);
 }
 #define GO_ON(W, out_p, ...)                                                                       \
@@ -55,7 +54,7 @@ static lks_test_result go_on(int W, const char *dataset, const char *const more[
 
 static void check_line(const char *out, const char *kind, size_t i, int iter, int v, int m)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    const json_t *lines = lks_test_record(out, kind);
     const json_t *line = json_array_get(lines, i);
     assert_int_equal(lks_test_number(line, "iter"), iter);
     assert_int_equal(lks_test_number(line, "virtual_rank"), v);
@@ -66,7 +65,7 @@ static void check_line(const char *out, const char *kind, size_t i, int iter, in
 
 static size_t count(const char *out, const char *kind)
 {
-    return json_array_size(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind));
+    return json_array_size(lks_test_record(out, kind));
 }
 
 static void assert_ran_to_end(const lks_test_result *r)
@@ -108,8 +107,7 @@ static void test_false_counts(void **state)
     law_args args = poison_train(out, 1);
     law_add(&args, "--iterations=2");
     law_run(&args);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=4");
+    law_add_all(&args, "--init_from=resume", "--iterations=4");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         poison_state(out, rows[i].name, json_integer(rows[i].value));
         assert_says(1, lks_test_run(args.argv, NULL, 60),
@@ -185,7 +183,7 @@ static void test_skip_not_in_a_row(void **state)
  * bad step. */
 static void check_ways_back(const char *out)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), NULL), *line;
+    const json_t *lines = lks_test_record(out, NULL), *line;
     int newest = -1, shift = 0;
     size_t i;
     json_array_foreach(lines, i, line)
@@ -244,9 +242,7 @@ static void test_rollback(void **state)
 static void resume_with_two_virtual_ranks(const char *out, int W)
 {
     law_args again = poison_train(out, W);
-    law_add(&again, "--init_from=resume");
-    law_add(&again, "--virtual_ranks=2");
-    law_add(&again, "--on_nan=rollback");
+    law_add_all(&again, "--init_from=resume", "--virtual_ranks=2", "--on_nan=rollback");
     law_add(&again, "--iterations=%d", STEPS);
     lks_test_result r = lks_test_run(again.argv, NULL, 60);
     assert_ran_to_end(&r);
@@ -352,14 +348,11 @@ static void test_rollback_other_history(void **state)
     GO_ON(1, &outs[1], "--iterations=2");
     for (int i = 0; i < 2; i++) {
         law_args again = poison_train(lks_test_text("%s/ckpt-00000002", outs[i]), 2);
-        law_add(&again, "--init_from=resume");
-        law_add(&again, "--on_nan=rollback");
-        law_add(&again, "--checkpoint_interval=10");
+        law_add_all(&again, "--init_from=resume", "--on_nan=rollback", "--checkpoint_interval=10");
         law_add(&again, "--iterations=%d", STEPS);
         lks_test_result r = lks_test_run(again.argv, NULL, 60);
         assert_ran_to_end(&r);
-        const json_t *backs =
-            lks_test_metrics(lks_test_text("%s/metrics.jsonl", outs[i]), "rollback");
+        const json_t *backs = lks_test_record(outs[i], "rollback");
         assert_int_equal(lks_test_number(json_array_get(backs, 0), "to"), 2);
     }
     law_assert_same_lines(law_lines(outs[0]), law_lines(outs[1]));
@@ -414,7 +407,7 @@ static void test_rollback_time(void **state)
     lks_test_result r = GO_ON(2, &out, "--on_nan=rollback", "--max_wallclock_seconds=1e6");
     assert_ran_to_end(&r);
     assert_int_equal(count(out, "rollback"), 2);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train"), *line;
+    const json_t *lines = lks_test_record(out, "train"), *line;
     size_t i;
     json_array_foreach(lines, i, line)
     {
@@ -441,8 +434,7 @@ static void test_rollback_out_of_time(void **state)
     assert_true(elapsed(out) >= 1e-6);
     law_args args = poison_train(out, 1);
     law_add(&args, "--dataset=%s", data);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--max_wallclock_seconds=1e-6");
+    law_add_all(&args, "--init_from=resume", "--max_wallclock_seconds=1e-6");
     r = lks_test_run(args.argv, NULL, 60);
     assert_ran_to_end(&r);
     assert_contains(r.err, "the run is complete; with a larger max_wallclock_seconds");

@@ -88,14 +88,12 @@ static void test_refused(void **state)
 {
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--optimizer=muon");
-    law_add(&args, "--zero=1");
+    law_add_all(&args, "--optimizer=muon", "--zero=1");
     assert_refused(&args, "optimizer=muon updates whole matrices");
 
     out = law_output("random", "--max_iters=1");
     args = law_family(false, out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--optimizer=sgd");
+    law_add_all(&args, "--init_from=resume", "--optimizer=sgd");
     assert_refused(&args, "optimizer=sgd was given, but the run in ");
 }
 

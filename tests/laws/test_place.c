@@ -142,8 +142,7 @@ static void test_updates(void **state)
     for (int i = 0; i < 2; i++) {
         frozen[i] = lks_test_folder();
         law_args args = law_family(false, frozen[i]);
-        law_add(&args, "--dtype=bfloat16");
-        law_add(&args, "--freeze=wte|ln_");
+        law_add_all(&args, "--dtype=bfloat16", "--freeze=wte|ln_");
         law_add(&args, "--weight_decay=0.%d", 1 + i);
         law_run(&args);
     }

@@ -59,23 +59,18 @@ static const char *train(const char *data, const char *sampler, const char *more
     for (int part = 0; part < (more != NULL ? 2 : 1); part++) {
         const int steps = more != NULL && part == 0 ? 6 : 12;
         law_args args = {.n = 0};
-        law_add(&args, "lockstep");
-        law_add(&args, "train");
+        law_add_all(&args, "lockstep", "train");
         law_add(&args, "--dataset=%s", data);
         law_add(&args, "--out_dir=%s", out);
         law_add(&args, "--sampler=%s", sampler);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             law_add(&args, "%s", sizes[i]);
         if (golf) {
-            law_add(&args, "--family=golf");
-            law_add(&args, "--num_kv_heads=1");
-            law_add(&args, "--max_wallclock_seconds=0");
-            law_add(&args, "--train_batch_tokens=32");
-            law_add(&args, "--val_batch_size=16");
+            law_add_all(&args, "--family=golf", "--num_kv_heads=1", "--max_wallclock_seconds=0",
+                        "--train_batch_tokens=32", "--val_batch_size=16");
             law_add(&args, "--iterations=%d", steps);
         } else {
-            law_add(&args, "--batch_size=1");
-            law_add(&args, "--eval_iters=2");
+            law_add_all(&args, "--batch_size=1", "--eval_iters=2");
             law_add(&args, "--max_iters=%d", steps - 1);
         }
         if (part == 0 && weights != NULL)

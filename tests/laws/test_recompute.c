@@ -70,7 +70,7 @@ static void test_resume(void **state)
     law_resume("random", out, "--recompute=rows", "--max_iters=8", "--nproc_per_node=2");
     law_resume("random", out, "--nproc_per_node=4");
     law_assert_same_checkpoint(out, alone, law_family_last(false));
-    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
+    const json_t *config = lks_test_record(out, "config");
     assert_null(json_object_get(json_array_get(config, 0), "recompute"));
 }
 
@@ -95,7 +95,7 @@ static void measure(const char *way, double *planned, double *used)
             return;
         }
         law_run(&args);
-        const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+        const json_t *hosts = lks_test_record(out, "host");
         *used = lks_test_number(json_array_get(hosts, 1), "memory_bytes") / 1e6;
     }
 }

@@ -104,8 +104,7 @@ static void add_base(const struct recorded_run *run, law_args *args, const char 
                                        "--checkpoint_interval=5",
                                        "--timeout=60",
                                        "--gradient_accumulation_steps=16"};
-    law_add(args, "lockstep");
-    law_add(args, "train");
+    law_add_all(args, "lockstep", "train");
     if (run->golf) {
         law_add(args, "%s", LKS_TEST_SOURCE_DIR "/config/golf_baseline.conf");
     } else {
@@ -216,7 +215,7 @@ static const char *hash_of(const char *out)
 
 static const char *fingerprint_of(const char *out)
 {
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     return json_string_value(lks_test_member(json_array_get(hosts, 0), "fingerprint"));
 }
 
@@ -366,15 +365,12 @@ static law_args mode_settings(bool golf, const char *out)
          "--virtual_ranks=8"},
     };
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", golf ? few_tokens() : law_data());
     law_add(&args, "--out_dir=%s", out);
     for (int i = 0; settings[golf][i] != NULL; i++)
         law_add(&args, "%s", settings[golf][i]);
-    law_add(&args, "--bucket_mb=0.002");
-    law_add(&args, "--threads=1");
-    law_add(&args, "--dtype=float32");
+    law_add_all(&args, "--bucket_mb=0.002", "--threads=1", "--dtype=float32");
     return args;
 }
 
@@ -400,8 +396,7 @@ static void test_mode(void **state)
         law_args args = mode_settings(golf, out);
         run_mode(mode, golf, &args);
         if (mode->exchange != NULL) {
-            const json_t *host =
-                json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host"), 0);
+            const json_t *host = json_array_get(lks_test_record(out, "host"), 0);
             assert_string_equal(json_string_value(lks_test_member(host, "exchange")),
                                 mode->exchange);
         }

@@ -30,8 +30,7 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
     law_add(&args, "run");
     law_add(&args, "--nproc-per-node=%d", W);
     law_add(&args, "--max-restarts=%d", restarts);
-    law_add(&args, "sh");
-    law_add(&args, "-c");
+    law_add_all(&args, "sh", "-c");
     law_add(&args, "%s; exec \"$0\" \"$@\"", deaths);
     law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)
@@ -45,7 +44,7 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
 /* The iteration at which the last start resumed, from its host line; 0: it didn't. */
 static int resumed_at(const char *out)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *lines = lks_test_record(out, "host");
     int iter = 0;
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const json_t *at = json_object_get(json_array_get(lines, i), "resumed_iter");
@@ -202,8 +201,7 @@ static void test_train_itself(void **state)
     const char *out, *mark = marked_variable();
     for (int tries = 0; tries < 20; tries++) {
         law_args args = law_train("random", &out);
-        law_add(&args, "--nproc_per_node=2");
-        law_add(&args, "--max_restarts=1");
+        law_add_all(&args, "--nproc_per_node=2", "--max_restarts=1");
         lks_test_child child = lks_test_start(args.argv, (const char *const[]){mark, NULL});
         while (law_count_checkpoints(out) < 1 && lks_test_is_running(&child))
             usleep(1000);
@@ -245,8 +243,7 @@ static void test_full_disk_at_once(void **state)
         const char *out, *env[] = {lks_test_text("LOCKSTEP_FAULT=%s:ENOSPC", faults[i]),
                                    "LOCKSTEP_FAULT_RANK=0", NULL};
         law_args args = law_train("random", &out);
-        law_add(&args, "--nproc_per_node=2");
-        law_add(&args, "--max_restarts=2");
+        law_add_all(&args, "--nproc_per_node=2", "--max_restarts=2");
         lks_test_result r =
             assert_says(1, lks_test_run(args.argv, env, 60), lasting,
                         "again, with --init_from=resume if it has saved a checkpoint");

@@ -61,8 +61,7 @@ static void test_killed_twice(void **state)
     const char *unused;
     args = law_train("random", &unused);
     law_add(&args, "--out_dir=%s", out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--nproc_per_node=2");
+    law_add_all(&args, "--init_from=resume", "--nproc_per_node=2");
     const char *env[] = {"LOCKSTEP_FAULT=read:150:die", "LOCKSTEP_FAULT_RANK=1", NULL};
     assert_exit(128 + SIGKILL, lks_test_run(args.argv, env, 60));
     resume_and_compare(0, out, 4);
@@ -130,8 +129,7 @@ static void test_extended_golf(void **state)
     const char *outs[] = {lks_test_folder(), lks_test_folder()};
     for (int i = 0; i < 2; i++) {
         law_args args = law_family(true, outs[i]);
-        law_add(&args, "--always_save_checkpoint=true");
-        law_add(&args, "--checkpoint_interval=1");
+        law_add_all(&args, "--always_save_checkpoint=true", "--checkpoint_interval=1");
         if (i == 1) {
             law_args first = args;
             law_add(&first, "--iterations=4");
@@ -156,8 +154,7 @@ static void test_outside(void **state)
             lks_test_do("cp", "-r", lks_test_text("%s/ckpt-00000006", out), copy);
         law_args args = law_train("random", &unused);
         law_add(&args, "--out_dir=%s", copy);
-        law_add(&args, "--init_from=resume");
-        law_add(&args, "--max_iters=20");
+        law_add_all(&args, "--init_from=resume", "--max_iters=20");
         if (i < 2)
             law_add(&args, "--nproc_per_node=2");
         assert_says(
@@ -191,8 +188,7 @@ static void test_nothing_to_train(void **state)
         const char *ignored;
         args = law_train("random", &ignored);
         law_add(&args, "--out_dir=%s%s", out, cases[i].from);
-        law_add(&args, "--init_from=resume");
-        law_add(&args, "--learning_rate=1e-4");
+        law_add_all(&args, "--init_from=resume", "--learning_rate=1e-4");
         law_add(&args, "%s", cases[i].ranks);
         law_add(&args, "%s", cases[i].last);
         assert_says(0, lks_test_run(args.argv, NULL, 60),

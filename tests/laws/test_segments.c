@@ -24,25 +24,16 @@ static int begin_all(void **state)
     return 0;
 }
 
-static const char *copy_of(const char *run)
-{
-    const char *out = lks_test_folder();
-    lks_test_do("cp", "-a", lks_test_text("%s/.", run), out);
-    return out;
-}
-
 /* Resume with the run's own settings and `more`. */
 static law_args resume_args(const char *from, const char *const batch[], int W)
 {
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", law_data());
     law_add(&args, "--out_dir=%s", from);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
-    law_add(&args, "--bucket_mb=0.02");
-    law_add(&args, "--timeout=20");
+    law_add_all(&args, "--bucket_mb=0.02", "--timeout=20");
     law_add(&args, "--nproc_per_node=%d", W);
     law_add(&args, "--allow_uneven");
     for (; batch != NULL && *batch != NULL; batch++)
@@ -53,7 +44,7 @@ static law_args resume_args(const char *from, const char *const batch[], int W)
 /* The run with sampler i, continued from checkpoint CHANGE. */
 static const char *changed(int i, const char *const batch[], int W, const char *more)
 {
-    const char *out = copy_of(begun[i]);
+    const char *out = lks_test_copy_of(begun[i]);
     law_args args = resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, W);
     if (more != NULL)
         law_add(&args, "%s", more);
@@ -85,7 +76,7 @@ static void test_ranks(void **state)
  * checkpoint, so that the batch is given again, or after it, when the run knows its batch. */
 static void check_killed(int i, const char *const batch[], int reads, bool again)
 {
-    const char *out = copy_of(begun[i]);
+    const char *out = lks_test_copy_of(begun[i]);
     law_args args = resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, 2);
     const char *const env[] = {lks_test_text("LOCKSTEP_FAULT=read:%d:die", reads),
                                "LOCKSTEP_FAULT_RANK=1", NULL};
@@ -111,13 +102,12 @@ static void test_killed(void **state)
 static void test_record(void **state)
 {
     const int T = law_model().block_size;
-    const char *out = copy_of(reference(1, kept));
+    const char *out = lks_test_copy_of(reference(1, kept));
     law_args args = resume_args(lks_test_text("%s/ckpt-00000012", out), split, 2);
     lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
     assert_contains(r.out, "A new segment of the run begins: batch_size 3 -> 5, "
                            "gradient_accumulation_steps 24 -> 12, virtual_ranks 8 -> 4\n");
-    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
-    const json_t *lines = lks_test_metrics(metrics, "train");
+    const json_t *lines = lks_test_record(out, "train");
     static const int ends[] = {CHANGE, 12, LAW_STEPS}, steps[] = {16 * 6, 24 * 3, 12 * 5};
     uint64_t tokens = 0;
     assert_int_equal(json_array_size(lines), LAW_STEPS);
@@ -131,7 +121,7 @@ static void test_record(void **state)
     int evals = 0;
     size_t i;
     const json_t *line;
-    json_array_foreach(lks_test_metrics(metrics, "eval"), i, line)
+    json_array_foreach(lks_test_record(out, "eval"), i, line)
     {
         evals += lks_test_number(line, "iter") == CHANGE;
     }
@@ -179,7 +169,7 @@ static void test_golf(void **state)
     law_args args = law_family(true, run);
     law_run(&args);
     for (int W = 1; W <= 4; W++) {
-        const char *out = copy_of(run);
+        const char *out = lks_test_copy_of(run);
         args = law_family(true, lks_test_text("%s/ckpt-00000003", out));
         law_add(&args, "--init_from=resume");
         law_add(&args, "--nproc_per_node=%d", W);

@@ -20,10 +20,7 @@ static lks_test_result started(const char *each, const char *more, const char **
     law_args run = law_train("random", out_p), args = {.n = 0};
     const char *mark = marked_variable();
     law_add(&args, "%s", lks_test_program());
-    law_add(&args, "run");
-    law_add(&args, "--nproc-per-node=2");
-    law_add(&args, "sh");
-    law_add(&args, "-c");
+    law_add_all(&args, "run", "--nproc-per-node=2", "sh", "-c");
     law_add(&args, "%s; exec \"$0\" \"$@\" %s", each, more);
     law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)
@@ -139,7 +136,7 @@ static void test_data(void **state)
 
 static const char *final_hash(const char *out)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "checkpoint");
+    const json_t *lines = lks_test_record(out, "checkpoint");
     assert_true(json_array_size(lines) > 0);
     return json_string_value(
         lks_test_member(json_array_get(lines, json_array_size(lines) - 1), "params_hash"));
@@ -158,7 +155,7 @@ static void test_kernels(void **state)
         const char *out;
         assert_exit(0, started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=plain", other),
                                "--max_iters=2", &out));
-        const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+        const json_t *lines = lks_test_record(out, "host");
         const json_t *line = json_array_get(lines, 0);
         assert_string_equal(json_string_value(lks_test_member(line, "kernels")),
                             other == 0 ? "plain" : best);

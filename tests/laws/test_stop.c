@@ -38,7 +38,7 @@ static const char *lines_but(const char *out, int iter)
 
 static int latest_iter(const char *out)
 {
-    const json_t *saved = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "checkpoint");
+    const json_t *saved = lks_test_record(out, "checkpoint");
     return (int)lks_test_number(json_array_get(saved, json_array_size(saved) - 1), "iter");
 }
 
@@ -105,9 +105,8 @@ static void test_saved_once(void **state)
 {
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
     law_args args = law_train("random", &out);
-    law_add(&args, "--nproc_per_node=2");
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
+    law_add_all(&args, "--nproc_per_node=2", "--max_iters=1000000",
+                "--checkpoint_interval=1000000");
     law_add(&args, "--eval_interval=0"); /* otherwise improvements would be saved, too */
     lks_test_child run = lks_test_start(args.argv, env);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
@@ -208,8 +207,7 @@ static void test_clock_and_killed(void **state)
     for (int which = 0; which < 2; which++) {
         const char *out, *env[] = {"LOCKSTEP_FAULT=read:298:die", "LOCKSTEP_FAULT_RANK=1", NULL};
         law_args args = law_train(samplers[which], &out);
-        law_add(&args, "--nproc_per_node=2");
-        law_add(&args, "--checkpoint_minutes=1e-9");
+        law_add_all(&args, "--nproc_per_node=2", "--checkpoint_minutes=1e-9");
         assert_int_not_equal(lks_test_run(args.argv, env, 60).exit_code, 0);
         assert_int_equal(latest_iter(out), 5);
         const char *state_path = lks_test_text("%s/latest/state.json", out);
@@ -302,11 +300,8 @@ static void test_handlers_have_a_stack_of_their_own(void **state)
 static lks_test_child start_endless(const char *const env[], const char **out_p)
 {
     law_args args = law_train("random", out_p);
-    law_add(&args, "--nproc_per_node=2");
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
-    law_add(&args, "--eval_interval=0");
-    law_add(&args, "--log_interval=1");
+    law_add_all(&args, "--nproc_per_node=2", "--max_iters=1000000", "--checkpoint_interval=1000000",
+                "--eval_interval=0", "--log_interval=1");
     lks_test_child child = lks_test_start(args.argv, env);
     lks_test_wait_for_text(lks_test_text("%s/train.log", *out_p), "iter 2:");
     return child;

@@ -237,8 +237,7 @@ static void test_failures(void **state)
     const char *path = lks_test_text("%s/trace.json", lks_test_folder());
     law_add(&args, "--trace=%s", path);
     law_add(&args, "--learning_rate=1e6"); /* makes the loss infinite */
-    law_add(&args, "--grad_clip=0");
-    law_add(&args, "--weight_decay=1000");
+    law_add_all(&args, "--grad_clip=0", "--weight_decay=1000");
     assert_exit(1, lks_test_run(args.argv, NULL, 60));
     assert_false(lks_test_exists(path));
     lks_test_write(path, "old", 3); /* a file that was there stays */
@@ -268,12 +267,10 @@ static void test_times(void **state)
     for (int ranks = 1; ranks <= 2; ranks++) {
         const char *out;
         law_args args = law_train("random", &out);
-        law_add(&args, "--max_iters=79");
-        law_add(&args, "--eval_interval=0");
-        law_add(&args, "--checkpoint_interval=1000");
+        law_add_all(&args, "--max_iters=79", "--eval_interval=0", "--checkpoint_interval=1000");
         law_add(&args, "--nproc_per_node=%d", ranks);
         lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
-        const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+        const json_t *lines = lks_test_record(out, "train");
         assert_int_equal(json_array_size(lines), 80);
         const double tokens = lks_test_number(json_array_get(lines, 0), "tokens");
         double ms = 0.0, exposed = 0.0;

@@ -267,8 +267,8 @@ static void test_bf16(void **state)
     const char *dir = with_short_validation(), *out = check_ranks(figure, dir, both, false);
     const char *more[] = {"--dtype=float32", FEW_TOKENS, FEW_STEPS, "--eval_interval=0", NULL};
     const char *full = train(figure, dir, more);
-    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
-    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", full), "train");
+    const json_t *a = lks_test_record(out, "train");
+    const json_t *b = lks_test_record(full, "train");
     int n_other = 0;
     assert_int_equal(json_array_size(a), 4);
     for (size_t i = 0; i < 4; i++) {

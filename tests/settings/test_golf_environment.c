@@ -115,12 +115,12 @@ static void test_run(void **state)
            0, "8 micro-batches of 256 x 256 tokens", "");
     expect(in(dir, SMALL "OUT_DIR=mlx MIN_LR=0.25 EVAL_STRIDE=4", "train --family=golf"), 0,
            "mlx/train.log\n", "");
-    const json_t *mlx = lks_test_member(
-        lks_test_metrics(lks_test_text("%s/mlx/metrics.jsonl", dir), "config"), "0");
+    const json_t *mlx =
+        lks_test_member(lks_test_record(lks_test_text("%s/mlx", dir), "config"), "0");
     assert_near(lks_test_number(mlx, "min_lr"), 0.25, 0);
     assert_int_equal(lks_test_number(mlx, "eval_stride"), 4);
-    const json_t *artifact = lks_test_member(
-        lks_test_metrics(lks_test_text("%s/mlx/metrics.jsonl", dir), "artifact"), "0");
+    const json_t *artifact =
+        lks_test_member(lks_test_record(lks_test_text("%s/mlx", dir), "artifact"), "0");
     expect(in(dir, "A=", "eval --artifact=mlx/final_model.int8.ptz --dataset=data --stride=4"), 0,
            lks_test_text("val loss %.8f over", lks_test_number(artifact, "val_loss")), "");
     expect(in(dir, SMALL "RUN_ID=mine", "train --family=golf"), 0, "logs/mine.txt\n", "");
@@ -151,8 +151,8 @@ static void test_run(void **state)
               SMALL "CONTROL_TENSOR_NAME_PATTERNS=c_q,oops, INT8_KEEP_FLOAT_FP32_NAME_PATTERNS=",
               "train --family=golf --out_dir=parts"),
            0, "\nstep:3/3 ", "warning: no tensor's name contains \"oops\" of");
-    const json_t *config = lks_test_member(
-        lks_test_metrics(lks_test_text("%s/parts/metrics.jsonl", dir), "config"), "0");
+    const json_t *config =
+        lks_test_member(lks_test_record(lks_test_text("%s/parts", dir), "config"), "0");
     assert_string_equal(json_string_value(lks_test_member(config, "control_tensor_name_patterns")),
                         "c_q,oops,");
     assert_string_equal(

@@ -46,7 +46,7 @@ static int train(void **state)
     assert_contains(trained.out, lks_test_text("val_bpb:enabled tokenizer_kind=byte "
                                                "tokenizer_path=%s/meta.json\n",
                                                data));
-    const json_t *evals = lks_test_metrics(lks_test_text("%s/run/metrics.jsonl", dir), "eval");
+    const json_t *evals = lks_test_record(lks_test_text("%s/run", dir), "eval");
     const json_t *last = json_array_get(evals, json_array_size(evals) - 1);
     assert_contains(trained.out, lks_test_text(" val_loss:%.4f val_bpb:%.4f train_time:",
                                                lks_test_number(last, "val_loss"),
@@ -109,8 +109,7 @@ static double bits_per_byte(double loss)
 
 static void test_bpb(void **state)
 {
-    const json_t *evals = lks_test_metrics(lks_test_text("%s/run/metrics.jsonl", dir), "eval"),
-                 *line;
+    const json_t *evals = lks_test_record(lks_test_text("%s/run", dir), "eval"), *line;
     size_t i;
     assert_true(json_array_size(evals) > 0);
     json_array_foreach(evals, i, line)
@@ -177,7 +176,7 @@ static void test_description(void **state)
     lks_test_do("lockstep", "sample", out, token, "--num_samples=1", "--max_new_tokens=5");
     /* A resume keeps it: evaluations still have val_bpb, and checkpoints the tokenizer. */
     lks_test_do("lockstep", "train", out, "--init_from=resume", "--iterations=5");
-    const json_t *final = lks_test_metrics(lks_test_text("%s/again/metrics.jsonl", dir), "final");
+    const json_t *final = lks_test_record(lks_test_text("%s/again", dir), "final");
     assert_true(lks_test_number(json_array_get(final, 0), "val_bpb") > 0.0);
     assert_says(2,
                 lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare),

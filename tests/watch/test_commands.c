@@ -34,7 +34,7 @@ static const char *implied(const char *out)
     char *text = NULL;
     size_t bytes;
     FILE *to = open_memstream(&text, &bytes);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), NULL), *line;
+    const json_t *lines = lks_test_record(out, NULL), *line;
     double loss = NAN, val = NAN, best = INFINITY;
     int evaluated = -1;
     char facts[200] = "";
@@ -127,11 +127,11 @@ static void test_plain_text(void **state)
     law_add(&args, "--exec_on=end:printf %%s \"$LOCKSTEP_OUT_DIR\" >'%s/told'", folder);
     law_add(&args, "--nproc_per_node=2");
     /* ls itself, as the shell has files of its own while it redirects; 3 is the folder ls reads. */
-    law_add(&args, "--exec_on=end:echo files; exec ls /proc/self/fd");
-    law_add(&args, "--exec_on=end:-x || echo 'a word that begins with a dash is a command'");
+    law_add_all(&args, "--exec_on=end:echo files; exec ls /proc/self/fd",
+                "--exec_on=end:-x || echo 'a word that begins with a dash is a command'");
     /* The run ignores SIGPIPE, and a launcher's secret is none of theirs. */
-    law_add(&args, "--exec_on=end:grep SigIgn /proc/self/status");
-    law_add(&args, "--exec_on=end:echo \"token ${LOCKSTEP_TOKEN-none}\"");
+    law_add_all(&args, "--exec_on=end:grep SigIgn /proc/self/status",
+                "--exec_on=end:echo \"token ${LOCKSTEP_TOKEN-none}\"");
     const int open_file = dup(STDERR_FILENO); /* inherited by the run, but not by its commands */
     setenv("LOCKSTEP_TOKEN", "secret", 1);
     law_run(&args);
@@ -155,9 +155,8 @@ static void test_hang(void **state)
 {
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
     law_args args = law_train("random", &out);
-    law_add(&args, "--exec_timeout=0.1");
-    law_add(&args, "--exec_on=checkpoint:sleep 1000");
-    law_add(&args, "--exec_on=end:trap '' TERM; while :; do sleep 1000; done");
+    law_add_all(&args, "--exec_timeout=0.1", "--exec_on=checkpoint:sleep 1000",
+                "--exec_on=end:trap '' TERM; while :; do sleep 1000; done");
     assert_says(0, lks_test_run(args.argv, env, 60),
                 "exec_on=checkpoint at iteration 3: the command ran longer than "
                 "exec_timeout=0.1 s, and was ended",
@@ -184,8 +183,7 @@ static void test_patience(void **state)
     const char *out;
     law_args args = law_train("random", &out);
     const int limit = (int)(2 * lks_test_patience());
-    law_add(&args, "--nproc_per_node=2");
-    law_add(&args, "--max_iters=1");
+    law_add_all(&args, "--nproc_per_node=2", "--max_iters=1");
     law_add(&args, "--timeout=%d", limit);
     law_add(&args, "--exec_on=end:sleep %d; echo waited", limit + 4);
     law_run(&args);
@@ -238,9 +236,8 @@ static void test_eval_only(void **state)
     const char *out = law_output("random", "--max_iters=3"), *unused;
     law_args args = law_train("random", &unused);
     law_add(&args, "--out_dir=%s", out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--eval_only");
-    law_add(&args, "--exec_on=end:echo \"$LOCKSTEP_EVENT $LOCKSTEP_ITER ${LOCKSTEP_SIGNAL-no}\"");
+    law_add_all(&args, "--init_from=resume", "--eval_only",
+                "--exec_on=end:echo \"$LOCKSTEP_EVENT $LOCKSTEP_ITER ${LOCKSTEP_SIGNAL-no}\"");
     law_run(&args);
     assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "end 4 no\n");
 }
@@ -250,9 +247,7 @@ static void test_eval_only(void **state)
 static law_args long_train(const char **out_p)
 {
     law_args args = law_train("random", out_p);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--lr_decay_iters=1000000");
-    law_add(&args, "--keep=1");
+    law_add_all(&args, "--max_iters=1000000", "--lr_decay_iters=1000000", "--keep=1");
     law_add(&args, "--exec_on=failure:echo \"$LOCKSTEP_EVENT $LOCKSTEP_EXIT_CODE "
                    "${LOCKSTEP_ITER-no} ${RANK-no}\"");
     law_add(&args, "--exec_on=end:echo \"$LOCKSTEP_EVENT $LOCKSTEP_SIGNAL ${RANK-no}\"");
@@ -313,8 +308,7 @@ static void test_stop_while_waiting(void **state)
         law_args args = law_train("random", &out);
         law_add(&args, "--max_iters=1000000");
         law_add(&args, "--nproc_per_node=%d", ranks);
-        law_add(&args, "--exec_on=end:echo $$; exec sleep 600");
-        law_add(&args, "--exec_timeout=600");
+        law_add_all(&args, "--exec_on=end:echo $$; exec sleep 600", "--exec_timeout=600");
         lks_test_child child = lks_test_start(args.argv, NULL);
         lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "{\"kind\":\"train\",");
         kill(child.pid, SIGTERM);
@@ -361,8 +355,7 @@ static void test_sources(void **state)
     assert_int_equal(remove(told), 0);
     args.n--;
     args.argv[args.n] = NULL;
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--max_iters=2");
+    law_add_all(&args, "--init_from=resume", "--max_iters=2");
     law_run(&args);
     assert_false(lks_test_exists(told));
 }

@@ -223,7 +223,7 @@ static void compare(const struct seen *s, const char *out, const char *kind, con
                     const char *name)
 {
     const char *tag = lks_test_text("%s/%s", group, name);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    const json_t *lines = lks_test_record(out, kind);
     size_t n;
     int kept[1000] = {0};
     for (n = json_array_size(lines); n-- > 0;) { /* after a rollback the last one counts */
@@ -295,7 +295,7 @@ static void test_run(void **state)
     assert_contains(s->settings, "    n_embd = 16\n");
     assert_contains(s->settings, "    seed = 7\n");
     assert_int_equal(count(s, "memory/rank_0"), 4); /* evaluations 0, 4, 8 and the final one */
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     const json_t *end = json_array_get(hosts, json_array_size(hosts) - 1);
     const json_t *command = json_object_get(end, "command");
     char host[65] = "";
@@ -320,8 +320,8 @@ static void test_ranks(void **state)
     const char *out = lks_test_text("%s/out", lks_test_folder());
     train(out, "10", "--nproc_per_node=2", NULL);
     const json_t *lines = lks_test_metrics(lks_test_text("%s/ranks.jsonl", out), NULL), *line;
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    const json_t *points = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *hosts = lks_test_record(out, "host");
+    const json_t *points = lks_test_record(out, "train");
     double memory = 0.0, waited = 0.0, took = 0.0;
     size_t i;
     assert_int_equal(json_array_size(lines), 4);
@@ -407,9 +407,7 @@ static void test_rollback(void **state)
     law_add(&first, "--iterations=2");
     law_run(&first);
     poison_embedding(out);
-    law_add(&again, "--init_from=resume");
-    law_add(&again, "--iterations=10");
-    law_add(&again, "--on_nan=rollback");
+    law_add_all(&again, "--init_from=resume", "--iterations=10", "--on_nan=rollback");
     lks_test_run(again.argv, NULL, 60); /* at the end no artifact can be made of NaN */
     struct seen *s = read_run(out);
     assert_int_equal(s->files, 2);
@@ -425,8 +423,8 @@ static void test_prometheus(void **state)
     const double before = lks__sys_wall();
     train(out, "10", lks_test_text("--prometheus=%s", file), NULL);
     const char *text = lks_test_read(file, NULL);
-    const json_t *finals = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "final");
-    const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *finals = lks_test_record(out, "final");
+    const json_t *steps = lks_test_record(out, "train");
     const char *label = lks_test_text("{run=\"%s/a\\\"b\\nc\"}", folder);
     double value = 0.0;
     assert_contains(text, lks_test_text("\n# TYPE lockstep_loss gauge\nlockstep_loss%s ", label));
@@ -513,7 +511,7 @@ static lks_test_result train_characters(const char *folder, const char *out, con
 
 static const json_t *evals_of(const char *out)
 {
-    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+    return lks_test_record(out, "eval");
 }
 
 /* What `lockstep sample` writes from the checkpoint of iteration 8, without the prompt. */
