@@ -268,6 +268,11 @@ void lks_test_write(const char *path, const void *data, size_t bytes)
         fail_msg("cannot write %s: %s", path, strerror(errno));
 }
 
+void lks_test_write_text(const char *path, const char *text)
+{
+    lks_test_write(path, text, strlen(text));
+}
+
 char *lks_test_read(const char *path, size_t *bytes_p)
 {
     FILE *f = fopen(path, "rb");

@@ -89,6 +89,7 @@ const char *lks_test_folder_in_memory(void);
 const char *lks_test_copy_of(const char *folder); /* in a new folder */
 const char *lks_test_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void lks_test_write(const char *path, const void *data, size_t bytes);
+void lks_test_write_text(const char *path, const char *text);
 /* With a 0 byte at its end; the test fails if it can't be read. */
 char *lks_test_read(const char *path, size_t *bytes_p);
 bool lks_test_exists(const char *path);

@@ -102,7 +102,7 @@ static void test_round_trip(void **state)
 static void test_stale_temporary(void **state)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
-    lks_test_write(lks_test_text("%s.tmp-%ld", path, (long)getpid()), "stale and longer", 16);
+    lks_test_write_text(lks_test_text("%s.tmp-%ld", path, (long)getpid()), "stale and longer");
     assert_ok(lks__sys_write_file(path, "new", 3));
     assert_text_file(path, "new");
     assert_int_equal(lks_test_count_files(folder), 1);
@@ -113,7 +113,7 @@ static void test_planted_link(void **state)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
     const char *victim = lks_test_text("%s/victim", folder);
-    lks_test_write(victim, "safe", 4);
+    lks_test_write_text(victim, "safe");
     assert_int_equal(symlink(victim, lks_test_text("%s.tmp-%ld", path, (long)getpid())), 0);
     assert_ok(lks__sys_write_file(path, "new", 3));
     assert_text_file(victim, "safe");
@@ -128,7 +128,7 @@ static void test_targets(void **state)
     const char *file = lks_test_text("%s/file", other), *link = lks_test_text("%s/link", folder);
     const char *fifo = lks_test_text("%s/fifo", other), *there = lks_test_text("%s/there", folder);
     struct stat info;
-    lks_test_write(file, "old and longer", 14);
+    lks_test_write_text(file, "old and longer");
     assert_int_equal(symlink(file, link), 0);
     assert_ok(lks__sys_write_file(link, "new", 3));
     assert_text_file(file, "new");
@@ -154,7 +154,7 @@ static void test_unreadable(void **state)
     const char *fifo = lks_test_text("%s/fifo\x1b", folder);
     char *data;
     size_t bytes;
-    lks_test_write(path, "12345", 5);
+    lks_test_write_text(path, "12345");
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_fails(LKS_ERR_FORMAT, lks__sys_read_file(path, 4, &data, &bytes), path, "5 bytes",
                  "at most 4");
@@ -187,7 +187,7 @@ static void test_read_at(void **state)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     char buf[8] = "";
-    lks_test_write(path, "0123456789", 10);
+    lks_test_write_text(path, "0123456789");
     int fd = lks__sys_open(path, O_RDONLY, 0);
     assert_true(fd >= 0);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -212,7 +212,7 @@ static void test_make_dirs(void **state)
     assert_true(lks_test_exists(lks_test_text("%s/x/z", folder)));
     assert_ok(lks__sys_sync_dir(deep));
 
-    lks_test_write(lks_test_text("%s/file", folder), "", 0);
+    lks_test_write_text(lks_test_text("%s/file", folder), "");
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file", folder)), "/file",
                  "Not a directory");
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file/a/b", folder)), "/file");
@@ -260,7 +260,7 @@ static void test_proc_bytes(void **state)
 {
     static const char text[] = "VmHWMark:\t7 kB\nVmHWM:\t    1234 kB\nVmRSS:\t5 kB\n";
     const char *path = lks_test_text("%s/status", lks_test_folder());
-    lks_test_write(path, text, sizeof text - 1);
+    lks_test_write_text(path, text);
     assert_int_equal(lks__sys_proc_bytes(path, "VmHWM"), 1263616);
     assert_int_equal(lks__sys_proc_bytes(path, "VmPeak"), 0);
     assert_int_equal(lks__sys_proc_bytes(lks_test_text("%s.none", path), "VmHWM"), 0);
@@ -278,7 +278,7 @@ static void test_stop(void **state)
     char *data, byte;
     size_t bytes;
     int ends[2];
-    lks_test_write(path, "old", 3);
+    lks_test_write_text(path, "old");
     assert_int_equal(pipe(ends), 0);
     assert_ok(lks__sys_stop_check());
     lks__sys_stop_when(asked);
@@ -317,7 +317,7 @@ static void test_failed_replacement(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
-        lks_test_write(path, "old", 3);
+        lks_test_write_text(path, "old");
         lks_test_result r =
             assert_exit(1, run_self("write", path, "new text", cases[i].fault, NULL));
         assert_contains(r.out, path);
@@ -361,7 +361,7 @@ static void test_counting(void **state)
 static void test_death(void **state)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
-    lks_test_write(path, "old", 3);
+    lks_test_write_text(path, "old");
     lks_test_result r = run_self("write", path, "new", "rename:1:die", NULL);
     assert_int_equal(r.signal, SIGKILL);
     assert_text_file(path, "old");
@@ -383,7 +383,7 @@ static void test_one_rank_only(void **state)
 static void test_other_calls(void **state)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
-    lks_test_write(path, "0123", 4);
+    lks_test_write_text(path, "0123");
     lks_test_result r = assert_exit(1, run_self("read", path, "", "read:1:short", NULL));
     assert_contains(r.out, "the file ended early");
     r = run_self("read", path, "", "read:1:EIO", NULL);

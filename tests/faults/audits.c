@@ -88,25 +88,14 @@ static void train_golf(const char *out)
 
 static void train_gpt2(const char *out)
 {
-    static const char *const sizes[] = {"--n_layer=2",
-                                        "--n_head=2",
-                                        "--n_embd=16",
-                                        "--block_size=8",
-                                        "--batch_size=2",
-                                        "--virtual_ranks=4",
-                                        "--gradient_accumulation_steps=8",
-                                        "--threads=1",
-                                        "--eval_interval=4",
-                                        "--eval_iters=2",
-                                        "--keep=0",
-                                        "--checkpoint_interval=3",
-                                        "--weight_decay=0"};
     law_args args = {.n = 0};
     law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", law_data());
     law_add(&args, "--out_dir=%s", out);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        law_add(&args, "%s", sizes[i]);
+    law_add_all(&args, "--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=8",
+                "--batch_size=2", "--virtual_ranks=4", "--gradient_accumulation_steps=8",
+                "--threads=1", "--eval_interval=4", "--eval_iters=2", "--keep=0",
+                "--checkpoint_interval=3", "--weight_decay=0");
     CHOOSE(&args, "--sampler=random", "--sampler=nanogpt", "--sampler=epoch");
     CHOOSE(&args, "--optimizer=adamw", "--optimizer=muon", "--optimizer=sgd");
     CHOOSE(&args, "--dropout=0.1", "--dropout=0");
@@ -220,7 +209,7 @@ static void lie_in_figure(const char *out)
         done = change_digit(text, lks_test_text("\"train\",\"iter\":%d,", (int)iter),
                             lks_test_text("\"%s\":", figure));
         if (done)
-            lks_test_write(path, text, strlen(text));
+            lks_test_write_text(path, text);
         snprintf(at.lie, sizeof at.lie, "FALSE     step %d: %s is ", (int)iter, figure);
     }
 }
@@ -248,7 +237,7 @@ static void lie_in_evaluation(const char *out)
     assert_true(
         change_digit(text, lks_test_text("\"final\",\"iter\":%d,", iter), "\"val_loss\":") ||
         change_digit(text, lks_test_text("\"eval\",\"iter\":%d,", iter), "\"val_loss\":"));
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     snprintf(at.lie, sizeof at.lie, "FALSE     evaluation %d: val_loss is ", iter);
 }
 
@@ -263,7 +252,7 @@ static void delete_step(const char *out)
     assert_non_null(line);
     const char *next = strchr(line, '\n') + 1;
     memmove(line, next, strlen(next) + 1);
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     snprintf(at.lie, sizeof at.lie, "FALSE     step %d: metrics.jsonl has no line of this step",
              iter);
 }
@@ -309,7 +298,7 @@ static void lie_in_params_hash(const char *out)
     assert_non_null(found);
     found += draw(16);
     *found = *found == '7' ? '3' : '7';
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     snprintf(at.lie, sizeof at.lie, "FALSE     checkpoint %d: the weights have the hash ",
              (int)iter);
 }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "laws/marked.h"
@@ -65,15 +64,9 @@ static void test_no_memory_on_one_rank(void **state)
 
 /* ---- dead ranks -------------------------------------------------------------------------- */
 
-static void pause_ms(double ms)
-{
-    struct timespec t = {(time_t)(ms / 1e3), (long)((ms - 1e3 * (double)(time_t)(ms / 1e3)) * 1e6)};
-    nanosleep(&t, NULL);
-}
-
 static pid_t wait_for_rank(const char *mark, int rank)
 {
-    for (int i = 0; i < lks_test_tries(2000); i++, pause_ms(1)) {
+    for (int i = 0; i < lks_test_tries(2000); i++, usleep(1000)) {
         pid_t pid = marked_rank(mark, rank);
         if (pid > 0)
             return pid;
@@ -93,7 +86,7 @@ static fault_run endless(int W)
 static void wait_for(const char *path)
 {
     for (int i = 0; i < lks_test_tries(10000) && !lks_test_exists(path); i++)
-        pause_ms(1);
+        usleep(1000);
     assert_true(lks_test_exists(path));
 }
 
@@ -121,7 +114,7 @@ static void check_killed(int W, int rank, double ms)
     const char *mark = marked_variable(), *env[] = {mark, NULL};
     lks_test_child child = lks_test_start(run.args.argv, env);
     pid_t pid = wait_for_rank(mark, rank);
-    pause_ms(ms);
+    usleep((useconds_t)(1e3 * ms));
     assert_int_equal(kill(pid, SIGKILL), 0);
     lks_test_result r = lks_test_wait(&child, 10);
     if (r.exit_code != 128 + SIGKILL || r.seconds > 2 * lks_test_patience())

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "laws/marked.h"
@@ -90,7 +89,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
     lks_test_child child = lks_test_start(run.args.argv, env);
     bool writable = true;
     for (int i = 0; i < lks_test_tries(500) && !ended(child.pid) && writable; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        usleep(10000);
         pid_t pid = W == 1 ? child.pid : rank_process(mark, rank);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
         if (at == 0)
@@ -146,7 +145,7 @@ static bool flip_on_second_host(const char *says[2])
         hosts[node] = start_host(&run, node, port, mark);
     bool flipped = false;
     for (int i = 0; i < lks_test_tries(1000) && !ended(hosts[1].pid) && !flipped; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        usleep(10000);
         pid_t pid = rank_process(mark, 1);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
         for (unsigned k = 0; k < 8 && at != 0; k++)

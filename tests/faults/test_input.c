@@ -44,7 +44,7 @@ static void remove_all(const fault_run *run)
 
 static void empty_train(const fault_run *run)
 {
-    lks_test_write(train_bin(run), "", 0);
+    lks_test_write_text(train_bin(run), "");
 }
 
 static void odd_train(const fault_run *run)
@@ -81,13 +81,13 @@ static void folder_for_file(const fault_run *run)
 static void bad_meta(const fault_run *run)
 {
     static const char text[] = "{\"kind\":\"char\",\"vocab_size\":3,\"chars\":\"ab\"}";
-    lks_test_write(lks_test_text("%s/meta.json", run->data), text, sizeof text - 1);
+    lks_test_write_text(lks_test_text("%s/meta.json", run->data), text);
 }
 
 static void smaller_meta(const fault_run *run)
 {
     static const char text[] = "{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"ab\"}";
-    lks_test_write(lks_test_text("%s/meta.json", run->data), text, sizeof text - 1);
+    lks_test_write_text(lks_test_text("%s/meta.json", run->data), text);
 }
 
 static void test_data(void **state)

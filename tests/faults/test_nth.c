@@ -36,20 +36,13 @@ static fault_run tool(const char *command, const char *out)
 static fault_run gpt2(const char *out, int W)
 {
     fault_run run = tool("train", out);
-    static const char *const settings[] = {
-        "--n_layer=1",       "--n_head=2",
-        "--n_embd=16",       "--block_size=8",
-        "--batch_size=2",    "--gradient_accumulation_steps=2",
-        "--max_iters=2",     "--eval_interval=2",
-        "--eval_iters=1",    "--threads=1",
-        "--sampler=nanogpt", "--keep=1",
-        "--virtual_ranks=2", "--checkpoint_interval=1",
-    };
     fault_add(&run, "--dataset=%s", have.tokens);
     fault_add(&run, "--out_dir=%s", out);
     fault_add(&run, "--nproc_per_node=%d", W);
-    for (size_t i = 0; i < COUNT(settings); i++)
-        fault_add(&run, "%s", settings[i]);
+    law_add_all(&run.args, "--n_layer=1", "--n_head=2", "--n_embd=16", "--block_size=8",
+                "--batch_size=2", "--gradient_accumulation_steps=2", "--max_iters=2",
+                "--eval_interval=2", "--eval_iters=1", "--threads=1", "--sampler=nanogpt",
+                "--keep=1", "--virtual_ranks=2", "--checkpoint_interval=1");
     return run;
 }
 
@@ -74,17 +67,13 @@ static fault_run resume(const char *out)
 static fault_run golf(const char *out)
 {
     fault_run run = tool("train", out);
-    static const char *const settings[] = {
-        "--family=golf",        "--sampler=stream",   "--vocab_size=1024",
-        "--num_layers=1",       "--model_dim=8",      "--num_heads=2",
-        "--num_kv_heads=1",     "--train_seq_len=8",  "--train_batch_tokens=64",
-        "--val_batch_size=512", "--iterations=2",     "--max_wallclock_seconds=0",
-        "--threads=1",          "--val_loss_every=0", "--gradient_accumulation_steps=1",
-    };
     fault_add(&run, "--dataset=%s", have.golf_tokens);
     fault_add(&run, "--out_dir=%s", out);
-    for (size_t i = 0; i < COUNT(settings); i++)
-        fault_add(&run, "%s", settings[i]);
+    law_add_all(&run.args, "--family=golf", "--sampler=stream", "--vocab_size=1024",
+                "--num_layers=1", "--model_dim=8", "--num_heads=2", "--num_kv_heads=1",
+                "--train_seq_len=8", "--train_batch_tokens=64", "--val_batch_size=512",
+                "--iterations=2", "--max_wallclock_seconds=0", "--threads=1", "--val_loss_every=0",
+                "--gradient_accumulation_steps=1");
     return run;
 }
 

@@ -40,7 +40,7 @@ static void test_unwritable(void **state)
     for (int W = 1; W <= 2; W++) {
         fault_run run = fault_train(W);
         const char *file = lks_test_text("%s/file", lks_test_folder());
-        lks_test_write(file, "", 0);
+        lks_test_write_text(file, "");
         fault_add(&run, "--out_dir=%s/out", file);
         fault_expect(&run, 1, NULL, file, "cannot make the folder");
 
@@ -192,7 +192,7 @@ static void test_lying_checkpoint(void **state)
     assert_non_null(stored);
     lks__hash_text(hash, digits);
     memcpy(stored, digits, 16);
-    lks_test_write(path, forged, strlen(forged));
+    lks_test_write_text(path, forged);
     const char *out = lks_test_text("--out_dir=%s", run.out);
     const char *data = lks_test_text("--dataset=%s", run.data);
     lks_test_result all[] = {

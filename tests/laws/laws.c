@@ -22,7 +22,7 @@ static void write_meta(const char *dir)
     }
     const char *text =
         lks_test_text("{\"kind\":\"char\",\"vocab_size\":65,\"chars\":\"%s\"}", chars);
-    lks_test_write(lks_test_text("%s/meta.json", dir), text, strlen(text));
+    lks_test_write_text(lks_test_text("%s/meta.json", dir), text);
 }
 
 const char *law_data(void)
@@ -400,7 +400,7 @@ static bool wait_for_checkpoint(const lks_test_child *child, const char *out, in
             }
         if (f != NULL)
             fclose(f);
-        nanosleep(&(struct timespec){.tv_nsec = 4000000}, NULL);
+        usleep(4000);
     }
     return false;
 }

@@ -199,7 +199,7 @@ static void test_missing(void **state)
 static void test_restart(void **state)
 {
     const char *all = folders("21", base), *lock = "pid 1 on somewhere\nthe job\n";
-    lks_test_write(lks_test_text("%s/0/.lock", all), lock, strlen(lock));
+    lks_test_write_text(lks_test_text("%s/0/.lock", all), lock);
     shell(lks_test_text("rm -r '%s/1'/*", all));
     setenv("LOCKSTEP_JOB", "the job", 1);
     setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
@@ -400,7 +400,7 @@ lks_status __wrap_lks_comm_barrier(lks_comm *comm)
     if (arrives_late) {
         arrives_late = false;
         usleep(200000);
-        lks_test_write(arrived(), "", 0);
+        lks_test_write_text(arrived(), "");
     }
     return __real_lks_comm_barrier(comm);
 }

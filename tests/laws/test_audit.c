@@ -320,7 +320,7 @@ static void test_not_finite(void **state)
         const int step = atoi(strstr(again, "\"iter\":") + strlen("\"iter\":"));
         assert_true(strstr(text, lks_test_text("\"train\",\"iter\":%d,", step)) < again);
         drop_line(text, again);
-        lks_test_write(path, text, strlen(text));
+        lks_test_write_text(path, text);
         EXPECT(3,
                TEXTS(lks_test_text("FALSE     step %d: metrics.jsonl has no line of this step\n",
                                    step)),
@@ -338,7 +338,7 @@ static void test_would_go_back(void **state)
     const char *at = strstr(text, rate);
     assert_non_null(at);
     text = lks_test_text("%.*s%s1e6%s", (int)(at - text), text, rate, at + strcspn(at, ","));
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     const lks_test_result r = assert_exit(3, lks_test_tool("audit", out));
     assert_contains(r.out, "the record says that it was made; it was not finite when computed\n");
     assert_null(strstr(r.out, "nan computed"));
@@ -412,7 +412,7 @@ static const char *forged(const char *line, const char *figure)
             digit = strchr(digit, '.') + 3;
         *digit = *digit == '7' ? '3' : '7';
     }
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return out;
 }
 
@@ -472,7 +472,7 @@ static const char *with_line(const char *line)
 {
     const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const char *text = lks_test_text("%s%s\n", lks_test_read(path, NULL), line);
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return out;
 }
 
@@ -506,7 +506,7 @@ static const char *replaced(const char *file, const char *was, const char *is)
     const char *text = lks_test_text("%s", lks_test_read(path, NULL)), *at = strstr(text, was);
     assert_non_null(at);
     text = lks_test_text("%.*s%s%s", (int)(at - text), text, is, at + strlen(was));
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return out;
 }
 
@@ -542,7 +542,7 @@ static const char *doubled(const char *line, const char *member)
         *digit = *digit == '7' ? '3' : '7';
     }
     text = lks_test_text("%.*s%s%s", (int)(at - text), text, first, at);
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return out;
 }
 
@@ -647,7 +647,7 @@ static void test_moved_data(void **state)
     const size_t last = strlen(data) - 1;
     for (char *at = text; (at = strstr(at, data)) != NULL; at += last)
         at[last] = at[last] == 'x' ? 'y' : 'x';
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     EXPECT(4, TEXTS("doesn't exist now: give --dataset=DIR"), out, "--step=0");
     EXPECT(0, TEXTS("equal (1 step"), out, "--step=0", lks_test_text("--dataset=%s", data));
 }
@@ -661,7 +661,7 @@ static void test_seal(void **state)
     const char *seal = lks_test_text("%.64s", strstr(r.out, "seal      ") + 10);
     const char *file = lks_test_text("%s/published", lks_test_folder());
     const char *weights = lks_test_text("%s/ckpt-00000009/model.safetensors", out);
-    lks_test_write(file, r.out, strlen(r.out));
+    lks_test_write_text(file, r.out);
     assert_contains(
         r.out, lks_test_text("%s  ckpt-00000009/model.safetensors\n", lks_test_sha256(weights)));
     assert_contains(r.out, "  data/train.bin\n");
@@ -671,7 +671,7 @@ static void test_seal(void **state)
         EXPECT(0, TEXTS("seal      equal: ", "because only --seal was given; add"), out, by[i]);
     }
     const char *only = lks_test_text("%s/only", lks_test_folder()); /* the last line */
-    lks_test_write(only, strstr(r.out, "seal      "), strlen(strstr(r.out, "seal      ")));
+    lks_test_write_text(only, strstr(r.out, "seal      "));
     EXPECT(0, TEXTS("seal      equal: "), out, lks_test_text("--seal=%s", only));
     alter(weights, 70000);
     EXPECT(3, TEXTS("FALSE     the files have the seal "), out, lks_test_text("--seal=%s", only));
@@ -683,15 +683,15 @@ static void test_seal(void **state)
     EXPECT(3, TEXTS("ckpt-00000009/state.json is in the seal, but doesn't exist here\n"), out,
            by[1], "--step=0");
     const char *after = lks_test_text("%s%s", r.out, r.out);
-    lks_test_write(only, after, strlen(after));
+    lks_test_write_text(only, after);
     EXPECT(3, TEXTS("only was changed: there is text after its seal"), out,
            lks_test_text("--seal=%s", only));
     const char *longer = lks_test_text("%.*s00\n", (int)strlen(r.out) - 1, r.out);
-    lks_test_write(only, longer, strlen(longer));
+    lks_test_write_text(only, longer);
     EXPECT(2, TEXTS("its last line must be `seal`"), out, lks_test_text("--seal=%s", only));
     char *changed = strdup(r.out);
     changed[0] = changed[0] == '0' ? '1' : '0';
-    lks_test_write(only, changed, strlen(changed));
+    lks_test_write_text(only, changed);
     EXPECT(3, TEXTS("only was changed: its lines have the seal "), out,
            lks_test_text("--seal=%s", only));
     lks_test_write(only, changed, strlen(changed) - 75); /* without its last line */
@@ -802,7 +802,7 @@ static void test_impossible(void **state)
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
     char *digit = strstr(text, "\"fingerprint\":\"") + 15;
     *digit = *digit == '7' ? '3' : '7';
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     EXPECT(4, TEXTS("not possible here: step 0 was made with kernels of fingerprint "), out);
     EXPECT(4, TEXTS("not possible here: ", " are not the run's: their digest is "),
            lks_test_copy_of(reference()), lks_test_text("--dataset=%s", poison_data()));

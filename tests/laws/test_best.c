@@ -37,22 +37,15 @@ static const char *noise(void)
 
 static law_args train(const char *out, int last_iter)
 {
-    static const char *const settings[] = {
-        "--vocab_size=16",   "--n_layer=1",
-        "--n_head=2",        "--n_embd=32",
-        "--block_size=8",    "--batch_size=8",
-        "--eval_iters=8",    "--gradient_accumulation_steps=4",
-        "--keep=3",          "--checkpoint_interval=2",
-        "--threads=1",       "--learning_rate=8e-3",
-        "--warmup_iters=2",  "--lr_decay_iters=1000",
-        "--sampler=nanogpt", "--virtual_ranks=4",
-    };
     law_args args = {.n = 0};
     law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", noise());
     law_add(&args, "--out_dir=%s", out);
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        law_add(&args, "%s", settings[i]);
+    law_add_all(&args, "--vocab_size=16", "--n_layer=1", "--n_head=2", "--n_embd=32",
+                "--block_size=8", "--batch_size=8", "--eval_iters=8",
+                "--gradient_accumulation_steps=4", "--keep=3", "--checkpoint_interval=2",
+                "--threads=1", "--learning_rate=8e-3", "--warmup_iters=2", "--lr_decay_iters=1000",
+                "--sampler=nanogpt", "--virtual_ranks=4");
     law_add(&args, "--eval_interval=%d", EVERY);
     law_add(&args, "--max_iters=%d", last_iter);
     return args;
@@ -561,7 +554,7 @@ static void test_not_recorded(void **state)
     assert_says(1, lks_test_run(argv, NULL, 60), "evals.jsonl is not a regular file");
     /* The same for a link that leads elsewhere. */
     const char *victim = lks_test_text("%s/victim", out);
-    lks_test_write(victim, "x", 1);
+    lks_test_write_text(victim, "x");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink(victim, path), 0);
     assert_exit(1, lks_test_run(argv, NULL, 60));
@@ -571,13 +564,6 @@ static void test_not_recorded(void **state)
 static law_args golf(const char *out, int iterations)
 {
     static const char *data;
-    static const char *const settings[] = {
-        "--family=golf",        "--sampler=stream",  "--vocab_size=1024",
-        "--num_layers=1",       "--model_dim=8",     "--num_heads=2",
-        "--num_kv_heads=1",     "--train_seq_len=8", "--train_batch_tokens=64",
-        "--val_batch_size=512", "--threads=1",       "--max_wallclock_seconds=0",
-        "--val_loss_every=2",   "--keep=1",          "--gradient_accumulation_steps=1",
-    };
     if (data == NULL) {
         uint16_t ids[1100];
         data = lks_test_folder();
@@ -591,8 +577,11 @@ static law_args golf(const char *out, int iterations)
     law_add(&args, "--dataset=%s", data);
     law_add(&args, "--out_dir=%s", out);
     law_add(&args, "--iterations=%d", iterations);
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        law_add(&args, "%s", settings[i]);
+    law_add_all(&args, "--family=golf", "--sampler=stream", "--vocab_size=1024", "--num_layers=1",
+                "--model_dim=8", "--num_heads=2", "--num_kv_heads=1", "--train_seq_len=8",
+                "--train_batch_tokens=64", "--val_batch_size=512", "--threads=1",
+                "--max_wallclock_seconds=0", "--val_loss_every=2", "--keep=1",
+                "--gradient_accumulation_steps=1");
     return args;
 }
 

@@ -10,14 +10,9 @@
 static law_args wide(const char *out)
 {
     law_args args = {.n = 0};
-    static const char *const settings[] = {"lockstep",          "train",
-                                           "--n_layer=32",      "--n_head=2",
-                                           "--n_embd=16",       "--block_size=64",
-                                           "--batch_size=15",   "--gradient_accumulation_steps=8",
-                                           "--virtual_ranks=1", "--max_iters=0",
-                                           "--eval_interval=0", "--batch_size=auto"};
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        law_add(&args, "%s", settings[i]);
+    law_add_all(&args, "lockstep", "train", "--n_layer=32", "--n_head=2", "--n_embd=16",
+                "--block_size=64", "--batch_size=15", "--gradient_accumulation_steps=8",
+                "--virtual_ranks=1", "--max_iters=0", "--eval_interval=0", "--batch_size=auto");
     law_add(&args, "--dataset=%s", law_data());
     law_add(&args, "--out_dir=%s", out);
     return args;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "data/read/sampler.h"
 
@@ -155,31 +156,12 @@ static law_args golf_train(const char **out_p)
         lks_test_short_golf(data);
     }
     *out_p = lks_test_folder();
-    static const char *const settings[] = {
-        "lockstep",
-        "train",
-        "--family=golf",
-        "--sampler=stream",
-        "--vocab_size=1024",
-        "--num_layers=2",
-        "--model_dim=32",
-        "--num_heads=2",
-        "--num_kv_heads=1",
-        "--iterations=7",
-        "--train_seq_len=16",
-        "--val_loss_every=4",
-        "--warmdown_iters=3",
-        "--keep=0",
-        "--checkpoint_interval=3",
-        "--virtual_ranks=8",
-        "--threads=1",
-        "--max_wallclock_seconds=0",
-        "--train_batch_tokens=2048",
-        "--val_batch_size=1024",
-        "--gradient_accumulation_steps=16",
-    };
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        law_add(&args, "%s", settings[i]);
+    law_add_all(&args, "lockstep", "train", "--family=golf", "--sampler=stream",
+                "--vocab_size=1024", "--num_layers=2", "--model_dim=32", "--num_heads=2",
+                "--num_kv_heads=1", "--iterations=7", "--train_seq_len=16", "--val_loss_every=4",
+                "--warmdown_iters=3", "--keep=0", "--checkpoint_interval=3", "--virtual_ranks=8",
+                "--threads=1", "--max_wallclock_seconds=0", "--train_batch_tokens=2048",
+                "--val_batch_size=1024", "--gradient_accumulation_steps=16");
     law_add(&args, "--dataset=%s", data);
     law_add(&args, "--out_dir=%s", *out_p);
     return args;
@@ -289,11 +271,11 @@ static lks_test_result signalled(int n, const char *out, law_args args, const ch
     for (int i = 0; i < lks_test_tries(30000); i++) {
         if (lks_test_exists(lks_test_text("%s/ckpt-00000003.tmp", out)))
             break;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        usleep(1000);
     }
     for (int i = 0; i < n; i++) {
         kill(run.pid, SIGTERM);
-        nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
+        usleep(600000);
     }
     lks_test_result r = lks_test_wait(&run, 60);
     marked_assert_gone(mark, 2);

@@ -112,7 +112,7 @@ static void test_config(void **state)
 {
     const char *conf = lks_test_text("%s/my.conf", lks_test_folder());
     static const char text[] = "n_layer = 3\nseed = 5\n";
-    lks_test_write(conf, text, strlen(text));
+    lks_test_write_text(conf, text);
     const char *other = trained(false, conf);
     EXPECT(reference(false), other, lks_test_text("lockstep train %s ", conf), " --seed=1337 ");
     law_assert_remedy(reference(false), other, lks_test_text("%s-equal", other), reference(false));
@@ -125,7 +125,7 @@ static void test_unused(void **state)
 {
     const char *conf = lks_test_text("%s/my.conf", lks_test_folder());
     static const char text[] = "beta2 = 0.9\n";
-    lks_test_write(conf, text, strlen(text));
+    lks_test_write_text(conf, text);
     const char *sgd = trained(false, "--optimizer=sgd"), *other = trained(false, conf);
     law_assert_remedy(sgd, other, lks_test_text("%s-equal", other), sgd);
 }
@@ -166,7 +166,7 @@ static void test_dropout(void **state)
     /* This program finds the difference, so another version isn't its cause. */
     char *text = (char *)lks_test_text("%s", lks_test_read(metrics(other), NULL));
     strstr(text, "\"version\":\"")[11] ^= 1;
-    lks_test_write(metrics(other), text, strlen(text));
+    lks_test_write_text(metrics(other), text);
     EXPECT(reference(false), other, "can change bits   version ",
            "cause             dropout 0.1 | 0.25\n");
     const lks_test_result r = lks_test_tool("diff", reference(false), other, "--json");
@@ -218,7 +218,7 @@ static void test_false_record(void **state)
     const char *text = (const char *)lks_test_read(metrics(reference(false)), NULL);
     const char *more = trained(false, NULL), *at = strstr(text, "\"loss\":");
     text = lks_test_text("%.*s\"x\":1,%s", (int)(at - text), text, at);
-    lks_test_write(metrics(more), text, strlen(text));
+    lks_test_write_text(metrics(more), text);
     EXPECT(more, reference(false), "place             all ",
            "cause             A's or B's record doesn't follow from its run\n");
 }
@@ -238,7 +238,7 @@ static void test_not_executed(void **state)
     char *text = (char *)lks_test_text("%s", lks_test_read(metrics(other), NULL));
     for (char *at = text; (at = strstr(at, "\"fingerprint\":\"")) != NULL; at += 15)
         at[15] = at[15] == '7' ? '3' : '7';
-    lks_test_write(metrics(other), text, strlen(text));
+    lks_test_write_text(metrics(other), text);
     EXPECT(
         reference(false), other,
         "steps\n                  not possible here: B: step 6 was made with kernels of ",

@@ -43,17 +43,6 @@ static const char *weights; /* --init_from of new runs, or NULL */
 /* A run of 12 steps. `more`: for a resume in the middle, with another batch; or NULL. */
 static const char *train(const char *data, const char *sampler, const char *more)
 {
-    static const char *const sizes[] = {"--n_layer=1",
-                                        "--n_head=1",
-                                        "--n_embd=8",
-                                        "--block_size=8",
-                                        "--vocab_size=64",
-                                        "--virtual_ranks=2",
-                                        "--eval_interval=4",
-                                        "--threads=1",
-                                        "--checkpoint_interval=3",
-                                        "--tensorboard=false",
-                                        "--gradient_accumulation_steps=4"};
     const bool golf = strcmp(sampler, "stream") == 0;
     const char *out = lks_test_folder();
     for (int part = 0; part < (more != NULL ? 2 : 1); part++) {
@@ -63,8 +52,10 @@ static const char *train(const char *data, const char *sampler, const char *more
         law_add(&args, "--dataset=%s", data);
         law_add(&args, "--out_dir=%s", out);
         law_add(&args, "--sampler=%s", sampler);
-        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-            law_add(&args, "%s", sizes[i]);
+        law_add_all(&args, "--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8",
+                    "--vocab_size=64", "--virtual_ranks=2", "--eval_interval=4", "--threads=1",
+                    "--checkpoint_interval=3", "--tensorboard=false",
+                    "--gradient_accumulation_steps=4");
         if (golf) {
             law_add_all(&args, "--family=golf", "--num_kv_heads=1", "--max_wallclock_seconds=0",
                         "--train_batch_tokens=32", "--val_batch_size=16");
@@ -329,7 +320,7 @@ static void write_meta(const char *dir)
         lks_test_text("{\"kind\":\"ids\",\"vocab_size\":%d,\"hashes\":{\"train.bin\":"
                       "\"%016" PRIx64 "\",\"val.bin\":\"%016" PRIx64 "\"}}",
                       VOCAB, train, val);
-    lks_test_write(lks_test_text("%s/meta.json", dir), text, strlen(text));
+    lks_test_write_text(lks_test_text("%s/meta.json", dir), text);
 }
 
 static void alter(const char *path, long at)

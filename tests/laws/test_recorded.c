@@ -83,34 +83,17 @@ static const char *golf_data(void)
 
 static void add_base(const struct recorded_run *run, law_args *args, const char *out)
 {
-    static const char *const gpt2[] = {"--bias",
-                                       "--n_layer=3",
-                                       "--n_head=3",
-                                       "--n_embd=48",
-                                       "--block_size=24",
-                                       "--batch_size=6",
-                                       "--dropout=0.1",
-                                       "--virtual_ranks=8",
-                                       "--max_iters=9",
-                                       "--eval_interval=4",
-                                       "--eval_iters=2",
-                                       "--learning_rate=1e-3",
-                                       "--grad_clip=0.2",
-                                       "--lr_decay_iters=8",
-                                       "--warmup_iters=3",
-                                       "--bucket_mb=0.02",
-                                       "--keep=0",
-                                       "--sampler=random",
-                                       "--checkpoint_interval=5",
-                                       "--timeout=60",
-                                       "--gradient_accumulation_steps=16"};
     law_add_all(args, "lockstep", "train");
     if (run->golf) {
         law_add(args, "%s", LKS_TEST_SOURCE_DIR "/config/golf_baseline.conf");
     } else {
         law_add(args, "--dataset=%s", law_data());
-        for (size_t i = 0; i < sizeof gpt2 / sizeof gpt2[0]; i++)
-            law_add(args, "%s", gpt2[i]);
+        law_add_all(args, "--bias", "--n_layer=3", "--n_head=3", "--n_embd=48", "--block_size=24",
+                    "--batch_size=6", "--dropout=0.1", "--virtual_ranks=8", "--max_iters=9",
+                    "--eval_interval=4", "--eval_iters=2", "--learning_rate=1e-3",
+                    "--grad_clip=0.2", "--lr_decay_iters=8", "--warmup_iters=3", "--bucket_mb=0.02",
+                    "--keep=0", "--sampler=random", "--checkpoint_interval=5", "--timeout=60",
+                    "--gradient_accumulation_steps=16");
     }
     law_add(args, "--out_dir=%s", out);
 }

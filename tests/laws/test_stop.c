@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "session/signals.h"
 #include "train/setup/trainer.h"
@@ -93,7 +94,7 @@ static void test_saved(void **state)
 static void wait_for_checkpoints(const lks_test_child *run, const char *out, int n)
 {
     for (int i = 0; i < lks_test_tries(10000) && law_count_checkpoints(out) < n; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        usleep(2000);
     if (law_count_checkpoints(out) != n)
         fail_msg("%d checkpoints instead of %d: %s", law_count_checkpoints(out), n,
                  lks_test_read(run->err_path, NULL));
@@ -115,7 +116,7 @@ static void test_saved_once(void **state)
     assert_int_equal(lks_test_kill(ranks[0], SIGUSR1), 0);
     wait_for_checkpoints(&run, out, 1);
     assert_int_equal(lks_test_kill(ranks[1], SIGUSR1), 0);
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    usleep(300000);
     wait_for_checkpoints(&run, out, 1);
     assert_int_equal(lks_test_kill(ranks[0], SIGUSR1), 0);
     wait_for_checkpoints(&run, out, 2);

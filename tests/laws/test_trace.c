@@ -240,7 +240,7 @@ static void test_failures(void **state)
     law_add_all(&args, "--grad_clip=0", "--weight_decay=1000");
     assert_exit(1, lks_test_run(args.argv, NULL, 60));
     assert_false(lks_test_exists(path));
-    lks_test_write(path, "old", 3); /* a file that was there stays */
+    lks_test_write_text(path, "old"); /* a file that was there stays */
     assert_exit(1, lks_test_run(args.argv, NULL, 60));
     assert_string_equal(lks_test_read(path, NULL), "old");
 }

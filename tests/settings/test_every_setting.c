@@ -157,7 +157,7 @@ static void make_place(const char *name, const char *path)
     else if (strcmp(name, "prose") == 0)
         write_prose(path);
     else if (strcmp(name, "eot") == 0)
-        lks_test_write(path, "one<|endoftext|>two", 19);
+        lks_test_write_text(path, "one<|endoftext|>two");
     else if (strcmp(name, "bpe") == 0) {
         const json_t *figure = lks_test_figure("bpe_small.json");
         assert_int_equal(mkdir(path, 0777), 0);
@@ -168,7 +168,7 @@ static void make_place(const char *name, const char *path)
         assert_int_equal(mkdir(path, 0777), 0);
         static const char lines[] = "{\"text\":\"one other\",\"body\":\"light house\"}\n"
                                     "{\"text\":\"rank\",\"body\":\"step under\"}\n";
-        lks_test_write(lks_test_text("%s/a.jsonl", path), lines, sizeof lines - 1);
+        lks_test_write_text(lks_test_text("%s/a.jsonl", path), lines);
     } else if (strcmp(name, "data") == 0)
         run_in(path, prep_char, NULL);
     else if (strcmp(name, "other") == 0)

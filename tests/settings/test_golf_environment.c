@@ -93,7 +93,7 @@ static void test_no_effect(void **state)
     expect(in(dir, "A=", "resume run --iterations=5"), 0, "step:5/5 ", "");
     /* A killed run's part of an artifact doesn't stay. */
     const char *part = lks_test_text("%s/run/final_model.int8.ptz.tmp-1", dir);
-    lks_test_write(part, "x", 1);
+    lks_test_write_text(part, "x");
     expect(in(dir, "A=", "resume run --iterations=6"), 0, "step:6/6 ", "");
     assert_false(lks_test_exists(part));
     /* a file may be for several families */

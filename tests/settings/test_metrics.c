@@ -277,7 +277,7 @@ static void test_of_another_run(void **state)
     const lks__metrics_cut own = {2, false, true, "0123456789abcdef"};
     const lks__metrics_cut other = {2, false, true, "0123456789abcdee"};
     const lks__metrics_cut *const cuts[] = {&own, &other};
-    lks_test_write(file_of(dir), lines, strlen(lines));
+    lks_test_write_text(file_of(dir), lines);
     for (int i = 0; i < 2; i++) {
         lks__metrics *m;
         bool empty, has_line;

@@ -63,7 +63,7 @@ static void test_start(void **state)
     assert_string_equal(moved, "");
     assert_int_equal(lks_test_count_files(out), 0);
     for (int i = 0; i < N_OTHERS; i++)
-        lks_test_write(in(out, others[i]), "x", 1);
+        lks_test_write_text(in(out, others[i]), "x");
     assert_ok(lks__outdir_start(out, NULL, moved));
     assert_string_equal(moved, "");
     for (int turn = 1; turn <= 2; turn++)
@@ -72,7 +72,7 @@ static void test_start(void **state)
             if (of_a_run[i][0] == 'c')
                 assert_int_equal(mkdir(in(out, of_a_run[i]), 0777), 0);
             else
-                lks_test_write(in(out, of_a_run[i]), "x", 1);
+                lks_test_write_text(in(out, of_a_run[i]), "x");
             assert_ok(lks__outdir_start(out, NULL, moved));
             assert_string_equal(moved, earlier);
             assert_true(lks_test_exists(in(earlier, of_a_run[i])));
@@ -91,7 +91,7 @@ static void test_undo(void **state)
     char moved[4200];
     assert_ok(lks__outdir_start(out, NULL, moved));
     for (int i = 0; i < 3; i++)
-        lks_test_write(in(out, files[i]), "x", 1);
+        lks_test_write_text(in(out, files[i]), "x");
     assert_ok(lks__outdir_start(out, NULL, moved));
     assert_ok(lks__outdir_undo(out, moved));
     assert_false(lks_test_exists(moved));
@@ -113,13 +113,13 @@ static void test_data(void **state)
     char moved[4200];
     assert_ok(lks__outdir_start(out, NULL, moved));
     assert_int_equal(mkdir(data, 0777), 0);
-    lks_test_write(in(data, "train.bin"), "x", 1);
-    lks_test_write(in(out, "train.log"), "x", 1);
+    lks_test_write_text(in(data, "train.bin"), "x");
+    lks_test_write_text(in(out, "train.log"), "x");
     assert_ok(lks__outdir_start(out, NULL, moved));
     assert_string_equal(moved, in(out, "earlier-1"));
     assert_true(lks_test_exists(in(data, "train.bin")));
-    lks_test_write(in(data, LKS__DATA_MARK), "{}", 2);
-    lks_test_write(in(out, "train.log"), "x", 1);
+    lks_test_write_text(in(data, LKS__DATA_MARK), "{}");
+    lks_test_write_text(in(out, "train.log"), "x");
     assert_ok(lks__outdir_start(out, data, moved));
     assert_string_equal(moved, in(out, "earlier-2"));
     assert_true(lks_test_exists(in(data, "train.bin")));
@@ -154,13 +154,13 @@ static void test_lock(void **state)
     close(reader);
     /* What others have written there is gone, such as the name of another job. */
     static const char stale[] = "pid 1 on somewhere with quite a long name\njob of yesterday\n";
-    lks_test_write(in(out, ".lock"), stale, sizeof stale - 1);
+    lks_test_write_text(in(out, ".lock"), stale);
     assert_ok(lks__outdir_lock(out, true, &fd));
     const char *text = lks_test_read(in(out, ".lock"), NULL);
     assert_memory_equal(text, own, strlen(own));
     assert_int_equal(strcspn(text, "\n"), strlen(text) - 1);
     close(fd);
-    lks_test_write(in(out, "file"), "x", 1);
+    lks_test_write_text(in(out, "file"), "x");
     /* A look at what names can be leaves nothing. */
     bool links;
     int err;

@@ -152,7 +152,7 @@ static void test_no_run(void **state)
     static const char *const commands[] = {"sample", "eval", "export --out=x", "resume", "info"};
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
-    lks_test_write(lks_test_text("%s/text", dir), "a", 1);
+    lks_test_write_text(lks_test_text("%s/text", dir), "a");
     assert_int_equal(mkdir(lks_test_text("%s/out", dir), 0755), 0);
     const char *move = lks_test_text("cd '%s' && mv run out && rm out/run/best", dir);
     assert_exit(0, lks_test_shell(move));
@@ -280,7 +280,7 @@ static void test_replaced(void **state)
            "", "");
     /* of another alphabet: nobody gave a vocab_size */
     const char meta[] = "{\"kind\":\"ids\",\"vocab_size\":64}";
-    lks_test_write(lks_test_text("%s/data/text/meta.json", dir), meta, strlen(meta));
+    lks_test_write_text(lks_test_text("%s/data/text/meta.json", dir), meta);
     expect(in(dir, ".", "eval run"), 2, "", "is not the data that checkpoint");
     const lks_test_result r = in(dir, ".", "resume run --max_iters=6");
     expect(r, 2, "", "the data in data/text is not the data that the run was trained on");
@@ -315,7 +315,7 @@ static void test_names(void **state)
 {
     const char *dir = new_run(), *here = lks_test_text("%s/text", dir);
     assert_int_equal(mkdir(here, 0755), 0);
-    lks_test_write(lks_test_text("%s/a.txt", here), "a text", 6);
+    lks_test_write_text(lks_test_text("%s/a.txt", here), "a text");
     static const char dry[] = "train --dry_run --n_layer=1 --n_head=1 --n_embd=16 --dataset=";
     expect(in(dir, ".", lks_test_text("%stext", dry)), 0, "data:              data/text: ", "");
     lks_test_generated_tokens(here);
@@ -346,7 +346,7 @@ static void test_lines(void **state)
     assert_ok(lks__metrics_dataset(dir, used, absolute, &found));
     assert_false(found);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        lks_test_write(path, cases[i].text, strlen(cases[i].text));
+        lks_test_write_text(path, cases[i].text);
         assert_ok(lks__metrics_dataset(dir, used, absolute, &found));
         assert_string_equal(used, cases[i].used);
         assert_string_equal(absolute, cases[i].absolute);
@@ -359,12 +359,12 @@ static void test_lines(void **state)
     for (int most = 0; most < 2; most++) {
         const char *line =
             lks_test_text("{\"kind\":\"host\",\"paths\":{\"dataset\":\"%s\"}}\n", many + most);
-        lks_test_write(path, line, strlen(line));
+        lks_test_write_text(path, line);
         assert_ok(lks__metrics_dataset(dir, used, absolute, &found));
         assert_string_equal(used, most ? many + 1 : "");
     }
     static const char bad[] = "{\"kind\":\"host\",\n";
-    lks_test_write(path, bad, sizeof bad - 1);
+    lks_test_write_text(path, bad);
     assert_fails(LKS_ERR_FORMAT, lks__metrics_dataset(dir, used, absolute, &found),
                  "metrics.jsonl: the line that ends at offset 16 ");
 }

@@ -350,7 +350,7 @@ static void test_synonyms(void **state)
             const char *name = python ? "a.py" : "a.conf",
                        *text = lks_test_text("seed = 3\n%s = 1\n", word);
             char *path = (char *)lks_test_text("%s/%s", lks_test_folder(), name);
-            lks_test_write(path, text, strlen(text));
+            lks_test_write_text(path, text);
             lks__settings_defaults(&s);
             assert_fails(LKS_ERR_CONFIG,
                          lks__settings_parse(&s, synonyms[i].command, 1, &path, 0, &args),
@@ -386,7 +386,7 @@ static void test_values_of_others(void **state)
             lks__args args;
             char *path =
                 (char *)lks_test_text("%s/a.%s", lks_test_folder(), python ? "py" : "conf");
-            lks_test_write(path, text, strlen(text));
+            lks_test_write_text(path, text);
             lks__settings_defaults(&s);
             lks_status st = lks__settings_parse(&s, LKS__CMD_TRAIN, 1, &path, 0, &args);
             /* nanoGPT's scripts name the machine that they are for: that is noted only */

@@ -130,7 +130,7 @@ static void test_data_dir(void **state)
     char *before = getcwd(NULL, 0);
     assert_int_equal(chdir(dir), 0);
     assert_int_equal(mkdir("data", 0755) | mkdir("data/a", 0755) | mkdir("b", 0755), 0);
-    lks_test_write("file", "x", 1);
+    lks_test_write_text("file", "x");
     lks__settings_defaults(&s);
     strcpy(s.dataset, "a");
     assert_ok(lks__settings_data_dir(&s, out));
@@ -150,7 +150,7 @@ static void test_data_dir(void **state)
     assert_ok(lks__settings_data_dir(&s, out));
     assert_string_equal(out, "c[1]"); /* neither has any */
     for (int i = 0; i < 3; i++) {
-        lks_test_write(files[i], "x", 1);
+        lks_test_write_text(files[i], "x");
         assert_ok(lks__settings_data_dir(&s, out));
         assert_string_equal(out, "data/c[1]");
         assert_int_equal(unlink(files[i]), 0);

@@ -16,16 +16,11 @@
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 static const char *const names[] = {"SIGINT", "SIGTERM", "SIGHUP"};
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-}
-
 /* Wait until the process has a handler for SIGTERM: what comes before ends it at once. */
 static void wait_for_handler(pid_t pid)
 {
     char line[256];
-    for (int i = 0; i < lks_test_tries(20000); i++, nap()) {
+    for (int i = 0; i < lks_test_tries(20000); i++, usleep(2000)) {
         FILE *f = fopen(lks_test_text("/proc/%d/status", (int)pid), "r");
         unsigned long long caught = 0;
         while (f != NULL && fgets(line, sizeof line, f) != NULL)
@@ -41,7 +36,7 @@ static void wait_for_handler(pid_t pid)
 /* Until there are `n` files in the folder, or the child has ended, which expect_stop() reports. */
 static void wait_for_files(const lks_test_child *child, const char *folder, int n)
 {
-    for (int i = 0; lks_test_is_running(child) && i < lks_test_tries(20000); i++, nap())
+    for (int i = 0; lks_test_is_running(child) && i < lks_test_tries(20000); i++, usleep(2000))
         if (lks_test_exists(folder) && lks_test_count_files(folder) >= n)
             return;
 }
@@ -60,16 +55,16 @@ static void test_prep(void **state)
 {
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
     const char *env[] = {"LOCKSTEP_FAULT=fsync:1:slower", NULL};
-    lks_test_write(text, "another text", 12);
+    lks_test_write_text(text, "another text");
     for (int i = 0; i < 3; i++) {
         const char *out = lks_test_text("%s/out-%d", dir, i);
         const char *train = lks_test_text("%s/train.bin", out);
         if (i > 0) {
-            lks_test_write(text, "the old text", 12);
+            lks_test_write_text(text, "the old text");
             lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", text),
                         lks_test_text("--out=%s", out));
             lks_test_write(lks_test_text("%s/old", dir), lks_test_read(train, NULL), 20);
-            lks_test_write(text, "another text", 12);
+            lks_test_write_text(text, "another text");
         }
         const char *argv[] = {"lockstep",
                               "prep",
@@ -114,7 +109,7 @@ static void test_prep_training(void **state)
     lks_test_child child = lks_test_start(argv, NULL);
     wait_for_handler(child.pid);
     for (int i = 0; i < 100; i++)
-        nap(); /* it counts documents, or trains */
+        usleep(2000); /* it counts documents, or trains */
     assert_int_equal(kill(child.pid, SIGTERM), 0);
     expect_stop(&child, 1, "nothing was written");
     assert_false(lks_test_exists(lks_test_text("%s/out", dir)));
@@ -153,11 +148,11 @@ static void test_eval(void **state)
         pid_t ranks[2] = {child.pid, child.pid};
         for (int r = 0; r < 2 && i > 0; r++)
             while ((ranks[r] = marked_rank(mark, r)) < 0 && lks_test_is_running(&child))
-                nap();
+                usleep(2000);
         for (int r = 0; r < 2; r++)
             wait_for_handler(ranks[r]);
         for (int k = 0; k < 25; k++)
-            nap(); /* set-up, or its batches: either is stopped */
+            usleep(2000); /* set-up, or its batches: either is stopped */
         assert_int_equal(lks_test_kill(i < 2 ? child.pid : ranks[1], signals[i]), 0);
         expect_stop(&child, i, "there is no loss, and nothing was written");
         assert_string_equal(lks_test_read(child.out_path, NULL), "");
@@ -169,7 +164,7 @@ static void test_eval(void **state)
 static void test_sample(void **state)
 {
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
-    lks_test_write(text, "abc abc bca cab abc abc bca cab abc abc bca cab abc abc bca cab", 63);
+    lks_test_write_text(text, "abc abc bca cab abc abc bca cab abc abc bca cab abc abc bca cab");
     const char *data = lks_test_text("--dataset=%s/data", dir);
     const char *out = lks_test_text("--out_dir=%s/out", dir);
     lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", text),
@@ -188,7 +183,7 @@ static void test_sample(void **state)
                               NULL};
         lks_test_child child = lks_test_start(argv, NULL);
         size_t bytes = 0;
-        for (int k = 0; k < lks_test_tries(20000) && bytes < 100; k++, nap())
+        for (int k = 0; k < lks_test_tries(20000) && bytes < 100; k++, usleep(2000))
             lks_test_read(child.out_path, &bytes);
         assert_int_equal(kill(child.pid, signals[i]), 0);
         expect_stop(&child, i, "of 3 samples 0 are complete, and any text after them is cut short");

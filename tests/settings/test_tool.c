@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/number/cpu.h"
@@ -72,7 +71,7 @@ static void test_prep(void **state)
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
     const char *input = lks_test_text("--input=%s", text);
     const char *out = lks_test_text("--out=%s/tokens", dir);
-    lks_test_write(text, "abcabcabca", 10);
+    lks_test_write_text(text, "abcabcabca");
     expect(lks_test_tool("prep", "char", input, out), 0,
            "vocab size: 3\ntrain has 9 tokens\nval has 1 tokens\n",
            lks_test_text("lockstep prep: wrote the tokens to %s/tokens\n", dir));
@@ -87,7 +86,7 @@ static void test_prep(void **state)
     /* the folder of a run can contain tokens, but not be one of them */
     const char *run = lks_test_text("%s/run", dir), *in_run = lks_test_text("--out=%s", run);
     assert_int_equal(mkdir(run, 0777), 0);
-    lks_test_write(lks_test_text("%s/metrics.jsonl", run), "", 0);
+    lks_test_write_text(lks_test_text("%s/metrics.jsonl", run), "");
     expect(lks_test_tool("prep", "char", input, in_run), 2, "",
            lks_test_text("%s is the folder of a run", run));
     expect(lks_test_tool("prep", "char", input, lks_test_text("%s/data", in_run)), 0, "", "");
@@ -156,11 +155,11 @@ static void test_run(void **state)
     /* A Python script, as torchrun takes it; an executable one has its own interpreter. */
     const char *dir = lks_test_folder(), *py = lks_test_text("%s/ranks.py", dir);
     static const char script[] = "#!/bin/sh\nimport os\nprint('rank', os.environ['RANK'])\n";
-    lks_test_write(py, script, sizeof script - 1);
+    lks_test_write_text(py, script);
     expect(lks_test_tool("run", "--nproc-per-node=2", py, "--flag"), 0, "1] rank 1\n",
            "ranks.py is run by python3");
     static const char own[] = "#!/bin/sh\necho own $1\n";
-    lks_test_write(py, own, sizeof own - 1);
+    lks_test_write_text(py, own);
     assert_int_equal(chmod(py, 0755), 0);
     expect(lks_test_tool("run", py, "one"), 0, "own one", "");
     expect(lks_test_tool("run", "missing.py"), 127, "", "missing.py");
@@ -191,7 +190,7 @@ static lks_test_result train_by(const char *dir, const char *recipe, const char 
                                 const char *two)
 {
     const char *path = lks_test_text("%s/a.conf", dir);
-    lks_test_write(path, recipe, strlen(recipe));
+    lks_test_write_text(path, recipe);
     return lks_test_tool("train", path, lks_test_text("--dataset=%s", dir),
                          lks_test_text("--out_dir=%s/run", dir), "--n_layer=1", "--n_head=1",
                          "--n_embd=16", "--block_size=8", "--batch_size=2",
@@ -275,7 +274,7 @@ static void test_lost_output(void **state)
             "sh", LKS_TEST_TOOL, dir));
     assert_string_equal(r.err, "");
     /* With both closed the files written are not taken for them. */
-    lks_test_write(lks_test_text("%s/t", dir), "abcabcabca", 10);
+    lks_test_write_text(lks_test_text("%s/t", dir), "abcabcabca");
     expect(lks_test_command("sh", "-c", "cd \"$2\" && \"$1\" prep char --input=t --out=o >&- 2>&-",
                             "sh", LKS_TEST_TOOL, dir),
            1, "", "");
@@ -323,7 +322,7 @@ static void test_without_zip(void **state)
     const char *dir = lks_test_folder();
     const char *modules = lks_test_text("LOCKSTEP_MODULES=%s", dir);
     const char *const env[] = {modules, NULL};
-    lks_test_write(lks_test_text("%s/lockstep_zip.so", dir), "no module", 9);
+    lks_test_write_text(lks_test_text("%s/lockstep_zip.so", dir), "no module");
     lks_test_short_golf(dir);
 #define GOLF                                                                                       \
     "--family=golf", "--num_kv_heads=1", "--n_layer=1", "--n_head=2", "--n_embd=16",               \
@@ -375,7 +374,7 @@ static void test_bench_stop(void **state)
                                              "--n_embd=512", "--n_head=4", NULL},
                        (const char *const[]){lks_test_text("TMPDIR=%s", dir), NULL});
     for (int i = 0; i < lks_test_tries(5000) && lks_test_count_files(dir) == 0; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        usleep(1000);
     assert_int_equal(lks_test_count_files(dir), 1);
     kill(run.pid, SIGTERM);
     assert_int_equal(lks_test_wait(&run, 60).signal, SIGTERM);
@@ -395,7 +394,7 @@ static void test_bench_launcher(void **state)
     const char *dir = lks_test_folder(), *mpirun = lks_test_text("%s/mpirun", dir),
                *file = lks_test_text("%s/pid", dir);
     const char *text = lks_test_text("#!/bin/sh\necho $$ >'%s'\nexec sleep 60\n", file);
-    lks_test_write(mpirun, text, strlen(text));
+    lks_test_write_text(mpirun, text);
     assert_int_equal(chmod(mpirun, 0700), 0);
     lks_test_child run = lks_test_start(
         (const char *const[]){"lockstep", "bench", "comm", "--backend=mpi", "--nproc_per_node=2",
@@ -406,7 +405,7 @@ static void test_bench_launcher(void **state)
     kill(run.pid, SIGTERM);
     lks_test_wait(&run, 60);
     for (int i = 0; i < lks_test_tries(1000) && !has_ended(pid); i++)
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        usleep(5000);
     assert_true(has_ended(pid));
     lks_test_write(mpirun, "#!/bin/sh\nexit 1\n", 17);
     const char *env[] = {lks_test_text("PATH=%s:%s", dir, getenv("PATH")), NULL};
@@ -585,7 +584,7 @@ static void test_info(void **state)
                          dir),
            "");
     static const char meta[] = "{\"kind\":\"char\",\"vocab_size\":3,\"chars\":\"abc\"}";
-    lks_test_write(lks_test_text("%s/meta.json", dir), meta, sizeof meta - 1);
+    lks_test_write_text(lks_test_text("%s/meta.json", dir), meta);
     expect(lks_test_tool("info", dir), 0, "kind         characters\nvocab_size   3\ntrain  ", "");
 }
 
@@ -628,9 +627,9 @@ static void test_bench_model(void **state)
     const char *data = lks_test_folder(), *with_data = lks_test_text("%s/with_data.conf", data);
     const char *sizes = "n_layer = 1\nn_head = 2\nn_embd = 16\nblock_size = 8\nbatch_size = 2\n";
     const char *text = "{\"kind\":\"ids\",\"vocab_size\":78}";
-    lks_test_write(lks_test_text("%s/meta.json", data), text, strlen(text));
+    lks_test_write_text(lks_test_text("%s/meta.json", data), text);
     text = lks_test_text("%sdataset = %s\n", sizes, data);
-    lks_test_write(with_data, text, strlen(text));
+    lks_test_write_text(with_data, text);
     expect(lks_test_tool("bench", "step", with_data, "--iters=1"), 0, ", vocabulary 78, 2 ", "");
     expect(lks_test_tool("bench", "step", with_data, "--iters=1", "--vocab_size=99"), 0,
            ", vocabulary 99, 2 ", "");

@@ -22,7 +22,7 @@ static int write_vocabulary(void **state)
 {
     char *text = json_dumps(json_object_get(lks_test_figure("bpe_small.json"), "tokenizer"), 0);
     vocabulary = lks_test_folder();
-    lks_test_write(lks_test_text("%s/tokenizer.json", vocabulary), text, strlen(text));
+    lks_test_write_text(lks_test_text("%s/tokenizer.json", vocabulary), text);
     free(text);
     return 0;
 }
@@ -70,7 +70,7 @@ static void test_special(void **state)
     assert_string_equal(written(model, "no other", "--special"), written(model, "no other", NULL));
     /* the lines of a conversation, too: the answers are other ones */
     const char *lines = lks_test_text("%s/lines", lks_test_folder());
-    lks_test_write(lines, spelling, sizeof spelling - 1);
+    lks_test_write_text(lines, spelling);
     const char *answers[2];
     for (int i = 0; i < 2; i++) {
         const char *command =
@@ -83,7 +83,7 @@ static void test_special(void **state)
     /* characters have no special tokens */
     const char *data = lks_test_folder();
     const char *meta = "{\"kind\": \"char\", \"vocab_size\": 2, \"chars\": \"ab\"}";
-    lks_test_write(lks_test_text("%s/meta.json", data), meta, strlen(meta));
+    lks_test_write_text(lks_test_text("%s/meta.json", data), meta);
     assert_says(2,
                 lks_test_tool("sample", lks_test_text("--init_from=%s", model),
                               lks_test_text("--tokenizer=%s", data), "--start=a", "--special"),
@@ -109,7 +109,7 @@ static void test_padded(void **state)
     const char *words = "";
     for (int i = 0; i < 100; i++)
         words = lks_test_text("%sword %d, ", words, i);
-    lks_test_write(text, words, strlen(words));
+    lks_test_write_text(text, words);
     lks_test_do("lockstep", "prep", "gpt2", lks_test_text("--input=%s", text), "--val_fraction=0.3",
                 lks_test_text("--out=%s", data), lks_test_text("--tokenizer=%s", vocabulary));
     lks_test_do("lockstep", "eval", lks_test_text("--init_from=%s", padded),
@@ -129,7 +129,7 @@ static void test_padded(void **state)
     json_t *merges = json_object_get(json_object_get(other, "model"), "merges");
     assert_int_equal(json_array_remove(merges, json_array_size(merges) - 1), 0);
     char *changed = json_dumps(other, 0);
-    lks_test_write(own, changed, strlen(changed));
+    lks_test_write_text(own, changed);
     free(changed);
     json_decref(other);
     assert_contains(lks_test_tool("sample", out, "--start=word").err,
@@ -163,7 +163,7 @@ static void test_cut_characters(void **state)
     const char *out = lks_test_text("--out_dir=%s/out", folder);
     for (int i = 0; i < 300; i++)
         text = lks_test_text("%sa%s", text, smile);
-    lks_test_write(input, text, strlen(text));
+    lks_test_write_text(input, text);
     lks_test_do("lockstep", "prep", "gpt2", lks_test_text("--input=%s", input),
                 "--val_fraction=0.1", lks_test_text("--out=%s/data", folder),
                 lks_test_text("--tokenizer=%s", vocabulary));
@@ -212,7 +212,7 @@ static void test_beside(void **state)
     forge_model m = model_of(IDS);
     const char *model = saved(&m), *init = lks_test_text("--init_from=%s", model);
     const char *ids = lks_test_text("%s/ids.bin", model);
-    lks_test_write(lks_test_text("%s/tokenizer.json", model), foreign, sizeof foreign - 1);
+    lks_test_write_text(lks_test_text("%s/tokenizer.json", model), foreign);
     lks_test_write(ids, (const uint16_t[40]){0}, 80);
     lks__weights *w;
     lks__meta meta;
@@ -255,7 +255,7 @@ static void test_moved(void **state)
     const char *out = lks_test_text("%s/out", folder), *copy = lks_test_text("%s/copy", folder);
     for (int i = 0; i < 100; i++)
         text = lks_test_text("%sword %d, ", text, i);
-    lks_test_write(input, text, strlen(text));
+    lks_test_write_text(input, text);
     lks_test_do("lockstep", "prep", "gpt2", lks_test_text("--input=%s", input),
                 "--val_fraction=0.3", lks_test_text("--out=%s/data", folder),
                 lks_test_text("--tokenizer=%s", vocabulary));
@@ -322,7 +322,7 @@ static void test_assumed(void **state)
     r = lks_test_do("lockstep", "export", "--format=safetensors", out,
                     lks_test_text("--out=%s/file", folder));
     assert_null(strstr(r.err, "tokenizer"));
-    lks_test_write(lks_test_text("%s/text", folder), "one two three four", 18);
+    lks_test_write_text(lks_test_text("%s/text", folder), "one two three four");
     lks_test_do("lockstep", "prep", "gpt2", lks_test_text("--input=%s/text", folder),
                 lks_test_text("--out=%s/tokens", folder), "--tokenizer=gpt2");
     unsetenv("LOCKSTEP_HOME");
@@ -345,7 +345,7 @@ static void test_bits_per_byte(void **state)
     const char *text = "";
     for (int i = 0; i < 200; i++)
         text = lks_test_text("%sthe \xc3\xa9t\xc3\xa9 of %d\n", text, 1900 + i);
-    lks_test_write(input, text, strlen(text));
+    lks_test_write_text(input, text);
     lks_test_do("lockstep", "prep", "gpt2", lks_test_text("--input=%s", input), "--val_fraction=0",
                 lks_test_text("--out=%s/data", folder),
                 lks_test_text("--tokenizer=%s", vocabulary));

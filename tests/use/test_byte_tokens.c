@@ -20,7 +20,7 @@ static const char *write_documents(void)
         text = lks_test_text("%s{\"text\":\"line %d of one\\nand of %c more, \\u00e9t\\u00e9\"}\n",
                              text, i, 'a' + i % 26);
     text = lks_test_text("%s{\"id\":7,\"text\":\"\\u0000\\r\\n\\ud83d\\ude00\"}\n", text);
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return path;
 }
 
@@ -144,7 +144,7 @@ static void test_sample(void **state)
         assert_exit(0, lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/none", NULL}, 60));
     assert_memory_equal(r.out, "\xc3\xa9", 2);
     assert_contains(r.err, "not used here: TOKENIZER_PATH: the tokens are single bytes\n");
-    lks_test_write(lks_test_text("%s/empty", dir), "", 0);
+    lks_test_write_text(lks_test_text("%s/empty", dir), "");
     lks_test_do("lockstep", "sample", run, "--num_samples=1",
                 lks_test_text("--start=FILE:%s/empty", dir));
     assert_says(2, lks_test_tool("sample", run, "--tokenizer_path=/none.model"),
@@ -164,7 +164,7 @@ static void test_description(void **state)
     const char *bare = lks_test_text("%s/bare", dir),
                *token = lks_test_text("--tokenizer_path=%s", path);
     bool found;
-    lks_test_write(path, good, sizeof good - 1);
+    lks_test_write_text(path, good);
     lks_test_do("sh", "-c", lks_test_text("cp -r %s %s && rm %s/meta.json", data, bare, bare));
     const char *out = lks_test_text("--out_dir=%s/again", dir);
     lks_test_do("lockstep", "train", SMALL, lks_test_text("--dataset=%s", bare), out, token,
@@ -195,7 +195,7 @@ static void test_description(void **state)
                                 lks_test_text("--dataset=%s", bare))
                         .out,
                     " bits per byte), ");
-    lks_test_write(path, bad, sizeof bad - 1);
+    lks_test_write_text(path, bad);
     assert_fails(LKS_ERR_FORMAT, lks__byte_tokens_at(path, &found), path, "must begin at 4 of 260");
     lks_test_write(path, "{\"version\":\"1.0\"}", 17);
     assert_ok(lks__byte_tokens_at(path, &found));

@@ -24,7 +24,7 @@ static int train(void **state)
                              "e %c\xc3\xa0 l'\xc3\xa9t\xc3\xa9,\nun jour d'orage\\.\n",
                              text, 'a' + i % 26);
     const char *input = lks_test_text("%s/text", dir), *data = lks_test_text("%s/data", dir);
-    lks_test_write(input, text, strlen(text));
+    lks_test_write_text(input, text);
     lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", input),
                 lks_test_text("--out=%s", data));
     out_dir = lks_test_text("--out_dir=%s/out", dir);
@@ -112,7 +112,7 @@ static void test_prompt_in_file(void **state)
         sampled(lks_test_tool("sample", out_dir, "--num_samples=1", "--max_new_tokens=9",
                               lks_test_text("--start=FILE:%s", path))),
         SAMPLE("--num_samples=1", "--max_new_tokens=9"));
-    lks_test_write(path, "", 0);
+    lks_test_write_text(path, "");
     assert_says(2, lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path)),
                 "lockstep sample: --start: it is empty: give at least one character");
 }
@@ -198,16 +198,11 @@ static void test_interactive(void **state)
     assert_null(strstr(r.err, "the context of "));
 }
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-}
-
 /* Wait until a file has more than `bytes`; returns its size. */
 static size_t wait_for(const char *path, size_t bytes)
 {
     struct stat info = {.st_size = 0};
-    for (int i = 0; i < lks_test_tries(3000) && (size_t)info.st_size <= bytes; i++, nap())
+    for (int i = 0; i < lks_test_tries(3000) && (size_t)info.st_size <= bytes; i++, usleep(10000))
         if (stat(path, &info) != 0)
             info.st_size = 0;
     assert_true((size_t)info.st_size > bytes);
@@ -239,7 +234,7 @@ static void test_interrupted(void **state)
         for (size_t last = 0; last != bytes;) { /* until nothing more comes */
             last = bytes;
             for (int k = 0; k < 50; k++)
-                nap();
+                usleep(10000);
             bytes = wait_for(child.out_path, 0);
         }
     }

@@ -10,16 +10,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
 #include "train/loop/commands.h"
-
-static void nap(void)
-{
-    nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
-}
 
 /* What a command writes of its event. */
 #define TELL                                                                                       \
@@ -221,7 +215,7 @@ static void test_queue(void **state)
     for (int i = 0; i < 40; i++)
         lks__commands_on(c, i < 36 ? LKS__ON_CHECKPOINT : LKS__ON_END, &facts);
     assert_int_equal(n, 4);
-    lks_test_write(lks_test_text("%s/go", folder), "", 0);
+    lks_test_write_text(lks_test_text("%s/go", folder), "");
     lks__commands_wait(c, NULL, NULL);
     lks__commands_close(c);
     assert_int_equal(lks_test_count_files("/proc/self/fd"), files);
@@ -290,7 +284,7 @@ static void test_stop(void **state)
         law_add(&args, "--nproc_per_node=%d", W);
         law_add(&args, "--exec_on=checkpoint:touch \"$LOCKSTEP_OUT_DIR.saved\"");
         lks_test_child child = lks_test_start(args.argv, NULL);
-        for (int i = 0; i < lks_test_tries(3000); i++, nap())
+        for (int i = 0; i < lks_test_tries(3000); i++, usleep(10000))
             if (lks_test_exists(lks_test_text("%s.saved", out)))
                 break;
         kill(child.pid, SIGTERM);
@@ -315,7 +309,7 @@ static void test_stop_while_waiting(void **state)
         lks_test_wait_for_text(lks_test_text("%s/train.log", out),
                                "waiting for 1 command of --exec_on; a second signal ends the run");
         lks_test_wait_for_text(lks_test_text("%s/commands.log", out), "\n");
-        nanosleep(&(struct timespec){1, 0}, NULL); /* sooner, it counts as the first one */
+        sleep(1); /* sooner, it counts as the first one */
         kill(child.pid, SIGTERM);
         const lks_test_result r = lks_test_wait(&child, 20);
         assert_int_equal(r.signal, ranks == 1 ? SIGTERM : 0);
@@ -335,7 +329,7 @@ static void test_sources(void **state)
     for (int i = 0; i < 2; i++) {
         const char *file = lks_test_text("%s/%s", folder, names[i]);
         const char *text = lks_test_text("max_iters = 1\nexec_on = 'end:touch %s'\n", told);
-        lks_test_write(file, text, strlen(text));
+        lks_test_write_text(file, text);
         static const char *const commands[] = {"train", "eval", "plan"};
         for (int k = 0; k < 3; k++) {
             assert_says(2, lks_test_tool(commands[k], file),

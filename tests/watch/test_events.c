@@ -370,7 +370,7 @@ static void test_resume(void **state)
     assert_int_equal(remove(lks_test_text("%s/latest", out)), 0);
     assert_int_equal(rename(lks_test_text("%s/ckpt-00000010", out), lks_test_text("%s/aside", out)),
                      0);
-    lks_test_write(lks_test_text("%s/latest", out), "ckpt-00000008", 13);
+    lks_test_write_text(lks_test_text("%s/latest", out), "ckpt-00000008");
     train(out, "13", "--checkpoint_interval=4", "--init_from=resume");
     struct seen *s = read_run(out);
     assert_int_equal(s->files, 2);

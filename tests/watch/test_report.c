@@ -607,7 +607,7 @@ static void test_folder(void **state)
                             lks_test_text("%s/run2/earlier-1", base)),
                      0);
     assert_int_equal(mkdir(lks_test_text("%s/empty", base), 0777), 0);
-    lks_test_write(lks_test_text("%s/file", base), "x", 1);
+    lks_test_write_text(lks_test_text("%s/file", base), "x");
     json_t *o = report((const char *const[]){base, lks_test_text("%s/run2", base), NULL});
     assert_int_equal(json_array_size(lks_test_member(o, "runs")), 4);
     static const char *const want[] = {"lr=1", "run2", "run10", "run2"};

@@ -25,11 +25,6 @@ struct served {
     int port;
 };
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
-}
-
 static struct served serve(const char *const runs[])
 {
     const char *argv[16] = {"lockstep", "watch", "--port=0"};
@@ -37,7 +32,7 @@ static struct served serve(const char *const runs[])
     for (int n = 3; *runs != NULL; runs++)
         argv[n++] = *runs;
     s.child = lks_test_start(argv, NULL);
-    for (int i = 0; i < lks_test_tries(2000) && s.port == 0; i++, nap())
+    for (int i = 0; i < lks_test_tries(2000) && s.port == 0; i++, usleep(10000))
         if (!lks_test_exists(s.child.out_path) ||
             sscanf(lks_test_read(s.child.out_path, NULL), "http://%*[0-9.]:%d/", &s.port) != 1)
             s.port = 0;
@@ -362,7 +357,7 @@ static void wait_until_gone(const struct served *s)
 {
     const char *fds = lks_test_text("/proc/%d/fd", (int)s->child.pid);
     for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(fds) > 16; i++)
-        nap();
+        usleep(10000);
     assert_true(lks_test_count_files(fds) <= 16);
 }
 
@@ -539,7 +534,7 @@ static void test_many(void **state)
     }
     assert_true(n > 100);
     bool served = false;
-    for (int i = 0; i < lks_test_tries(3000) && !served; i++, nap()) {
+    for (int i = 0; i < lks_test_tries(3000) && !served; i++, usleep(10000)) {
         int fd = dial(&s);
         const char *request = lks_test_text(
             "GET / HTTP/1.1\r\nHost: localhost:%d\r\nConnection: close\r\n\r\n", s.port);
