@@ -101,6 +101,18 @@ void lks_test_contains(const char *text, const char *part, const char *file, int
     _fail(file, line);
 }
 
+lks_test_result lks_test_exits(lks_test_result r, int code, const char *call, const char *file,
+                               int line, const char *const texts[])
+{
+    if (r.exit_code != code) {
+        print_error("%s: exit code %d, not %d: %s%s\n", call, r.exit_code, code, r.out, r.err);
+        _fail(file, line);
+    }
+    for (; *texts; texts++)
+        lks_test_contains(r.err, *texts, file, line);
+    return r;
+}
+
 void lks_test_same_file(const char *a, const char *b, const char *file, int line)
 {
     size_t a_bytes, b_bytes;
@@ -793,23 +805,4 @@ lks_test_result lks_test_run(const char *const argv[], const char *const env[], 
 {
     lks_test_child child = lks_test_start(argv, env);
     return lks_test_wait(&child, timeout_s);
-}
-
-lks_test_result lks_test_exited(int code, lks_test_result result, const char *file, int line)
-{
-    if (result.exit_code == code)
-        return result;
-    print_error("exit code %d, signal %d after %.1f s, and not exit code %d\n%s%s\n",
-                result.exit_code, result.signal, result.seconds, code, result.out, result.err);
-    _fail(file, line);
-    return result;
-}
-
-lks_test_result lks_test_said(int code, lks_test_result result, const char *const texts[],
-                              const char *file, int line)
-{
-    lks_test_exited(code, result, file, line);
-    for (; *texts != NULL; texts++)
-        lks_test_contains(result.err, *texts, file, line);
-    return result;
 }

@@ -202,26 +202,26 @@ bool lks_test_is_running(const lks_test_child *child);
 /* kill() of one process. Use it for process ids that were searched for: kill(-1, ...), after a
  * search that found none, would signal all processes of the machine. */
 int lks_test_kill(pid_t pid, int sig);
+/* Run any program with these arguments for at most 60 s, or a shell's command. lks_test_do(): its
+ * exit code must be 0. */
+#define lks_test_command(...) lks_test_run((const char *const[]){__VA_ARGS__, NULL}, NULL, 60)
+#define lks_test_shell(...)   lks_test_command("sh", "-c", __VA_ARGS__)
+#define lks_test_do(...)      assert_exits(0, lks_test_command(__VA_ARGS__))
 /* Wait; if the child runs longer than lks_test_patience() times `timeout_s`, its process group is
  * killed and the test fails. */
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);
 lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s);
 
 /* lks_test_run() of the tool with these arguments, for at most 60 s. */
-#define lks_test_tool(...) lks_test_command("lockstep", __VA_ARGS__)
-/* The same of any program, and of `sh -c`. */
-#define lks_test_command(...) lks_test_run((const char *const[]){__VA_ARGS__, NULL}, NULL, 60)
-#define lks_test_shell(...)   lks_test_command("sh", "-c", __VA_ARGS__)
+#define lks_test_tool(...)                                                                         \
+    lks_test_run((const char *const[]){"lockstep", __VA_ARGS__, NULL}, NULL, 60)
 
-/* The command must have ended with this exit code (-1: by a signal); else its output is printed.
- * Returns `result`. */
-#define assert_exit(code, result) lks_test_exited((code), (result), __FILE__, __LINE__)
-lks_test_result lks_test_exited(int code, lks_test_result result, const char *file, int line);
-#define lks_test_do(...) assert_exit(0, lks_test_command(__VA_ARGS__))
-/* The same, and its stderr must contain each text given. */
-#define assert_says(code, result, ...)                                                             \
-    lks_test_said((code), (result), (const char *const[]){__VA_ARGS__, NULL}, __FILE__, __LINE__)
-lks_test_result lks_test_said(int code, lks_test_result result, const char *const texts[],
-                              const char *file, int line);
+/* The program that a call of these ran must have ended with this exit code, and its stderr must
+ * contain each text given. The value is the result of the call. */
+#define assert_exits(code, call, ...)                                                              \
+    lks_test_exits((call), (code), #call, __FILE__, __LINE__,                                      \
+                   (const char *const[]){"", ##__VA_ARGS__, NULL})
+lks_test_result lks_test_exits(lks_test_result r, int code, const char *call, const char *file,
+                               int line, const char *const texts[]);
 
 #endif

@@ -319,7 +319,7 @@ static void test_failed_replacement(void **state)
         const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
         lks_test_write_text(path, "old");
         lks_test_result r =
-            assert_exit(1, run_self("write", path, "new text", cases[i].fault, NULL));
+            assert_exits(1, run_self("write", path, "new text", cases[i].fault, NULL));
         assert_contains(r.out, path);
         assert_contains(r.out, cases[i].cause);
         assert_text_file(path, "old");
@@ -333,29 +333,29 @@ static void test_new_folders(void **state)
 {
     const char *path = lks_test_text("%s/a/b", lks_test_folder());
     for (int made = 1; made <= 2; made++) {
-        lks_test_result r = assert_exit(1, run_self("folder", path, "", "fsync:1:EIO", NULL));
+        lks_test_result r = assert_exits(1, run_self("folder", path, "", "fsync:1:EIO", NULL));
         assert_contains(r.out, "cannot sync the folder");
     }
-    assert_exit(0, run_self("folder", path, "", "fsync:1:EIO", NULL));
+    assert_exits(0, run_self("folder", path, "", "fsync:1:EIO", NULL));
     assert_true(lks_test_exists(path));
     path = lks_test_text("%s/other", lks_test_folder());
-    assert_exit(0, run_self("folder", path, "", "fsync:1:EINVAL", NULL));
+    assert_exits(0, run_self("folder", path, "", "fsync:1:EINVAL", NULL));
 }
 
 static void test_counting(void **state)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
-    assert_exit(0, run_self("write", path, "x", "write:2:EIO", NULL));
-    assert_exit(1, run_self("write-twice", path, "x", "write:2:EIO", NULL));
+    assert_exits(0, run_self("write", path, "x", "write:2:EIO", NULL));
+    assert_exits(1, run_self("write-twice", path, "x", "write:2:EIO", NULL));
     assert_text_file(path, "first");
-    assert_exit(0, run_self("write-twice", path, "x", "write:3:EIO", NULL));
+    assert_exits(0, run_self("write-twice", path, "x", "write:3:EIO", NULL));
     assert_text_file(path, "x");
     /* open, write, fsync, rename, open, WRITE */
     lks_test_result r =
-        assert_exit(1, run_self("write-twice", path, "x", "write:9:EIO,any:6:ENOSPC", NULL));
+        assert_exits(1, run_self("write-twice", path, "x", "write:9:EIO,any:6:ENOSPC", NULL));
     assert_contains(r.out, "No space left");
     /* A forked rank has its own counts. */
-    assert_exit(0, run_self("write-forked", path, "x", "write:2:EIO", NULL));
+    assert_exits(0, run_self("write-forked", path, "x", "write:2:EIO", NULL));
 }
 
 static void test_death(void **state)
@@ -374,9 +374,9 @@ static void test_one_rank_only(void **state)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     setenv("LOCKSTEP_FAULT_RANK", "1", 1);
-    assert_exit(0, run_self("write", path, "x", "write:1:EIO", NULL));
-    assert_exit(0, run_self("write", path, "x", "write:1:EIO", "RANK=0"));
-    assert_exit(1, run_self("write", path, "x", "write:1:EIO", "RANK=1"));
+    assert_exits(0, run_self("write", path, "x", "write:1:EIO", NULL));
+    assert_exits(0, run_self("write", path, "x", "write:1:EIO", "RANK=0"));
+    assert_exits(1, run_self("write", path, "x", "write:1:EIO", "RANK=1"));
     unsetenv("LOCKSTEP_FAULT_RANK");
 }
 
@@ -384,14 +384,14 @@ static void test_other_calls(void **state)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     lks_test_write_text(path, "0123");
-    lks_test_result r = assert_exit(1, run_self("read", path, "", "read:1:short", NULL));
+    lks_test_result r = assert_exits(1, run_self("read", path, "", "read:1:short", NULL));
     assert_contains(r.out, "the file ended early");
     r = run_self("read", path, "", "read:1:EIO", NULL);
     assert_contains(r.out, "Input/output error");
-    assert_exit(10, run_self("arena", "", "", "memfd:1:EMFILE", NULL));
-    assert_exit(11, run_self("arena", "", "", "fallocate:1:ENOSPC", NULL));
-    assert_exit(12, run_self("arena", "", "", "mmap:1:ENOMEM", NULL));
-    assert_exit(0, run_self("arena", "", "", "mmap:2:ENOMEM", NULL));
+    assert_exits(10, run_self("arena", "", "", "memfd:1:EMFILE", NULL));
+    assert_exits(11, run_self("arena", "", "", "fallocate:1:ENOSPC", NULL));
+    assert_exits(12, run_self("arena", "", "", "mmap:1:ENOMEM", NULL));
+    assert_exits(0, run_self("arena", "", "", "mmap:2:ENOMEM", NULL));
 }
 
 /* Threads and processes: the error's own text doesn't say that there are too many. */

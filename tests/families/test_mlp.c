@@ -46,16 +46,16 @@ static lks_test_result use(const char *command, const char *more)
 
 static void test_commands(void **state)
 {
-    lks_test_result r = assert_exit(0, use("eval", lks_test_text("--dataset=%s", law_data())));
+    lks_test_result r = assert_exits(0, use("eval", lks_test_text("--dataset=%s", law_data())));
     assert_non_null(strstr(r.out, "val loss "));
-    assert_exit(
+    assert_exits(
         0, use("sample",
                "--max_new_tokens=20")); /* without a "\n", it begins with the first character */
     r = lks_test_do("lockstep", "sample", lks_test_text("--out_dir=%s", alone), "--start=\xc4\x80",
                     "--max_new_tokens=20", "--num_samples=1");
     assert_true(strlen(r.out) > 40);
     const char *artifact = lks_test_text("%s/artifact", lks_test_folder());
-    assert_exit(0, use("export", lks_test_text("--out=%s", artifact)));
+    assert_exits(0, use("export", lks_test_text("--out=%s", artifact)));
     lks_test_do("lockstep", "eval", lks_test_text("--artifact=%s", artifact),
                 lks_test_text("--dataset=%s", law_data()));
     lks_test_do("lockstep", "bench", "step", "--family=mlp", "--n_layer=1", "--n_embd=16",

@@ -189,7 +189,7 @@ static lks_test_result ended(const run *r, double timeout_s)
 
 static void expect_success(const run *r)
 {
-    assert_exit(0, ended(r, 300));
+    assert_exits(0, ended(r, 300));
 }
 
 /* False if it ended just before the signal. */

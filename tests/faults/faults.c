@@ -35,7 +35,7 @@ fault_run fault_resume(const fault_run *run, int W)
 
 void fault_succeeds(const fault_run *run)
 {
-    assert_exit(0, lks_test_run(run->args.argv, NULL, 30));
+    assert_exits(0, lks_test_run(run->args.argv, NULL, 30));
 }
 
 const char *fault_fails(const fault_run *run, int exit_code, const char *const env[],

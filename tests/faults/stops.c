@@ -343,7 +343,7 @@ static bool attempt(int index)
     if (hit) {
         place(&r);
         start(&r, begun);
-        assert_exit(0, ended(&r));
+        assert_exits(0, ended(&r));
     } else {
         tally.missed++;
     }

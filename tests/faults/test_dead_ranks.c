@@ -221,7 +221,7 @@ static void test_all_hung(void **state)
     wait_for_checkpoint(&run);
     kill(pids[0], SIGSTOP);
     kill(pids[1], SIGSTOP);
-    lks_test_result r = assert_exit(1, lks_test_wait(&child, 20));
+    lks_test_result r = assert_exits(1, lks_test_wait(&child, 20));
     marked_assert_gone(mark, 0.5);
     assert_contains(r.err, "none of the 2 running ranks has had a heartbeat");
     const char *table = strstr(r.err, " rank       pid  state");

@@ -155,7 +155,7 @@ static bool flip_on_second_host(const char *says[2])
         kill(hosts[1].pid, SIGKILL);
     for (int node = 0; node < 2; node++) {
         lks_test_result r =
-            assert_exit(flipped || node == 0 ? 1 : -1, lks_test_wait(&hosts[node], 30));
+            assert_exits(flipped || node == 0 ? 1 : -1, lks_test_wait(&hosts[node], 30));
         says[node] = r.err;
     }
     if (!flipped)

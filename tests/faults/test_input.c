@@ -116,10 +116,10 @@ static void test_prep(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
         lks_test_write(text, bad[i].text, bad[i].bytes);
-        assert_says(1,
-                    lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                  lks_test_text("--out=%s/tokens", folder)),
-                    bad[i].says, text);
+        assert_exits(1,
+                     lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                   lks_test_text("--out=%s/tokens", folder)),
+                     bad[i].says, text);
         assert_false(lks_test_exists(lks_test_text("%s/tokens/train.bin", folder)));
     }
 }
@@ -210,8 +210,8 @@ static void test_resume(void **state)
     assert_string_equal(fault_snapshot(run.out), before);
 
     again = fault_resume(&run, 2); /* nothing is left to do, and it says so */
-    assert_says(0, lks_test_run(again.args.argv, NULL, 30),
-                "the run is complete; with a larger max_iters");
+    assert_exits(0, lks_test_run(again.args.argv, NULL, 30),
+                 "the run is complete; with a larger max_iters");
 }
 
 int main(void)

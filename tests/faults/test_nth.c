@@ -179,7 +179,7 @@ static bool chosen(const struct command *c)
 
 static void run_to_end(const fault_run *run)
 {
-    assert_exit(0, lks_test_run(run->args.argv, NULL, 30));
+    assert_exits(0, lks_test_run(run->args.argv, NULL, 30));
 }
 
 static int make_inputs(void **state)
@@ -307,7 +307,7 @@ static int count_allocations(const struct command *c)
     const char *env[] = {"LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,
                          lks_test_text("LKS_ALLOC_COUNT=%s", path),
                          rank_variable(c, "LKS_FAIL_RANK"), NULL};
-    assert_exit(0, lks_test_run(run.args.argv, env, 60));
+    assert_exits(0, lks_test_run(run.args.argv, env, 60));
     return atoi(lks_test_read(path, NULL));
 }
 

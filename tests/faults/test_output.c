@@ -242,7 +242,7 @@ static void test_folder_in_use(void **state)
         fault_expect(&second, 2, NULL, first.out, "still in progress (pid ");
         second = fault_resume(&first, 2);
         const lks_test_result refused =
-            assert_says(2, lks_test_run(second.args.argv, NULL, 60), "still in progress (pid ");
+            assert_exits(2, lks_test_run(second.args.argv, NULL, 60), "still in progress (pid ");
         assert_null(strstr(refused.err, "to continue from iteration")); /* not the same again */
         assert_false(lks_test_exists(lks_test_text("%s/earlier-1", first.out)));
         assert_int_equal(kill(child.pid, SIGKILL), 0);
@@ -277,7 +277,7 @@ static void test_no_locks(void **state)
     fault_add(&again, "--lock=on");
     fault_expect(&again, 2, FAULT_ENV(no_locks), run.out, "give --lock=off");
     fault_add(&again, "--lock=off");
-    assert_exit(0, lks_test_run(again.args.argv, FAULT_ENV(no_locks), 60));
+    assert_exits(0, lks_test_run(again.args.argv, FAULT_ENV(no_locks), 60));
     assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
                         whole_model());
 }
@@ -287,9 +287,9 @@ static void test_full_standard_output(void **state)
 {
     const fault_run run = fault_train(1);
     const char *command = lks_test_text("exec %s >/dev/full", law_words(&run.args));
-    assert_says(1, lks_test_shell(command),
-                "writing to the standard output failed: No space left on device; the "
-                "files are written");
+    assert_exits(1, lks_test_shell(command),
+                 "writing to the standard output failed: No space left on device; the "
+                 "files are written");
     assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
                         whole_model());
 }

@@ -14,7 +14,7 @@
 
 static void expect(const char *const argv[], int code, const char *const texts[])
 {
-    const lks_test_result r = assert_exit(code, lks_test_run(argv, NULL, 60));
+    const lks_test_result r = assert_exits(code, lks_test_run(argv, NULL, 60));
     for (int i = 0; texts[i] != NULL; i++)
         assert_contains(code == 1 || code == 2 ? r.err : r.out, texts[i]);
 }
@@ -61,7 +61,7 @@ static void test_whole(void **state)
     const char *before = lks_test_copy_of(reference());
     whole(reference(), LAW_STEPS, LAW_V);
     const char *const diff[] = {"diff", "-r", before, reference(), NULL}; /* nothing is written */
-    assert_exit(0, lks_test_run(diff, NULL, 10));
+    assert_exits(0, lks_test_run(diff, NULL, 10));
     for (int i = 0; i < 2; i++)
         whole(law_output(samplers[i], "--nproc_per_node=4"), LAW_STEPS, LAW_V);
     for (int i = 0; i < 4; i++) {
@@ -339,7 +339,7 @@ static void test_would_go_back(void **state)
     assert_non_null(at);
     text = lks_test_text("%.*s%s1e6%s", (int)(at - text), text, rate, at + strcspn(at, ","));
     lks_test_write_text(path, text);
-    const lks_test_result r = assert_exit(3, lks_test_tool("audit", out));
+    const lks_test_result r = assert_exits(3, lks_test_tool("audit", out));
     assert_contains(r.out, "the record says that it was made; it was not finite when computed\n");
     assert_null(strstr(r.out, "nan computed"));
 }
@@ -599,7 +599,7 @@ static void test_false_checkpoint(void **state)
            TEXTS("FALSE     checkpoint 9: ",
                  "hash: --from below 9 with --to starts before this checkpoint\n"),
            out, "--step=9");
-    const lks_test_result all = assert_exit(3, lks_test_tool("audit", out, "--sample=99"));
+    const lks_test_result all = assert_exits(3, lks_test_tool("audit", out, "--sample=99"));
     assert_contains(all.out, "drawn     7 of 7 segments ");
     assert_contains(all.out, "one false segment passes such a sample in 14.3 % of all draws");
     EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged", " their hash\n"), out,
@@ -810,8 +810,8 @@ static void test_impossible(void **state)
     static const char *const starts[] = {"--step=0", "--step=10"};
     for (int i = 0; i < 2; i++) {
         const lks_test_result r =
-            assert_exit(4, lks_test_tool("audit", reference(), starts[i],
-                                         lks_test_text("--dataset=%s", nothing)));
+            assert_exits(4, lks_test_tool("audit", reference(), starts[i],
+                                          lks_test_text("--dataset=%s", nothing)));
         assert_contains(r.out, lks_test_text("%s has no token files of the run: give their folder "
                                              "by --dataset\nnot compared",
                                              nothing));

@@ -248,10 +248,10 @@ static void test_decided_anew(void **state)
     const int first = lowest(out);
     const char *folder = lks_test_text("%s/ckpt-%08d", out, first);
     assert_int_equal(rename(folder, lks_test_text("%s/elsewhere", out)), 0);
-    assert_says(2,
-                lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
-                              lks_test_text("--out_dir=%s", out), "--which=best"),
-                "has no best checkpoint");
+    assert_exits(2,
+                 lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
+                               lks_test_text("--out_dir=%s", out), "--which=best"),
+                 "has no best checkpoint");
     go_on(out, 42, "--keep=0");
     const int second = named(out, "best");
     const json_t *evals = lines(out, "eval");
@@ -300,7 +300,7 @@ static void test_power_loss(void **state)
                                      "sed -i '/\"train\",\"iter\":%d,/,$d' metrics.jsonl",
                                      out, best + 1, best, best - 3);
     const char *const argv[] = {"sh", "-c", lose, NULL};
-    assert_exit(0, lks_test_run(argv, NULL, 10));
+    assert_exits(0, lks_test_run(argv, NULL, 10));
     assert_null(strstr(law_lines(out), lks_test_text("\"eval\",\"iter\":%d,", best)));
     go_on(out, 60, NULL);
     assert_int_equal(named(out, "best"), best);
@@ -315,7 +315,7 @@ static void test_power_loss(void **state)
     for (int fails = 0; fails < 2; fails++) {
         const char *env[] = {
             fails ? "LOCKSTEP_FAULT=fdatasync:1:EIO" : "LOCKSTEP_FAULT=fdatasync:1:die", NULL};
-        lks_test_result r = assert_exit(fails ? 1 : -1, lks_test_run(args.argv, env, 60));
+        lks_test_result r = assert_exits(fails ? 1 : -1, lks_test_run(args.argv, env, 60));
         assert_non_null(strstr(law_lines(out), "\"eval\",\"iter\":5,"));
         assert_int_equal(law_count_checkpoints(out), 0);
         if (fails)
@@ -323,7 +323,7 @@ static void test_power_loss(void **state)
     }
     /* So is the final line, before `best` names the final checkpoint. */
     const char *env[] = {"LOCKSTEP_FAULT=fdatasync:5:die", NULL};
-    assert_exit(-1, lks_test_run(args.argv, env, 60));
+    assert_exits(-1, lks_test_run(args.argv, env, 60));
     assert_non_null(strstr(law_lines(out), "\"kind\":\"final\",\"iter\":9,"));
     assert_int_equal(named(out, "best"), 5);
 }
@@ -487,7 +487,7 @@ static void test_without_links(void **state)
     const char *const env[] = {"LOCKSTEP_FAULT=symlink:*:EPERM", NULL};
     law_args args = train(out, 11);
     law_add_all(&args, "--always_save_checkpoint=false", "--checkpoint_interval=auto");
-    assert_says(0, lks_test_run(args.argv, env, 60), "no symbolic links can be made in");
+    assert_exits(0, lks_test_run(args.argv, env, 60), "no symbolic links can be made in");
     assert_int_equal(named(out, "latest"), -1);
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000012\n");
     const int best = lowest(out);
@@ -495,14 +495,14 @@ static void test_without_links(void **state)
                         lks_test_text("ckpt-%08d\n", best));
     loss_of(out, "", lks_test_text("ckpt-%08d (best)", best));
     law_add_all(&args, "--init_from=resume", "--max_iters=17");
-    assert_exit(0, lks_test_run(args.argv, env, 60));
+    assert_exits(0, lks_test_run(args.argv, env, 60));
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000018\n");
     /* Neither links nor files work: reported before the first step. */
     out = lks_test_folder();
     args = train(out, 11);
     const char *const full[] = {"LOCKSTEP_FAULT=symlink:1:ENOSPC", NULL};
-    lks_test_result r = assert_says(1, lks_test_run(args.argv, full, 60),
-                                    "the folder can't hold names of checkpoints");
+    lks_test_result r = assert_exits(1, lks_test_run(args.argv, full, 60),
+                                     "the folder can't hold names of checkpoints");
     assert_null(strstr(r.out, "iter 0"));
 }
 
@@ -534,16 +534,16 @@ static void test_not_recorded(void **state)
     lks_test_result r = lks_test_run(argv, NULL, 60);
     const char *line = r.out, *path = lks_test_text("%s/evals.jsonl", out);
     size_t bytes;
-    r = assert_exit(0, not_recorded(argv, path));
+    r = assert_exits(0, not_recorded(argv, path));
     assert_string_equal(r.out, line);
     law_args only = train(out, 6);
     law_add_all(&only, "--init_from=resume", "--eval_only");
-    assert_exit(0, not_recorded(only.argv, path));
+    assert_exits(0, not_recorded(only.argv, path));
     const char *text = lks_test_read(path, &bytes);
     const size_t line_bytes = strcspn(text, "\n") + 1;
     /* An incomplete line stays separate. */
     lks_test_write(path, text, bytes - 5);
-    assert_exit(0, lks_test_run(argv, NULL, 60));
+    assert_exits(0, lks_test_run(argv, NULL, 60));
     const char *now = lks_test_read(path, NULL);
     assert_int_equal(count_in(now, "\n"), count_in(text, "\n") + 1);
     now = lks_test_text("%.*s", (int)strlen(now) - 1, now);
@@ -551,13 +551,13 @@ static void test_not_recorded(void **state)
     /* A pipe would take the line and lose it. */
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_says(1, lks_test_run(argv, NULL, 60), "evals.jsonl is not a regular file");
+    assert_exits(1, lks_test_run(argv, NULL, 60), "evals.jsonl is not a regular file");
     /* The same for a link that leads elsewhere. */
     const char *victim = lks_test_text("%s/victim", out);
     lks_test_write_text(victim, "x");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink(victim, path), 0);
-    assert_exit(1, lks_test_run(argv, NULL, 60));
+    assert_exits(1, lks_test_run(argv, NULL, 60));
     assert_string_equal(lks_test_read(victim, NULL), "x");
 }
 

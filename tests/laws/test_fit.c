@@ -121,7 +121,7 @@ static void test_refused(void **state)
     assert_int_not_equal(r.exit_code, 0);
     assert_contains(r.err, "memory=1G is for batch_size=auto");
     law_add(&args, "--dry_run");
-    assert_says(2, lks_test_run(args.argv, NULL, 60), "memory=1G is for batch_size=auto");
+    assert_exits(2, lks_test_run(args.argv, NULL, 60), "memory=1G is for batch_size=auto");
 }
 
 int main(void)

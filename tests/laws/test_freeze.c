@@ -194,7 +194,7 @@ static void test_dry_run(void **state)
         law_args args = law_family(false, lks_test_folder());
         law_add_all(&args, "--n_embd=192", "--dry_run");
         law_add(&args, "--freeze=%s", i == 0 ? "" : "c_");
-        lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
+        lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
         assert_true((strstr(r.out, "attn.c_attn.weight") != NULL) == (i == 1));
         assert_true((strstr(r.out, "\ntrained:  ") != NULL) == (i == 1));
         moments[i] = mb_of(strstr(r.out, "MB, and"), "MB, and ");
@@ -204,7 +204,7 @@ static void test_dry_run(void **state)
     /* An evaluation has none of them, and activations as with --recompute=block. */
     law_args args = law_family(false, lks_test_folder());
     law_add_all(&args, "--eval_only", "--dry_run");
-    const lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
+    const lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
     assert_contains(r.out, " and 0.0 MB of moments;");
     assert_null(strstr(r.out, "\ngradients: "));
 }

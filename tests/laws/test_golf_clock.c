@@ -43,7 +43,7 @@ static lks_test_result train(const char *data, const char *out, const char *more
                                 more,
                                 and_more,
                                 NULL};
-    return assert_exit(0, lks_test_run(argv, env, 120));
+    return assert_exits(0, lks_test_run(argv, env, 120));
 }
 
 /* A line of `text` must match the whole pattern. */
@@ -111,7 +111,7 @@ static void test_clock(void **state)
 
     /* the code is part of the run's total, also of a resume that doesn't name it */
     const char *const resume[] = {"lockstep", "resume", out, "--nproc_per_node=1", NULL};
-    r = assert_exit(0, lks_test_run(resume, NULL, 120));
+    r = assert_exits(0, lks_test_run(resume, NULL, 120));
     assert_line(r.out, "^Code size: 9 bytes$");
     const char *model = strstr(r.out, "Serialized model: ");
     const char *total = strstr(r.out, "Total submission size: ");

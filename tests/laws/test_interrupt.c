@@ -292,7 +292,7 @@ static void test_launcher(void **state)
     assert_int_equal(check_saved(out), 3);
 
     args = law_train("random", &out);
-    assert_says(128 + SIGKILL, signalled(3, out, args, slow), "the ranks were killed");
+    assert_exits(128 + SIGKILL, signalled(3, out, args, slow), "the ranks were killed");
 
     /* Its time limit counts from the last heartbeat: each of these waits is shorter. */
     args = law_train("random", &out);
@@ -303,8 +303,8 @@ static void test_launcher(void **state)
 
     args = law_train("random", &out);
     law_add(&args, "--shutdown_timeout=%g", 1.4 * lks_test_patience());
-    assert_says(128 + SIGKILL, signalled(1, out, args, "fsync:2:hang"),
-                "lockstep train: rank 0 (pid ", " of its last heartbeat at step ");
+    assert_exits(128 + SIGKILL, signalled(1, out, args, "fsync:2:hang"),
+                 "lockstep train: rank 0 (pid ", " of its last heartbeat at step ");
 }
 
 /* Two signals at once count as one; a later second one ends the process, unless it saves. */

@@ -79,11 +79,11 @@ static void test_stop(void **state)
     for (int W = 1; W <= 4; W += 3) {
         const char *out;
         lks_test_result r =
-            assert_says(1, GO_ON(W, &out, "--on_nan=stop"),
-                        lks_test_text("iteration 5: the loss of micro-batch 1 of virtual "
-                                      "rank 2 (rank %d) is",
-                                      W == 1 ? 0 : 2),
-                        "is the output of tok_emb;");
+            assert_exits(1, GO_ON(W, &out, "--on_nan=stop"),
+                         lks_test_text("iteration 5: the loss of micro-batch 1 of virtual "
+                                       "rank 2 (rank %d) is",
+                                       W == 1 ? 0 : 2),
+                         "is the output of tok_emb;");
         assert_null(strstr(r.err, "-nan")); /* the sign of a NaN means nothing */
         assert_contains(r.err, ") is nan; the first that ");
         assert_contains(r.err, lks_test_text("\nlockstep train: the newest checkpoint in %s is "
@@ -110,8 +110,8 @@ static void test_false_counts(void **state)
     law_add_all(&args, "--init_from=resume", "--iterations=4");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         poison_state(out, rows[i].name, json_integer(rows[i].value));
-        assert_says(1, lks_test_run(args.argv, NULL, 60),
-                    "data_shift, nonfinite or elapsed_from is no count");
+        assert_exits(1, lks_test_run(args.argv, NULL, 60),
+                     "data_shift, nonfinite or elapsed_from is no count");
         poison_state(out, rows[i].name, json_integer(0));
     }
 }
@@ -131,8 +131,8 @@ static void test_skip(void **state)
         law_assert_same(out, reference);
     }
     /* Two in a row are more than one. */
-    assert_says(1, GO_ON(2, &out, "--on_nan=skip", "--on_nan_limit=1"),
-                "iteration 6: ", "on_nan_limit");
+    assert_exits(1, GO_ON(2, &out, "--on_nan=skip", "--on_nan_limit=1"),
+                 "iteration 6: ", "on_nan_limit");
     static const char model[] = "ckpt-00000006/model.safetensors";
     assert_same_file(lks_test_text("%s/%s", out, model), lks_test_text("%s/%s", reference, model));
 }
@@ -148,8 +148,8 @@ static void test_skip_over_a_restart(void **state)
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", STEPS);
     law_add(&args, "--on_nan_limit=1");
-    assert_says(1, lks_test_run(args.argv, NULL, 60),
-                "iteration 6: ", "once more than on_nan_limit allows");
+    assert_exits(1, lks_test_run(args.argv, NULL, 60),
+                 "iteration 6: ", "once more than on_nan_limit allows");
 }
 
 /* Data with a third bad step, in micro-batch 1 of virtual rank 3. */
@@ -235,8 +235,8 @@ static void test_rollback(void **state)
         law_assert_same(out, reference);
     }
     /* No checkpoint to go back to, and too often. */
-    assert_says(1, GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1"),
-                "iteration 4: ", "on_nan_limit");
+    assert_exits(1, GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1"),
+                 "iteration 4: ", "on_nan_limit");
 }
 
 static void resume_with_two_virtual_ranks(const char *out, int W)
@@ -462,7 +462,7 @@ static void test_gradient(void **state)
     for (int W = 1; W <= 2; W++) {
         const char *out = lks_test_folder();
         for (int resumed = 0; resumed < 2; resumed++) {
-            lks_test_result r = assert_exit(
+            lks_test_result r = assert_exits(
                 resumed,
                 lks_test_tool("train", lks_test_text("--dataset=%s", dir),
                               lks_test_text("--out_dir=%s", out), "--vocab_size=65", "--n_layer=2",

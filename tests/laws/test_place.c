@@ -228,7 +228,7 @@ static void test_not_executed(void **state)
     const char *other = stopped(false);
     resume(false, other, "--learning_rate=5e-4");
     const lks_test_result r =
-        assert_exit(3, lks_test_tool("diff", reference(false), other, "--execute=0"));
+        assert_exits(3, lks_test_tool("diff", reference(false), other, "--execute=0"));
     assert_null(strstr(r.out, "execut"));
     lks_test_do("rm", "-r", lks_test_text("%s/ckpt-00000007", other));
     EXPECT_WITH("--execute=1", reference(false), other,

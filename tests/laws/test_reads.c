@@ -295,7 +295,7 @@ static void test_evaluations(void **state)
         ids[i] ^= 1;
     lks_test_write(file, ids, bytes);
     const char *b = train(other, "random", NULL);
-    const lks_test_result r = assert_exit(3, lks_test_tool("diff", a, b));
+    const lks_test_result r = assert_exits(3, lks_test_tool("diff", a, b));
     assert_contains(r.out, "evaluations only  data, digest ");
     assert_contains(r.out, "The same steps: 12 steps, 4 checkpoints, weights ");
     assert_contains(r.out, "Only evaluations differ, first at iteration 0:\n  val_loss ");
@@ -352,11 +352,11 @@ static void test_large(void **state)
     lks_test_result audit = lks_test_do("lockstep", "audit", runs[0], "--step=0");
     assert_contains(audit.out, "because the digest samples them: equal (");
     alter(lks_test_text("%s/train.bin", dirs[0]), 2 * TOKEN);
-    audit = assert_exit(4, lks_test_tool("audit", runs[0], "--step=0"));
+    audit = assert_exits(4, lks_test_tool("audit", runs[0], "--step=0"));
     assert_contains(audit.out, "has changed since `lockstep prep` wrote it");
     lks_test_do("lockstep", "audit", runs[0], "--step=0", "--leaf=1");
     write_meta(dirs[0]); /* prepared again, from another text */
-    audit = assert_exit(4, lks_test_tool("audit", runs[0], "--step=0"));
+    audit = assert_exits(4, lks_test_tool("audit", runs[0], "--step=0"));
     assert_contains(audit.out, " aren't the run's: their hash is ");
 }
 

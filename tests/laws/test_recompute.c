@@ -88,7 +88,7 @@ static void measure(const char *way, double *planned, double *used)
         law_add(&args, "--recompute=%s", way);
         if (dry == 1) {
             law_add(&args, "--dry_run");
-            lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
+            lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
             const char *at = strstr(r.out, "activations: ");
             assert_non_null(at);
             *planned = strtod(at + strlen("activations: "), NULL);

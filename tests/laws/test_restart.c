@@ -70,10 +70,10 @@ static void test_three_deaths(void **state)
 {
     const char *out;
     lks_test_result r =
-        assert_exit(0, disturbed(4, 3,
-                                 DIES(0, 1, "read:20:die") DIES(1, 2, "read:150:die")
-                                     DIES(2, 0, "rename:2:die") ":",
-                                 "--threads=1", &out));
+        assert_exits(0, disturbed(4, 3,
+                                  DIES(0, 1, "read:20:die") DIES(1, 2, "read:150:die")
+                                      DIES(2, 0, "rename:2:die") ":",
+                                  "--threads=1", &out));
     for (int i = 1; i <= 3; i++)
         assert_contains(r.err, lks_test_text("restart %d of 3", i));
     assert_true(resumed_at(out) > 0); /* not from scratch */
@@ -84,7 +84,7 @@ static void test_three_deaths(void **state)
 static void test_torn_checkpoint(void **state)
 {
     const char *out, *folder = lks_test_folder();
-    assert_exit(
+    assert_exits(
         0,
         disturbed(2, 1,
                   lks_test_text(
@@ -113,10 +113,10 @@ static void from_older_checkpoint(const char *name)
     assert_int_equal(symlink("ckpt-00000003", lks_test_text("%s/best", out)), 0);
     const char *from =
         lks_test_text("set -- \"$@\" --init_from=resume --out_dir='%s/%s';", out, name);
-    assert_says(0,
-                disturbed(2, 1, lks_test_text(DIES(0, 0, "rename:14:die") "%s :", from),
-                          "--threads=1", &unused),
-                "restart 1 of 1");
+    assert_exits(0,
+                 disturbed(2, 1, lks_test_text(DIES(0, 0, "rename:14:die") "%s :", from),
+                           "--threads=1", &unused),
+                 "restart 1 of 1");
     assert_in_range(resumed_at(out), 4, LAW_STEPS - 1);
     law_assert_same(out, whole);
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
@@ -134,10 +134,10 @@ static void test_older_checkpoint(void **state)
 static void test_budget(void **state)
 {
     const char *out;
-    assert_says(128 + SIGKILL,
-                disturbed(2, 1, DIES(0, 1, "read:250:die") DIES(1, 0, "read:100:die") ":",
-                          "--threads=1", &out),
-                "restart 1 of 1", "rank 0 (pid ");
+    assert_exits(128 + SIGKILL,
+                 disturbed(2, 1, DIES(0, 1, "read:250:die") DIES(1, 0, "read:100:die") ":",
+                           "--threads=1", &out),
+                 "restart 1 of 1", "rank 0 (pid ");
     law_resume("random", out, "--nproc_per_node=4");
     law_assert_same(out, whole);
 }
@@ -150,7 +150,7 @@ static void test_not_an_earlier_run(void **state)
     law_args args = law_train("random", &out);
     law_add(&args, "--seed=7");
     law_run(&args);
-    lks_test_result r = assert_says(
+    lks_test_result r = assert_exits(
         0, disturbed(2, 1, DIES(0, 0, "read:1:die") ":", lks_test_text("--out_dir=%s", out), &out),
         "restart 1 of 1");
     const char *last = strstr(r.out, "an earlier run was moved");
@@ -222,7 +222,7 @@ static void test_train_itself(void **state)
             if (line[0] != '\0')
                 kill(pids[i], SIGKILL);
         }
-        lks_test_result r = assert_exit(0, lks_test_wait(&child, 120));
+        lks_test_result r = assert_exits(0, lks_test_wait(&child, 120));
         if (strstr(r.err, "lockstep train: restart 1 of 1") == NULL)
             continue; /* the run ended first */
         assert_contains(r.err, "rank 1 (pid ");
@@ -245,8 +245,8 @@ static void test_full_disk_at_once(void **state)
         law_args args = law_train("random", &out);
         law_add_all(&args, "--nproc_per_node=2", "--max_restarts=2");
         lks_test_result r =
-            assert_says(1, lks_test_run(args.argv, env, 60), lasting,
-                        "again, with --init_from=resume if it has saved a checkpoint");
+            assert_exits(1, lks_test_run(args.argv, env, 60), lasting,
+                         "again, with --init_from=resume if it has saved a checkpoint");
         assert_null(strstr(r.err, "restart 1 of 2"));
     }
 }
@@ -260,7 +260,7 @@ static void test_full_disk(void **state)
                                             {"fsync:14:EIO", "Input/output error"}};
     for (int i = 0; i < 3; i++) {
         const char *out;
-        lks_test_result r = assert_says(
+        lks_test_result r = assert_exits(
             1,
             disturbed(2, 2,
                       lks_test_text("export LOCKSTEP_FAULT_RANK=0 LOCKSTEP_FAULT=%s", faults[i][0]),

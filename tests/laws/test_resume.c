@@ -63,7 +63,7 @@ static void test_killed_twice(void **state)
     law_add(&args, "--out_dir=%s", out);
     law_add_all(&args, "--init_from=resume", "--nproc_per_node=2");
     const char *env[] = {"LOCKSTEP_FAULT=read:150:die", "LOCKSTEP_FAULT_RANK=1", NULL};
-    assert_exit(128 + SIGKILL, lks_test_run(args.argv, env, 60));
+    assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 60));
     resume_and_compare(0, out, 4);
 }
 
@@ -157,7 +157,7 @@ static void test_outside(void **state)
         law_add_all(&args, "--init_from=resume", "--max_iters=20");
         if (i < 2)
             law_add(&args, "--nproc_per_node=2");
-        assert_says(
+        assert_exits(
             2, lks_test_run(args.argv, NULL, 60),
             lks_test_text("%s is a checkpoint outside a run: `--init_from=%s`", copy, copy));
         law_assert_same_lines(law_lines(out), lines);
@@ -165,7 +165,7 @@ static void test_outside(void **state)
     }
     const char *command = lks_test_text("cd '%s/ckpt-00000006' && '%s' resume . --max_iters=%d",
                                         out, lks_test_program(), LAW_LAST_ITER);
-    assert_exit(0, lks_test_shell(command));
+    assert_exits(0, lks_test_shell(command));
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
     law_assert_same_checkpoints(out, whole[0]);
 }
@@ -191,11 +191,11 @@ static void test_nothing_to_train(void **state)
         law_add_all(&args, "--init_from=resume", "--learning_rate=1e-4");
         law_add(&args, "%s", cases[i].ranks);
         law_add(&args, "%s", cases[i].last);
-        assert_says(0, lks_test_run(args.argv, NULL, 60),
-                    lks_test_text("with %s there is no step to train after checkpoint "
-                                  "%d, so %s stays unchanged; a larger max_iters",
-                                  cases[i].last + 2, cases[i].iter, out),
-                    unused);
+        assert_exits(0, lks_test_run(args.argv, NULL, 60),
+                     lks_test_text("with %s there is no step to train after checkpoint "
+                                   "%d, so %s stays unchanged; a larger max_iters",
+                                   cases[i].last + 2, cases[i].iter, out),
+                     unused);
         assert_string_equal(lks_test_read(path, NULL), before);
     }
     assert_false(lks_test_exists(lks_test_text("%s/earlier-1", out)));

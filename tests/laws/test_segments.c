@@ -80,7 +80,7 @@ static void check_killed(int i, const char *const batch[], int reads, bool again
     law_args args = resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, 2);
     const char *const env[] = {lks_test_text("LOCKSTEP_FAULT=read:%d:die", reads),
                                "LOCKSTEP_FAULT_RANK=1", NULL};
-    assert_exit(128 + SIGKILL, lks_test_run(args.argv, env, 60));
+    assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 60));
     assert_true(law_has_line(out, "checkpoint", 9) != again);
     args = again ? resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, 4)
                  : resume_args(out, NULL, 1);
@@ -104,7 +104,7 @@ static void test_record(void **state)
     const int T = law_model().block_size;
     const char *out = lks_test_copy_of(reference(1, kept));
     law_args args = resume_args(lks_test_text("%s/ckpt-00000012", out), split, 2);
-    lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
+    lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
     assert_contains(r.out, "A new segment of the run begins: batch_size 3 -> 5, "
                            "gradient_accumulation_steps 24 -> 12, virtual_ranks 8 -> 4\n");
     const json_t *lines = lks_test_record(out, "train");
@@ -150,14 +150,14 @@ static void test_refused(void **state)
     assert_null(strstr(lks_test_read(lks_test_text("%s/latest/state.json", out), NULL), "segment"));
     const char *before = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
     law_args args = resume_args(out, uneven, 1);
-    assert_says(2, lks_test_run(args.argv, NULL, 60),
-                "virtual_ranks=8 does not divide gradient_accumulation_steps=12",
-                "or give another --virtual_ranks");
+    assert_exits(2, lks_test_run(args.argv, NULL, 60),
+                 "virtual_ranks=8 does not divide gradient_accumulation_steps=12",
+                 "or give another --virtual_ranks");
     lks_test_write(config, "batch_size = 3\n", 15);
     args = resume_args(out, (const char *const[]){config, NULL}, 1);
-    assert_says(2, lks_test_run(args.argv, NULL, 60),
-                "give --batch_size=6 on the command line, which wins, or "
-                "--batch_size=3 there to continue with another batch");
+    assert_exits(2, lks_test_run(args.argv, NULL, 60),
+                 "give --batch_size=6 on the command line, which wins, or "
+                 "--batch_size=3 there to continue with another batch");
     assert_string_equal(lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL), before);
 }
 

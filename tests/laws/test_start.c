@@ -88,13 +88,13 @@ static void test_backend(void **state)
 static void test_free_settings(void **state)
 {
     const char *out;
-    assert_exit(0, started(":",
-                           "--bind=$([ $RANK = 0 ] && echo none || echo auto) --max_iters=2 "
-                           "--recompute=$([ $RANK = 0 ] && echo none || echo block) "
-                           "--threads=$((1 + RANK)) --keep=$((1 + RANK)) "
-                           "--timeout=$((50 + RANK)) --skip_fit_check=$RANK "
-                           "--log_interval=$((1 + RANK))",
-                           &out));
+    assert_exits(0, started(":",
+                            "--bind=$([ $RANK = 0 ] && echo none || echo auto) --max_iters=2 "
+                            "--recompute=$([ $RANK = 0 ] && echo none || echo block) "
+                            "--threads=$((1 + RANK)) --keep=$((1 + RANK)) "
+                            "--timeout=$((50 + RANK)) --skip_fit_check=$RANK "
+                            "--log_interval=$((1 + RANK))",
+                            &out));
 }
 
 /* A copy of the program that has another version. */
@@ -130,8 +130,8 @@ static void test_data(void **state)
     }
     /* Equal data in two folders are one run. */
     const char *both = lks_test_folder(), *out;
-    assert_exit(0, started(lks_test_text("cp -r '%s' '%s'/$RANK", law_data(), both),
-                           lks_test_text("--dataset='%s'/$RANK --max_iters=2", both), &out));
+    assert_exits(0, started(lks_test_text("cp -r '%s' '%s'/$RANK", law_data(), both),
+                            lks_test_text("--dataset='%s'/$RANK --max_iters=2", both), &out));
 }
 
 static const char *final_hash(const char *out)
@@ -153,8 +153,8 @@ static void test_kernels(void **state)
     const char *hash = NULL;
     for (int other = 1; other >= 0; other--) {
         const char *out;
-        assert_exit(0, started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=plain", other),
-                               "--max_iters=2", &out));
+        assert_exits(0, started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=plain", other),
+                                "--max_iters=2", &out));
         const json_t *lines = lks_test_record(out, "host");
         const json_t *line = json_array_get(lines, 0);
         assert_string_equal(json_string_value(lks_test_member(line, "kernels")),
@@ -173,10 +173,10 @@ static void test_kernels(void **state)
                                       "--max_iters=2",
                                       NULL};
         static const char warning[] = "from here on its bytes differ";
-        lks_test_result r = assert_exit(0, lks_test_run(resume, NULL, 60));
+        lks_test_result r = assert_exits(0, lks_test_run(resume, NULL, 60));
         assert_null(strstr(r.err, warning));
         poison_fingerprint(out);
-        assert_says(0, lks_test_run(resume, NULL, 60), warning);
+        assert_exits(0, lks_test_run(resume, NULL, 60), warning);
     }
 }
 
@@ -189,7 +189,7 @@ static void test_own_products(void **state)
         const char *out;
         if (i != 2 && !lks__kernels_have_library())
             lks_test_lacks("onednn", "there are no products but lockstep's own");
-        assert_exit(
+        assert_exits(
             0, started(lks_test_text("%s && export LD_LIBRARY_PATH=%s", lacks[i], LKS_TEST_NO_DNNL),
                        "--max_iters=2", &out));
         const char *hash = final_hash(out);

@@ -121,7 +121,7 @@ static void test_saved_once(void **state)
     assert_int_equal(lks_test_kill(ranks[0], SIGUSR1), 0);
     wait_for_checkpoints(&run, out, 2);
     assert_int_equal(kill(run.pid, SIGTERM), 0);
-    assert_exit(128 + SIGTERM, lks_test_wait(&run, 60));
+    assert_exits(128 + SIGTERM, lks_test_wait(&run, 60));
     marked_assert_gone(mark, 2);
 }
 
@@ -244,7 +244,7 @@ static void test_stopped_at_the_end(void **state)
         law_add(&args, last);
         law_add(&args, once);
         law_add(&args, unevaluated);
-        assert_exit(128 + SIGTERM, lks_test_run(args.argv, env, 60));
+        assert_exits(128 + SIGTERM, lks_test_run(args.argv, env, 60));
         assert_int_equal(latest_iter(out), 3);
         law_resume(samplers[which], out, last, once, unevaluated);
         const char *want = law_output(samplers[which], last, once, unevaluated);
@@ -315,7 +315,7 @@ static void test_save_fails(void **state)
     const char *env[] = {"LOCKSTEP_FAULT=fsync:3:ENOSPC", "LOCKSTEP_FAULT_RANK=0", NULL};
     lks_test_child child = start_endless(env, &out);
     assert_int_equal(kill(child.pid, SIGTERM), 0);
-    assert_says(1, lks_test_wait(&child, 60), " is not saved: ", "No space left on device");
+    assert_exits(1, lks_test_wait(&child, 60), " is not saved: ", "No space left on device");
 }
 
 /* Another rank dies while rank 0 saves the value: the stop has succeeded all the same. */

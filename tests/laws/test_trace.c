@@ -230,7 +230,7 @@ static void test_failures(void **state)
     law_args args = law_train("random", &out);
     law_add(&args, "--trace=%s/not/there.json", out);
     law_add(&args, "--nproc_per_node=2");
-    assert_says(1, lks_test_run(args.argv, NULL, 60), "can't write the trace", "not/there.json");
+    assert_exits(1, lks_test_run(args.argv, NULL, 60), "can't write the trace", "not/there.json");
     assert_false(lks_test_exists(lks_test_text("%s/latest", out)));
 
     args = law_train("random", &out);
@@ -238,10 +238,10 @@ static void test_failures(void **state)
     law_add(&args, "--trace=%s", path);
     law_add(&args, "--learning_rate=1e6"); /* makes the loss infinite */
     law_add_all(&args, "--grad_clip=0", "--weight_decay=1000");
-    assert_exit(1, lks_test_run(args.argv, NULL, 60));
+    assert_exits(1, lks_test_run(args.argv, NULL, 60));
     assert_false(lks_test_exists(path));
     lks_test_write_text(path, "old"); /* a file that was there stays */
-    assert_exit(1, lks_test_run(args.argv, NULL, 60));
+    assert_exits(1, lks_test_run(args.argv, NULL, 60));
     assert_string_equal(lks_test_read(path, NULL), "old");
 }
 
@@ -269,7 +269,7 @@ static void test_times(void **state)
         law_args args = law_train("random", &out);
         law_add_all(&args, "--max_iters=79", "--eval_interval=0", "--checkpoint_interval=1000");
         law_add(&args, "--nproc_per_node=%d", ranks);
-        lks_test_result r = assert_exit(0, lks_test_run(args.argv, NULL, 60));
+        lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
         const json_t *lines = lks_test_record(out, "train");
         assert_int_equal(json_array_size(lines), 80);
         const double tokens = lks_test_number(json_array_get(lines, 0), "tokens");

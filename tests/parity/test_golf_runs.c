@@ -52,7 +52,7 @@ static const char *train(const json_t *figure, const char *data_dir, const char 
     for (int i = 0; more != NULL && more[i] != NULL; i++)
         argv[n++] = more[i];
     argv[n] = NULL;
-    assert_exit(0, lks_test_run(argv, env, 540));
+    assert_exits(0, lks_test_run(argv, env, 540));
     return out;
 }
 

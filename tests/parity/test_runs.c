@@ -56,7 +56,7 @@ static const char *train(const json_t *figure, const char *data_dir, int ranks,
     for (; more != NULL && *more != NULL; more++)
         argv[n++] = *more;
     argv[n] = NULL;
-    assert_exit(0, lks_test_run(argv, NULL, 240));
+    assert_exits(0, lks_test_run(argv, NULL, 240));
     return out;
 }
 
@@ -288,7 +288,7 @@ static void test_change(void **state)
         argv[n++] = argument(then, key);
     }
     argv[n] = NULL;
-    assert_exit(0, lks_test_run(argv, NULL, 240));
+    assert_exits(0, lks_test_run(argv, NULL, 240));
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     check_steps(name, figure, metrics, steps_of(figure));
     check_evals(name, figure, metrics, steps_of(figure));

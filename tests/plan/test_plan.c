@@ -489,9 +489,9 @@ static void test_command_refuses(void **state)
                            "with 32 micro-batches per step instead of 24)");
     r = lks_test_tool(PLAN, "--nnodes=2", "--zero=1");
     assert_contains(r.out, "impossible: zero=1 divides the state over hosts");
-    assert_says(1, lks_test_tool(PLAN, lks_test_text("--machine=%s", written(TEXT("2", "")))),
-                "lockstep_machine must be 1");
-    assert_says(2, lks_test_tool("bench", "machine"), "--out=FILE");
+    assert_exits(1, lks_test_tool(PLAN, lks_test_text("--machine=%s", written(TEXT("2", "")))),
+                 "lockstep_machine must be 1");
+    assert_exits(2, lks_test_tool("bench", "machine"), "--out=FILE");
 }
 
 /* Large sizes have larger units, and each size of a GPU is printed once. */
@@ -520,7 +520,7 @@ static void test_launched(void **state)
     const char *const env[] = {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
                                "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
                                NULL};
-    const lks_test_result r = assert_exit(0, lks_test_run(argv, env, 20));
+    const lks_test_result r = assert_exits(0, lks_test_run(argv, env, 20));
     assert_contains(r.out, "\nprocess: ");
 }
 

@@ -20,7 +20,7 @@ static lks_test_result in(const char *dir, const char *variables, const char *ar
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
-    assert_exit(code, r);
+    assert_exits(code, r);
     assert_contains(r.out, out);
     assert_contains(r.err, err);
 }

@@ -30,7 +30,7 @@ static lks_test_result in(const char *dir, const char *folder, const char *comma
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
-    assert_exit(code, r);
+    assert_exits(code, r);
     assert_contains(r.out, out);
     assert_contains(r.err, err);
 }
@@ -96,7 +96,7 @@ static void test_folder(void **state)
     expect(in(dir, ".", "eval run"), 0, in(dir, ".", "eval --out_dir=run").out, "");
     expect(in(dir, ".", "export run --format=safetensors --out=weights"), 0, "", "");
     const char *copy = lks_test_text("cp -r '%s/run' '%s/copy'", dir, dir);
-    assert_exit(0, lks_test_shell(copy));
+    assert_exits(0, lks_test_shell(copy));
     expect(in(dir, ".", "resume --max_iters=6 --nproc_per_node=2 run"), 0, "Resuming training",
            lks_test_text("lockstep resume: the same as %s train --out_dir=run --init_from=resume "
                          "--max_iters=6 --nproc_per_node=2\n",
@@ -141,7 +141,7 @@ static void test_earlier_run(void **state)
     expect(in(dir, ".", begin), 0, "an earlier run was moved to run/earlier-1", "");
     expect(in(dir, ".", begin), 0, "an earlier run was moved to run/earlier-2", "");
     const char *stop = lks_test_text("cd '%s/run' && rm -r ckpt-* latest best", dir);
-    assert_exit(0, lks_test_shell(stop));
+    assert_exits(0, lks_test_shell(stop));
     expect(in(dir, ".", "info run"), 1, "",
            "there is no checkpoint in run: the run there has not written one yet. "
            "An earlier run is in run/earlier-2\n");
@@ -155,7 +155,7 @@ static void test_no_run(void **state)
     lks_test_write_text(lks_test_text("%s/text", dir), "a");
     assert_int_equal(mkdir(lks_test_text("%s/out", dir), 0755), 0);
     const char *move = lks_test_text("cd '%s' && mv run out && rm out/run/best", dir);
-    assert_exit(0, lks_test_shell(move));
+    assert_exits(0, lks_test_shell(move));
     /* the longer form of resume, before ranks start */
     expect(in(dir, ".", "train --init_from=resume --out_dir=out --nproc_per_node=2"), 2, "",
            "train: there is no checkpoint in out: give a run in it: out/run");
@@ -218,14 +218,14 @@ static void test_no_run(void **state)
     const char *copy = lks_test_text("cd '%s/out' && mkdir 'q s' && cp -r run 'q s/run' && "
                                      "touch -d tomorrow 'q s/run/metrics.jsonl'",
                                      dir);
-    assert_exit(0, lks_test_shell(copy));
+    assert_exits(0, lks_test_shell(copy));
     for (int i = 0; i < 2; i++)
         expect(in(dir, ".", commands[i]), 2, "",
                "no checkpoint in out: give a run in it, the newest first: 'out/q s/run', out/run");
     expect(in(dir, ".", "resume"), 2, "", "`lockstep resume 'out/q s/run'`");
     expect(in(dir, "out", "report ."), 0, "", "lockstep report: 2 runs in .: q s/run, run\n");
     const char *deeper = lks_test_text("rm -r '%s/out/run'", dir);
-    assert_exit(0, lks_test_shell(deeper));
+    assert_exits(0, lks_test_shell(deeper));
     expect(in(dir, ".", "report out"), 0, "", "lockstep report: 1 run in out: q s/run\n");
 }
 
@@ -250,7 +250,7 @@ static void test_settings(void **state)
     /* A value that no run has written. */
     const char *metrics = lks_test_text("%s/run/metrics.jsonl", dir);
     const char *edit = lks_test_text("sed -i 's/\"keep\":2/\"keep\":-1/' '%s'", metrics);
-    assert_exit(0, lks_test_shell(edit));
+    assert_exits(0, lks_test_shell(edit));
     expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=8"), 1, "",
            "metrics.jsonl: the setting keep is not a whole number from 0 to 1,000,000");
 }

@@ -14,7 +14,7 @@
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
-    assert_exit(code, r);
+    assert_exits(code, r);
     assert_contains(r.out, out);
     assert_contains(r.err, err);
 }
@@ -266,7 +266,7 @@ static void test_lost_output(void **state)
     expect(lks_test_run(closed, NULL, 60), 1, "", "standard output failed");
     /* A reader that has left is no error to speak of. */
     const char *dir = lks_test_folder();
-    lks_test_result r = assert_exit(
+    lks_test_result r = assert_exits(
         128 + SIGPIPE,
         lks_test_command(
             "sh", "-c",
@@ -453,7 +453,7 @@ static void test_ranks(void **state)
                        "'\\0' ' ' </proc/$q/cmdline; echo; done; done",
                        "sh", lks_test_text("%d", (int)run.pid));
     kill(run.pid, SIGTERM);
-    assert_exit(128 + SIGTERM, lks_test_wait(&run, 60));
+    assert_exits(128 + SIGTERM, lks_test_wait(&run, 60));
     const char *name = strrchr(lks_test_program(), '/') + 1;
     int n = 0;
     for (const char *at = names.out; (at = strstr(at, lks_test_text("%s train ", name))); at++)
@@ -594,7 +594,7 @@ static void test_info_without_modules(void **state)
 {
     const char *dir = lks_test_folder(), *copy = lks_test_text("%s/lockstep", dir);
     const char *const cp = lks_test_text("cp '%s' '%s'", LKS_TEST_TOOL, copy);
-    assert_exit(0, lks_test_shell(cp));
+    assert_exits(0, lks_test_shell(cp));
     lks_test_result r = lks_test_do(copy, "info");
     assert_contains(r.out, "\nzip          libzip: not in this build (libzip-dev)\n");
     assert_contains(r.out, "\nbackend      mpi: not in this build (libopenmpi-dev)\n");

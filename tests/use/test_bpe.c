@@ -77,17 +77,17 @@ static void test_special(void **state)
             lks_test_text("%s sample --init_from=%s --tokenizer=%s --interactive --top_k=1 "
                           "--max_new_tokens=24 --special=%s <%s",
                           LKS_TEST_TOOL, model, vocabulary, i == 0 ? "false" : "true", lines);
-        answers[i] = assert_exit(0, lks_test_shell(command)).out;
+        answers[i] = assert_exits(0, lks_test_shell(command)).out;
     }
     assert_string_not_equal(answers[0], answers[1]);
     /* characters have no special tokens */
     const char *data = lks_test_folder();
     const char *meta = "{\"kind\": \"char\", \"vocab_size\": 2, \"chars\": \"ab\"}";
     lks_test_write_text(lks_test_text("%s/meta.json", data), meta);
-    assert_says(2,
-                lks_test_tool("sample", lks_test_text("--init_from=%s", model),
-                              lks_test_text("--tokenizer=%s", data), "--start=a", "--special"),
-                "--special is only for GPT-2's tokens");
+    assert_exits(2,
+                 lks_test_tool("sample", lks_test_text("--init_from=%s", model),
+                               lks_test_text("--tokenizer=%s", data), "--start=a", "--special"),
+                 "--special is only for GPT-2's tokens");
 }
 
 /* As 50,304 over 50,257. Ids beyond the tokenizer's would be the likeliest ones: the text is that
@@ -270,14 +270,14 @@ static void test_moved(void **state)
     lks_test_tool("train", data, lks_test_text("--init_from=%s", from),                            \
                   lks_test_text("--out_dir=%s", to), "--gradient_accumulation_steps=1",            \
                   "--batch_size=2", "--eval_iters=1", __VA_ARGS__)
-    assert_exit(0, TRAIN(model, out, "--max_iters=1", "--sample_tokens=8"));
-    assert_exit(0, TRAIN("resume", out, "--max_iters=2", "--sample_tokens=8"));
+    assert_exits(0, TRAIN(model, out, "--max_iters=1", "--sample_tokens=8"));
+    assert_exits(0, TRAIN("resume", out, "--max_iters=2", "--sample_tokens=8"));
     lks_test_do("cp", "-RL", lks_test_text("%s/latest", out), copy);
     lks_test_result r =
-        assert_exit(0, TRAIN(copy, lks_test_text("%s/out2", folder), "--max_iters=1", NULL));
+        assert_exits(0, TRAIN(copy, lks_test_text("%s/out2", folder), "--max_iters=1", NULL));
     assert_contains(r.err, "the vocabulary was not found, so ");
-    assert_says(2, lks_test_tool("sample", lks_test_text("--init_from=%s", copy), "--start=word"),
-                "without their vocabulary: give it as --tokenizer_path=DIR");
+    assert_exits(2, lks_test_tool("sample", lks_test_text("--init_from=%s", copy), "--start=word"),
+                 "without their vocabulary: give it as --tokenizer_path=DIR");
 }
 
 /* As nanoGPT's prepare.py leaves them: ids of GPT-2, and nothing that says so. */
@@ -299,17 +299,17 @@ static void test_assumed(void **state)
                 "--n_head=1", "--n_embd=4", "--block_size=8", "--batch_size=1",
                 "--gradient_accumulation_steps=1", "--max_iters=1", "--eval_interval=0");
     setenv("LOCKSTEP_HOME", folder, 1);
-    assert_says(1, lks_test_run(sample, NULL, 60),
-                "lockstep sample: the model comes without a tokenizer. If its 50304 "
-                "tokens are GPT-2's, `lockstep fetch gpt2-vocab` downloads");
-    assert_says(2, lks_test_tool("sample", out, "--tokenizer=gpt2"),
-                "not on this machine: `lockstep fetch gpt2-vocab`");
+    assert_exits(1, lks_test_run(sample, NULL, 60),
+                 "lockstep sample: the model comes without a tokenizer. If its 50304 "
+                 "tokens are GPT-2's, `lockstep fetch gpt2-vocab` downloads");
+    assert_exits(2, lks_test_tool("sample", out, "--tokenizer=gpt2"),
+                 "not on this machine: `lockstep fetch gpt2-vocab`");
     assert_int_equal(mkdir(lks_test_text("%s/data", folder), 0755), 0);
     assert_int_equal(symlink(vocabulary, lks_test_text("%s/data/gpt2-vocab", folder)), 0);
-    assert_contains(assert_exit(0, lks_test_run(sample, NULL, 60)).err,
+    assert_contains(assert_exits(0, lks_test_run(sample, NULL, 60)).err,
                     "its 50304 tokens are read as GPT-2's, with the vocabulary in data/gpt2-vocab");
     assert_int_equal(symlink(vocabulary, lks_test_text("%s/gpt2", folder)), 0);
-    assert_contains(assert_exit(0, lks_test_run(sample, NULL, 60)).err,
+    assert_contains(assert_exits(0, lks_test_run(sample, NULL, 60)).err,
                     lks_test_text("the vocabulary in %s/gpt2\n", folder));
     assert_null(strstr(lks_test_do("lockstep", "sample", out, "--tokenizer=gpt2", "--num_samples=1",
                                    "--max_new_tokens=4")

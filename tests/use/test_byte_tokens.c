@@ -140,15 +140,15 @@ static void test_sample(void **state)
     const char *const argv[] = {
         "lockstep", "sample", run, "--num_samples=1", "--start=\xc3\xa9", "--max_new_tokens=30",
         NULL};
-    const lks_test_result r =
-        assert_exit(0, lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/none", NULL}, 60));
+    const lks_test_result r = assert_exits(
+        0, lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/none", NULL}, 60));
     assert_memory_equal(r.out, "\xc3\xa9", 2);
     assert_contains(r.err, "not used here: TOKENIZER_PATH: the tokens are single bytes\n");
     lks_test_write_text(lks_test_text("%s/empty", dir), "");
     lks_test_do("lockstep", "sample", run, "--num_samples=1",
                 lks_test_text("--start=FILE:%s/empty", dir));
-    assert_says(2, lks_test_tool("sample", run, "--tokenizer_path=/none.model"),
-                "need no tokenizer");
+    assert_exits(2, lks_test_tool("sample", run, "--tokenizer_path=/none.model"),
+                 "need no tokenizer");
 }
 
 /* The file that the data script writes beside its shards, which come without meta.json. */
@@ -178,10 +178,10 @@ static void test_description(void **state)
     lks_test_do("lockstep", "train", out, "--init_from=resume", "--iterations=5");
     const json_t *final = lks_test_record(lks_test_text("%s/again", dir), "final");
     assert_true(lks_test_number(json_array_get(final, 0), "val_bpb") > 0.0);
-    assert_says(2,
-                lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare),
-                              lks_test_text("--out_dir=%s/other", dir), token, "--vocab_size=261"),
-                "are 260, but the vocabulary has 261");
+    assert_exits(2,
+                 lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare),
+                               lks_test_text("--out_dir=%s/other", dir), token, "--vocab_size=261"),
+                 "are 260, but the vocabulary has 261");
     /* weights that don't say what their tokens are */
     lks_test_do("lockstep", "export", "--format=golf", run, lks_test_text("--out=%s/raw.pt", dir));
     const char *raw = lks_test_text("--init_from=%s/raw.pt", dir);
@@ -231,10 +231,10 @@ static void test_refused(void **state)
     const char *text = lks_test_text("%s/text", dir), *out = lks_test_text("--out=%s/none", dir);
     const char *input = lks_test_text("--input=%s", text);
     lks_test_write(text, "\n\n", 2);
-    assert_says(1, lks_test_tool("prep", "bytes", input, out), "is empty");
+    assert_exits(1, lks_test_tool("prep", "bytes", input, out), "is empty");
     const char *lines = lks_test_text("%s/text.jsonl", dir);
     lks_test_write(lines, "{\"text\":\"\xff\"}\n", 13);
-    assert_exit(1, lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines), out));
+    assert_exits(1, lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines), out));
     assert_contains(lks_test_tool("prep", "bytes", input, out, "--vocab_size=300").err,
                     "--vocab_size doesn't apply to bytes tokens");
     assert_false(lks_test_exists(lks_test_text("%s/none", dir)));

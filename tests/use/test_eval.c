@@ -135,9 +135,9 @@ static void test_stride(void **state)
         const double want = naive(gpt2, text, n_text, GPT2_T, stride);
         for (int W = 1; W <= 3; W++) {
             const lks_test_result r =
-                assert_exit(0, EVAL(gpt2, data, lks_test_text("--stride=%zu", stride),
-                                    lks_test_text("--nproc_per_node=%d", W),
-                                    lks_test_text("--batch_size=%d", W)));
+                assert_exits(0, EVAL(gpt2, data, lks_test_text("--stride=%zu", stride),
+                                     lks_test_text("--nproc_per_node=%d", W),
+                                     lks_test_text("--batch_size=%d", W)));
             assert_near(number_after(r.out, "val loss "), want, 2e-6);
             first = first == NULL ? r.out : first;
             assert_string_equal(r.out, first);
@@ -159,7 +159,7 @@ static void test_stride(void **state)
     const uint16_t three[] = {(uint16_t)text[0], (uint16_t)text[1], (uint16_t)text[2]};
     lks_test_write(few, three, sizeof three);
     const lks_test_result r =
-        assert_exit(0, EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4"));
+        assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4"));
     assert_near(number_after(r.out, "few.bin loss "), naive(gpt2, text, 3, GPT2_T, 4), 2e-6);
     assert_contains(r.out, "over 1 windows");
     /* Of 32 tokens the last one has no target: one window of 16. */
@@ -167,7 +167,7 @@ static void test_stride(void **state)
     for (size_t i = 0; i < 2 * GPT2_T; i++)
         two[i] = (uint16_t)text[i];
     lks_test_write(few, two, sizeof two);
-    const lks_test_result one = assert_exit(0, EVAL(gpt2, lks_test_text("--dataset=%s", few)));
+    const lks_test_result one = assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s", few)));
     assert_near(number_after(one.out, "few.bin loss "), naive(gpt2, text, 17, GPT2_T, GPT2_T),
                 2e-6);
     assert_contains(one.out, "over 1 windows");
@@ -178,7 +178,7 @@ static void test_stride(void **state)
     /* a run's form of GELU is known, so another one would be another model */
     assert_contains(EVAL(gpt2, data, "--gelu=tanh").err,
                     "gelu=tanh was given, but the run has gelu=exact: leave the setting out");
-    assert_exit(0, EVAL(gpt2, data, "--gelu=exact"));
+    assert_exits(0, EVAL(gpt2, data, "--gelu=exact"));
     assert_contains(lks_test_tool("eval", "--artifact=x.ptz", "--checkpoint=best").err,
                     "--artifact and --checkpoint each name a model: leave one of them out");
 }
@@ -220,7 +220,7 @@ static void test_stride_of_python(void **state)
 static void test_bytes(void **state)
 {
     const lks_test_result r =
-        assert_exit(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2), "--stride=16"));
+        assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2), "--stride=16"));
     size_t bytes;
     const char *all = lks_test_read(lks_test_text("%s/text", gpt2), &bytes);
     size_t tail = bytes;
@@ -248,29 +248,29 @@ static void test_split(void **state)
     const char *run = lks_test_text("--out_dir=%s/out", gpt2);
     lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s/text", gpt2),
                 lks_test_text("--out=%s/data", dir), "--val_fraction=0");
-    assert_says(2, lks_test_tool("eval", run, data),
-                "data has no validation tokens: use --split=train for");
+    assert_exits(2, lks_test_tool("eval", run, data),
+                 "data has no validation tokens: use --split=train for");
     assert_contains(lks_test_do("lockstep", "eval", run, data, "--split=train").out, "train loss ");
 }
 
 static void test_files(void **state)
 {
-    const char *whole = assert_exit(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2))).out;
+    const char *whole = assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2))).out;
     const char *file =
-        assert_exit(0, EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", gpt2))).out;
+        assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", gpt2))).out;
     assert_string_equal(strchr(file, ' '), strchr(whole, ' '));
     assert_memory_equal(file, "val.bin ", 8);
     uint16_t shard[MOST];
     for (size_t i = 0; i < n_text; i++)
         shard[i] = (uint16_t)text[i];
     lks_test_write_shard(lks_test_text("%s/shard.bin", gpt2), shard, n_text);
-    file = assert_exit(0, EVAL(gpt2, lks_test_text("--dataset=%s/shard.bin", gpt2))).out;
+    file = assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/shard.bin", gpt2))).out;
     assert_string_equal(strchr(file, ' '), strchr(whole, ' '));
 
-    whole = assert_exit(0, EVAL(golf, lks_test_text("--dataset=%s", golf))).out;
-    file = assert_exit(0, EVAL(golf, lks_test_text("--dataset=%s/fineweb_val_*.bin", golf))).out;
+    whole = assert_exits(0, EVAL(golf, lks_test_text("--dataset=%s", golf))).out;
+    file = assert_exits(0, EVAL(golf, lks_test_text("--dataset=%s/fineweb_val_*.bin", golf))).out;
     assert_string_equal(strchr(file, ' '), strchr(whole, ' '));
-    const lks_test_result r = assert_exit(
+    const lks_test_result r = assert_exits(
         0, EVAL(golf, lks_test_text("--dataset=%s/fineweb_val_000000.bin", golf), "--stride=3"));
     assert_near(number_after(r.out, "000000.bin loss "), naive(golf, ids, 100, GOLF_T, 3), 2e-6);
     assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s/no*.bin", gpt2)).err, "no*.bin");
@@ -288,14 +288,14 @@ static void test_length(void **state)
     static const size_t lengths[] = {3, 8, 20, 64, 200};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         const lks_test_result r =
-            assert_exit(0, EVAL(golf, lks_test_text("--dataset=%s", golf), "--stride=3",
-                                "--batch_size=2", lks_test_text("--block_size=%zu", lengths[i])));
+            assert_exits(0, EVAL(golf, lks_test_text("--dataset=%s", golf), "--stride=3",
+                                 "--batch_size=2", lks_test_text("--block_size=%zu", lengths[i])));
         assert_near(number_after(r.out, "val loss "), naive(golf, ids, N_VAL, lengths[i], 3), 5e-6);
     }
     const char *data = lks_test_text("--dataset=%s/data", gpt2);
-    const lks_test_result r = assert_exit(0, EVAL(gpt2, data, "--stride=2", "--block_size=7"));
+    const lks_test_result r = assert_exits(0, EVAL(gpt2, data, "--stride=2", "--block_size=7"));
     assert_near(number_after(r.out, "val loss "), naive(gpt2, text, n_text, 7, 2), 2e-6);
-    assert_says(2, EVAL(gpt2, data, "--block_size=17"), "the model has positions for 16 tokens");
+    assert_exits(2, EVAL(gpt2, data, "--block_size=17"), "the model has positions for 16 tokens");
 }
 
 /* Output that can't be written: the cause and exit code 1. An evaluation is recorded all the same.
@@ -306,12 +306,12 @@ static void test_full_output(void **state)
         "eval --dataset=data --out_dir=out", "eval --dataset=data --out_dir=out --nproc_per_node=2",
         "sample --out_dir=out --start=a", "report out", "plot out"};
     const char *evals = lks_test_text("%s/out/evals.jsonl", gpt2);
-    assert_exit(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2)));
+    assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2)));
     for (int i = 0; i < 5; i++) {
         const size_t before = json_array_size(lks_test_metrics(evals, "eval"));
         const char *command =
             lks_test_text("cd %s && exec %s %s >/dev/full", gpt2, LKS_TEST_TOOL, commands[i]);
-        assert_says(1, lks_test_shell(command), "standard output", "No space left on device");
+        assert_exits(1, lks_test_shell(command), "standard output", "No space left on device");
         assert_int_equal(json_array_size(lks_test_metrics(evals, "eval")), before + (i < 2));
     }
 }
@@ -335,7 +335,7 @@ static void test_other_characters(void **state)
         refused(EVAL(gpt2, lks_test_text("--dataset=%s/%s", dir, paths[i])),
                 lks_test_text("%s are not those of the weights", paths[i]));
     assert_int_equal(unlink(lks_test_text("%s/data/meta.json", dir)), 0);
-    assert_exit(0, EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", dir)));
+    assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", dir)));
 }
 
 #define TRAIN_PIECES(...)                                                                          \
@@ -351,7 +351,7 @@ static void check_other_model(const char *dir, const char *run, const char *mode
     const char *data = lks_test_text("--dataset=%s", dir);
     const char *shards = lks_test_text("%s/fineweb_val_*.bin", data);
     const char *plain = lks_test_text("--out_dir=%s/plain", dir);
-    assert_exit(0, TRAIN_PIECES(data, plain)); /* without the tokenizer of its ids */
+    assert_exits(0, TRAIN_PIECES(data, plain)); /* without the tokenizer of its ids */
     lks_test_write_text(lks_test_text("%s/meta.json", dir), meta);
     refused(lks_test_tool("eval", run, data), "are not those of the weights");
     refused(lks_test_tool("eval", run, shards), "are not those of the weights");
@@ -380,7 +380,7 @@ static void test_knows_the_tokenizer(void **state)
     const lks_test_result trained = TRAIN_PIECES(lks_test_text("--dataset=%s", dir), run, given);
     if (strstr(trained.err, "install ") != NULL)
         lks_test_lacks("sentencepiece", "SentencePiece");
-    assert_exit(0, trained);
+    assert_exits(0, trained);
     assert_contains(lks_test_do("lockstep", "eval", run).out, " bits per byte), ckpt-00000002");
     lks_test_do("lockstep", "sample", run, "--start=x", "--num_samples=1", "--max_new_tokens=3");
     check_other_model(dir, run, given);

@@ -84,11 +84,11 @@ static void test_tokenizer(void **state)
 {
     const char *const argv[] = {"lockstep",           "sample", out_dir, "--num_samples=1",
                                 "--max_new_tokens=5", NULL};
-    assert_says(0, lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/nowhere", NULL}, 60),
-                "not used here: TOKENIZER_PATH: the tokens are characters\n");
-    assert_says(2, lks_test_tool("sample", out_dir, "--tokenizer_path=/nowhere"),
-                "the model's tokens are its own characters, which need no tokenizer");
-    const lks_test_result special = assert_exit(2, lks_test_tool("sample", out_dir, "--special"));
+    assert_exits(0, lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/nowhere", NULL}, 60),
+                 "not used here: TOKENIZER_PATH: the tokens are characters\n");
+    assert_exits(2, lks_test_tool("sample", out_dir, "--tokenizer_path=/nowhere"),
+                 "the model's tokens are its own characters, which need no tokenizer");
+    const lks_test_result special = assert_exits(2, lks_test_tool("sample", out_dir, "--special"));
     assert_contains(special.err, "--special is only for GPT-2's tokens");
     assert_null(strstr(special.err, "knows no line feed"));
 }
@@ -113,8 +113,8 @@ static void test_prompt_in_file(void **state)
                               lks_test_text("--start=FILE:%s", path))),
         SAMPLE("--num_samples=1", "--max_new_tokens=9"));
     lks_test_write_text(path, "");
-    assert_says(2, lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path)),
-                "lockstep sample: --start: it is empty: give at least one character");
+    assert_exits(2, lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path)),
+                 "lockstep sample: --start: it is empty: give at least one character");
 }
 
 /* A text is what stands before the stop text in the text without one, and no token is drawn after
@@ -175,7 +175,8 @@ static void test_characters(void **state)
 static void test_interactive(void **state)
 {
     const char *how = "--temperature=0", *tokens = "--max_new_tokens=8";
-    lks_test_result r = assert_exit(0, CHAT("n\xc3\xa9\\nun", lks_test_text("%s %s", how, tokens)));
+    lks_test_result r =
+        assert_exits(0, CHAT("n\xc3\xa9\\nun", lks_test_text("%s %s", how, tokens)));
     const char *context = "n\xc3\xa9\n", *want = "";
     for (int i = 0; i < 2; i++) {
         const char *all = sampled(lks_test_tool("sample", out_dir, "--num_samples=1", how, tokens,
@@ -188,8 +189,8 @@ static void test_interactive(void **state)
     assert_string_equal(r.out, want);
     assert_contains(r.err, "16 new tokens");
     /* A line that can't be read is reported, and the next one is. */
-    r = assert_says(0, CHAT("\xe2\x82\xac\\nn\xc3\xa9\\n", lks_test_text("%s %s", how, tokens)),
-                    "not read: character U+20AC");
+    r = assert_exits(0, CHAT("\xe2\x82\xac\\nn\xc3\xa9\\n", lks_test_text("%s %s", how, tokens)),
+                     "not read: character U+20AC");
     assert_memory_equal(r.out, want, strlen(r.out));
     assert_string_equal(CHAT("", how).out, "");
     /* A small context fills up without a message in the middle of an answer. */
@@ -239,7 +240,7 @@ static void test_interrupted(void **state)
         }
     }
     close(fd); /* the end of the input */
-    assert_says(0, lks_test_wait(&child, 30), "new tokens");
+    assert_exits(0, lks_test_wait(&child, 30), "new tokens");
 }
 
 int main(void)

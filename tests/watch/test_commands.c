@@ -151,11 +151,11 @@ static void test_hang(void **state)
     law_args args = law_train("random", &out);
     law_add_all(&args, "--exec_timeout=0.1", "--exec_on=checkpoint:sleep 1000",
                 "--exec_on=end:trap '' TERM; while :; do sleep 1000; done");
-    assert_says(0, lks_test_run(args.argv, env, 60),
-                "exec_on=checkpoint at iteration 3: the command ran longer than "
-                "exec_timeout=0.1 s, and was ended",
-                lks_test_text("exec_on=checkpoint at iteration %d: the command ran", LAW_STEPS),
-                lks_test_text("exec_on=end at iteration %d: the command ran longer", LAW_STEPS));
+    assert_exits(0, lks_test_run(args.argv, env, 60),
+                 "exec_on=checkpoint at iteration 3: the command ran longer than "
+                 "exec_timeout=0.1 s, and was ended",
+                 lks_test_text("exec_on=checkpoint at iteration %d: the command ran", LAW_STEPS),
+                 lks_test_text("exec_on=end at iteration %d: the command ran longer", LAW_STEPS));
     assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL), "ran longer than");
     marked_assert_gone(mark, 2);
 }
@@ -167,7 +167,7 @@ static void test_ignored_ends(void **state)
     law_args args = law_train("random", &out);
     law_add(&args, "--exec_on=end:echo some words; exit 3");
     const char *script = lks_test_text("exec env --ignore-signal=CHLD %s", law_words(&args));
-    assert_says(0, lks_test_shell(script), "the command ended with exit code 3; see commands.log");
+    assert_exits(0, lks_test_shell(script), "the command ended with exit code 3; see commands.log");
     assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "some words\n");
 }
 
@@ -259,20 +259,20 @@ static void test_failure(void **state)
     const char *out, *env[] = {"LOCKSTEP_FAULT=write:40:die", "LOCKSTEP_FAULT_RANK=0", NULL};
     law_args args = long_train(&out);
     law_add(&args, "--nproc_per_node=2");
-    assert_exit(137, lks_test_run(args.argv, env, 60));
+    assert_exits(137, lks_test_run(args.argv, env, 60));
     assert_string_equal(log_of(out), "failure 137 no no\n");
     /* On one rank the process itself notices it, before there is a folder too. */
     const char *told = lks_test_text("%s/told", lks_test_folder());
-    assert_exit(
+    assert_exits(
         2, lks_test_tool("train", "--dataset=/none", lks_test_text("--out_dir=%s.none", out),
                          lks_test_text("--exec_on=failure:echo $LOCKSTEP_EXIT_CODE >%s", told)));
     assert_string_equal(lks_test_read(told, NULL), "2\n");
     assert_false(lks_test_exists(lks_test_text("%s.none", out)));
     /* Another launcher notices it, and not we. */
-    assert_says(2,
-                lks_test_tool("run", "--nproc-per-node=2", "--", lks_test_program(), "train",
-                              "--dataset=/none", "--exec_on=failure:true"),
-                "lockstep run ... || COMMAND");
+    assert_exits(2,
+                 lks_test_tool("run", "--nproc-per-node=2", "--", lks_test_program(), "train",
+                               "--dataset=/none", "--exec_on=failure:true"),
+                 "lockstep run ... || COMMAND");
 }
 
 /* A stop is an end, not a failure. */
@@ -288,7 +288,7 @@ static void test_stop(void **state)
             if (lks_test_exists(lks_test_text("%s.saved", out)))
                 break;
         kill(child.pid, SIGTERM);
-        assert_exit(143, lks_test_wait(&child, 60));
+        assert_exits(143, lks_test_wait(&child, 60));
         assert_string_equal(log_of(out), "end 15 no\n");
         remove(lks_test_text("%s.saved", out));
     }
@@ -332,16 +332,16 @@ static void test_sources(void **state)
         lks_test_write_text(file, text);
         static const char *const commands[] = {"train", "eval", "plan"};
         for (int k = 0; k < 3; k++) {
-            assert_says(2, lks_test_tool(commands[k], file),
-                        lks_test_text("%s:2: exec_on is only accepted on the command "
-                                      "line, because it starts commands",
-                                      file));
+            assert_exits(2, lks_test_tool(commands[k], file),
+                         lks_test_text("%s:2: exec_on is only accepted on the command "
+                                       "line, because it starts commands",
+                                       file));
         }
     }
     const char *out, *variable = lks_test_text("EXEC_ON=end:touch %s", told);
     law_args args = law_train("random", &out);
     law_add(&args, "--max_iters=1");
-    assert_exit(0, lks_test_run(args.argv, (const char *const[]){variable, NULL}, 60));
+    assert_exits(0, lks_test_run(args.argv, (const char *const[]){variable, NULL}, 60));
     assert_false(lks_test_exists(told));
     /* A run doesn't keep them either. */
     law_add(&args, "--exec_on=end:touch %s", told);
@@ -411,7 +411,7 @@ static void test_systemd(void **state)
             assert_null(strstr(got, "WATCHDOG"));
         kill(child.pid, SIGTERM);
         hear(fd, "STOPPING=1\n");
-        assert_exit(143, lks_test_wait(&child, 60));
+        assert_exits(143, lks_test_wait(&child, 60));
         /* A command isn't a part of the service. */
         assert_string_equal(log_of(out), "end 15 no\n");
         close(fd);
@@ -425,8 +425,8 @@ static void test_no_systemd(void **state)
         const char *out, *env[] = {lks_test_text("NOTIFY_SOCKET=%s", names[i]), NULL};
         law_args args = law_train("random", &out);
         law_add(&args, "--max_iters=1");
-        assert_says(0, lks_test_run(args.argv, env, 60),
-                    "systemd's socket (NOTIFY_SOCKET) can't be reached: ");
+        assert_exits(0, lks_test_run(args.argv, env, 60),
+                     "systemd's socket (NOTIFY_SOCKET) can't be reached: ");
     }
 }
 

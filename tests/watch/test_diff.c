@@ -21,7 +21,7 @@ static lks_test_result diff(const char *a, const char *b)
 /* Compare, expecting an exit code and text. */
 static void expect(const char *a, const char *b, int code, const char *const texts[])
 {
-    const lks_test_result r = assert_exit(code, diff(a, b));
+    const lks_test_result r = assert_exits(code, diff(a, b));
     for (int i = 0; texts[i] != NULL; i++)
         assert_contains(code == 0 || code == 3 ? r.out : r.err, texts[i]);
 }
@@ -217,8 +217,8 @@ static void test_damaged_rest(void **state)
     const char *a = fake(20, 1.5), *b = fake(20, 1.5);
     fake_append(a, "{'kind':'train','iter':20,'loss':1}\n");
     fake_append(b, "{'kind':'train','iter':20,'loss':2}\nnonsense\n");
-    assert_says(1, lks_test_tool("diff", "--execute=0", a, b),
-                "metrics.jsonl: the line at offset ");
+    assert_exits(1, lks_test_tool("diff", "--execute=0", a, b),
+                 "metrics.jsonl: the line at offset ");
 }
 
 /* The weights of a checkpoint differ although every figure before it is equal. */
@@ -348,8 +348,8 @@ static void test_refused(void **state)
            "metrics.jsonl is neither a file of weights (.safetensors) nor a trail");
     EXPECT(a, lks_test_text("%s/ckpt-00000006/model.safetensors", reference()), 2,
            "a run can't be compared with a file of weights");
-    assert_exit(2, lks_test_tool("diff", a));
-    assert_exit(2, lks_test_tool("diff", a, a, a));
+    assert_exits(2, lks_test_tool("diff", a));
+    assert_exits(2, lks_test_tool("diff", a, a, a));
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         bad = fake(2, 1.5);
         fake_append(bad, lines[i]);

@@ -540,9 +540,9 @@ static void test_sample(void **state)
     const char *folder = characters("\nabcd\n e"), *base = lks_test_folder();
     const char *none = lks_test_text("%s/none", base), *one = lks_test_text("%s/one", base);
     const char *two = lks_test_text("%s/two", base);
-    assert_exit(0, train_characters(folder, none, "--threads=1", NULL));
-    assert_exit(0, train_characters(folder, one, "--sample_tokens=30", "--threads=2"));
-    assert_exit(0, train_characters(folder, two, "--sample_tokens=30", "--nproc_per_node=2"));
+    assert_exits(0, train_characters(folder, none, "--threads=1", NULL));
+    assert_exits(0, train_characters(folder, one, "--sample_tokens=30", "--threads=2"));
+    assert_exits(0, train_characters(folder, two, "--sample_tokens=30", "--nproc_per_node=2"));
     law_assert_same_checkpoints(one, none);
     law_assert_same(two, one);
     const json_t *evals = evals_of(one), *line;
@@ -573,7 +573,7 @@ static void test_sample(void **state)
                    lks_test_text("%s/aside-%d-%d", base, from, later));
         assert_int_equal(remove(lks_test_text("%s/latest", one)), 0);
         lks_test_write(lks_test_text("%s/latest", one), lks_test_text("ckpt-%08d", from), 13);
-        assert_exit(0, train_characters(folder, one, "--init_from=resume", NULL));
+        assert_exits(0, train_characters(folder, one, "--init_from=resume", NULL));
         law_assert_same(one, two);
     }
     s = read_run(one);
@@ -586,14 +586,15 @@ static void test_sample(void **state)
 static void test_sample_prompt(void **state)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
-    assert_exit(0, train_characters(characters("abcde"), out, "--sample_tokens=30", "--threads=1"));
+    assert_exits(0,
+                 train_characters(characters("abcde"), out, "--sample_tokens=30", "--threads=1"));
     assert_string_equal(
         json_string_value(json_object_get(json_array_get(evals_of(out), 2), "sample")),
         drawn_text(out, "--start=a"));
-    assert_says(2,
-                train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
-                                 "--vocab_size=16"),
-                "sample_tokens: the data's meta.json names no tokenizer: leave ");
+    assert_exits(2,
+                 train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
+                                  "--vocab_size=16"),
+                 "sample_tokens: the data's meta.json names no tokenizer: leave ");
     assert_false(lks_test_exists(lks_test_text("%s.ids/metrics.jsonl", out)));
 }
 

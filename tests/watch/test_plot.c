@@ -32,8 +32,8 @@ static lks_test_result plot(const char *option, const char *const runs[])
 static const char *drawn(const char *const runs[])
 {
     const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
-    assert_says(0, plot(lks_test_text("--out=%s", file), runs),
-                lks_test_text("lockstep plot: wrote %s (", file));
+    assert_exits(0, plot(lks_test_text("--out=%s", file), runs),
+                 lks_test_text("lockstep plot: wrote %s (", file));
     return lks_test_read(file, NULL);
 }
 
@@ -134,7 +134,7 @@ static void test_hostile(void **state)
             dir, lks_test_text("{'kind':'train','iter':%d,%s}\n", i,
                                i < 3 ? bad[i] : lks_test_text("'loss':%d,'tokens':%d", 9 - i, i)));
     const lks_test_result r =
-        assert_exit(0, plot("--axis=tokens", (const char *const[]){dir, NULL}));
+        assert_exits(0, plot("--axis=tokens", (const char *const[]){dir, NULL}));
     assert_contains(r.out, "     6 |");
     assert_contains(r.out, "        0 ");
 }
@@ -422,7 +422,7 @@ static void test_text(void **state)
 {
     const char *dir = fake_run("run", 1, 30, 1.0, "\"n_layer\":2");
     const char *const one[] = {dir, NULL}, *const two[] = {dir, dir, NULL};
-    lks_test_result r = assert_exit(0, plot(NULL, one));
+    lks_test_result r = assert_exits(0, plot(NULL, one));
     assert_contains(r.out, "run: loss 1.0000, best validation loss 1.0000");
     assert_true(strstr(r.out, "\xe2\xa0") != NULL || strstr(r.out, "\xe2\xa1") != NULL);
     assert_true(widest(r.out) <= 60);
@@ -440,10 +440,10 @@ static void test_text(void **state)
     assert_contains(r.out, " 30000\n        tokens\n");
     const char *argv[] = {"lockstep", "plot", "--log_scale", "--axis=tokens", dir, NULL};
     for (int columns = 1; columns <= 1000; columns += columns < 40 ? 1 : 160) {
-        r = assert_exit(0, lks_test_run(argv,
-                                        (const char *const[]){lks_test_text("COLUMNS=%d", columns),
-                                                              "LC_ALL=C", NULL},
-                                        60));
+        r = assert_exits(0, lks_test_run(argv,
+                                         (const char *const[]){lks_test_text("COLUMNS=%d", columns),
+                                                               "LC_ALL=C", NULL},
+                                         60));
         assert_true(columns < 30 || widest(r.out) <= columns);
         for (const char *c = r.out; *c != '\0'; c++)
             assert_true((unsigned char)*c < 0x80);
@@ -491,7 +491,8 @@ static void test_flat(void **state)
     for (int i = 0; i < 9; i++)
         fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%s}\n", i,
                                        i == 4 ? "null" : "1.5"));
-    lks_test_result r = assert_exit(0, plot("--log_scale=false", (const char *const[]){dir, NULL}));
+    lks_test_result r =
+        assert_exits(0, plot("--log_scale=false", (const char *const[]){dir, NULL}));
     assert_memory_equal(r.out, "     2 |\n", 9);
     assert_contains(r.out, "\n     1 |\n");
     assert_contains(r.out, "\xe2");

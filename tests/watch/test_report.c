@@ -26,7 +26,7 @@ static lks_test_result tool(const char *command, const char *option, const char 
 static json_t *report(const char *const runs[])
 {
     json_error_t error;
-    lks_test_result r = assert_exit(0, tool("report", "--json", runs));
+    lks_test_result r = assert_exits(0, tool("report", "--json", runs));
     json_t *o = json_loads(r.out, 0, &error);
     assert_non_null(o);
     return o;
@@ -280,7 +280,7 @@ static void test_two(void **state)
     assert_near(lks_test_number(o, "by_time.3.values.0"), 1.6 + 29.0 / 40, 1e-8);
     assert_near(lks_test_number(o, "by_time.3.values.1"), 1.1 + 9.0 / 20, 1e-8);
     json_decref(o);
-    lks_test_result r = assert_exit(0, tool("report", NULL, runs));
+    lks_test_result r = assert_exits(0, tool("report", NULL, runs));
     assert_contains(r.out, "best validation loss");
     assert_contains(r.out, "learning_rate");
     assert_contains(r.out, "\nEach evaluation samples other batches (--eval_iters)");
@@ -406,8 +406,8 @@ static void test_margin(void **state)
     assert_true(lks_test_number(o, "tests.0.p") > 0.99);
     json_decref(o);
     const char *const none[] = {"--metric=val_bpb", runs[0], NULL};
-    assert_says(2, tool("report", NULL, none),
-                "no run has recorded bits per byte, as golf runs do");
+    assert_exits(2, tool("report", NULL, none),
+                 "no run has recorded bits per byte, as golf runs do");
 }
 
 /* Settings that differ only after more bytes than a table shows. */
@@ -588,7 +588,7 @@ static void test_names(void **state)
     assert_int_equal(i, 3); /* seed, n_layer and the long one */
     json_decref(o);
     const char *page = lks_test_text("%s/page.html", folder);
-    assert_exit(0, tool("watch", lks_test_text("--html=%s", page), runs));
+    assert_exits(0, tool("watch", lks_test_text("--html=%s", page), runs));
     assert_contains(lks_test_read(page, NULL), lks_test_text("[\"caf?\",\"%s\"]", wide));
     assert_contains(lks_test_read(page, NULL), "[3,\"skip\",\"\xc3\xa9");
 }
@@ -615,25 +615,25 @@ static void test_folder(void **state)
         assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
                             want[i]);
     json_decref(o);
-    lks_test_result r =
-        assert_says(0, tool("plot", NULL, (const char *const[]){lks_test_text("x=%s", base), NULL}),
-                    lks_test_text("lockstep plot: 3 runs in %s: x/lr=1, x/run2, x/run10\n", base));
+    lks_test_result r = assert_exits(
+        0, tool("plot", NULL, (const char *const[]){lks_test_text("x=%s", base), NULL}),
+        lks_test_text("lockstep plot: 3 runs in %s: x/lr=1, x/run2, x/run10\n", base));
     assert_contains(r.out, "x/run10");
-    assert_exit(0, tool("watch", lks_test_text("--html=%s/page.html", base),
-                        (const char *const[]){base, NULL}));
+    assert_exits(0, tool("watch", lks_test_text("--html=%s/page.html", base),
+                         (const char *const[]){base, NULL}));
     assert_contains(lks_test_read(lks_test_text("%s/page.html", base), NULL),
                     "[\"lr=1\",\"run2\",\"run10\"]");
-    assert_says(2,
-                tool("watch", lks_test_text("--html=%s/x/metrics.jsonl", base),
-                     (const char *const[]){base, NULL}),
-                "metrics.jsonl: the name must end in .html");
+    assert_exits(2,
+                 tool("watch", lks_test_text("--html=%s/x/metrics.jsonl", base),
+                      (const char *const[]){base, NULL}),
+                 "metrics.jsonl: the name must end in .html");
     /* The runs in the folder of a run are left out; those moved aside need no note. */
     const char *outer = lks_test_text("%s/run2", base);
     r = tool("report", NULL, (const char *const[]){outer, NULL});
     assert_null(strstr(r.err, "left out"));
     assert_int_equal(rename(lks_test_text("%s/lr=1", base), lks_test_text("%s/lr=1", outer)), 0);
-    assert_says(0, tool("report", NULL, (const char *const[]){outer, NULL}),
-                "run2 is a run, so the 1 run in it is left out: give their folders\n");
+    assert_exits(0, tool("report", NULL, (const char *const[]){outer, NULL}),
+                 "run2 is a run, so the 1 run in it is left out: give their folders\n");
 }
 
 /* More runs than a command line can name, and than a line of text has place for. */
@@ -647,7 +647,7 @@ static void test_many(void **state)
     static const char *const forms[] = {"--markdown", "--csv", NULL};
     for (int i = 0; i < 3; i++) {
         lks_test_result r =
-            assert_exit(0, tool("report", forms[i], (const char *const[]){base, NULL}));
+            assert_exits(0, tool("report", forms[i], (const char *const[]){base, NULL}));
         assert_contains(r.out, "run0");
         assert_contains(r.out, "run69");
         for (const char *line = r.out; forms[i] == NULL && *line != '\0';
@@ -684,29 +684,29 @@ static void test_refused(void **state)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *none = lks_test_folder();
-    assert_says(2, tool("report", NULL, (const char *const[]){NULL}),
-                "give one or more run folders");
-    assert_says(2, tool("report", NULL, (const char *const[]){dir, none, NULL}),
-                "is not a run's folder or a folder of runs: it contains no metrics.jsonl");
-    assert_says(2,
-                tool("report", NULL, (const char *const[]){lks_test_text("%s/none", none), NULL}),
-                lks_test_text("there is no folder %s/none: give the folder of a run, as "
-                              "in `lockstep report ",
-                              none));
-    assert_exit(2, tool("report", "--json", (const char *const[]){"--csv", dir, NULL}));
-    assert_says(2, tool("report", "--csv", (const char *const[]){"--alpha=0.01", dir, NULL}),
-                "--csv prints no comparison over seeds: leave --margin and --alpha out");
+    assert_exits(2, tool("report", NULL, (const char *const[]){NULL}),
+                 "give one or more run folders");
+    assert_exits(2, tool("report", NULL, (const char *const[]){dir, none, NULL}),
+                 "is not a run's folder or a folder of runs: it contains no metrics.jsonl");
+    assert_exits(2,
+                 tool("report", NULL, (const char *const[]){lks_test_text("%s/none", none), NULL}),
+                 lks_test_text("there is no folder %s/none: give the folder of a run, as "
+                               "in `lockstep report ",
+                               none));
+    assert_exits(2, tool("report", "--json", (const char *const[]){"--csv", dir, NULL}));
+    assert_exits(2, tool("report", "--csv", (const char *const[]){"--alpha=0.01", dir, NULL}),
+                 "--csv prints no comparison over seeds: leave --margin and --alpha out");
     static const char *const serving[] = {"--port=0", "--address=0.0.0.0", "--tty"};
     for (int i = 0; i < 3; i++)
-        assert_says(2,
-                    tool("watch", lks_test_text("--html=%s/x.html", none),
-                         (const char *const[]){serving[i], dir, NULL}),
-                    "--html writes a file and serves nothing");
-    assert_says(2, tool("plot", "--out=x.gif", (const char *const[]){dir, NULL}),
-                "must end in .svg or .png");
+        assert_exits(2,
+                     tool("watch", lks_test_text("--html=%s/x.html", none),
+                          (const char *const[]){serving[i], dir, NULL}),
+                     "--html writes a file and serves nothing");
+    assert_exits(2, tool("plot", "--out=x.gif", (const char *const[]){dir, NULL}),
+                 "must end in .svg or .png");
     fake_append(none, "{'kind':'train','iter':0,'loss':1}\n");
-    assert_says(2, tool("plot", NULL, (const char *const[]){none, NULL}),
-                "there is nothing to draw yet");
+    assert_exits(2, tool("plot", NULL, (const char *const[]){none, NULL}),
+                 "there is nothing to draw yet");
 }
 
 int main(void)

@@ -122,8 +122,8 @@ static void test_some(void **state)
 
 static void test_no_terminal(void **state)
 {
-    assert_says(2, lks_test_tool("watch", "--tty", fake_run("a", 1, 3, 1.0, "\"x\":1")),
-                "--tty needs a terminal; `lockstep plot` works without one");
+    assert_exits(2, lks_test_tool("watch", "--tty", fake_run("a", 1, 3, 1.0, "\"x\":1")),
+                 "--tty needs a terminal; `lockstep plot` works without one");
 }
 
 int main(void)

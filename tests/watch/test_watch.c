@@ -263,13 +263,13 @@ static void test_later(void **state)
     stop_said(&s,
               lks_test_text("lockstep watch: no run in %s yet; waiting for the first one\n", base));
     const char *empty = lks_test_folder();
-    assert_says(2, lks_test_tool("watch", "--port=0", lks_test_text("%s/none", empty)),
-                "there is no folder ");
-    assert_says(2, lks_test_tool("watch", lks_test_text("--html=%s/page.html", empty), empty),
-                "it contains no metrics.jsonl");
+    assert_exits(2, lks_test_tool("watch", "--port=0", lks_test_text("%s/none", empty)),
+                 "there is no folder ");
+    assert_exits(2, lks_test_tool("watch", lks_test_text("--html=%s/page.html", empty), empty),
+                 "it contains no metrics.jsonl");
     make_folder(lks_test_text("%s/ckpt-00000001", empty)); /* a program's: no run will begin */
-    assert_says(2, lks_test_tool("watch", "--port=0", empty),
-                "it contains no metrics.jsonl, which `lockstep train` writes");
+    assert_exits(2, lks_test_tool("watch", "--port=0", empty),
+                 "it contains no metrics.jsonl, which `lockstep train` writes");
 }
 
 /* The state of a run is that of its lock and of its record. */
@@ -556,13 +556,13 @@ static void test_taken(void **state)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
-    assert_says(
+    assert_exits(
         1, lks_test_tool("watch", lks_test_text("--port=%d", s.port), dir),
         lks_test_text("can't serve on 127.0.0.1, port %d: Address already in use; give another "
                       "--port, or 0 for a free one\n",
                       s.port));
-    assert_says(1, lks_test_tool("watch", "--address=example.org", dir),
-                "the address must be written in numbers\n");
+    assert_exits(1, lks_test_tool("watch", "--address=example.org", dir),
+                 "the address must be written in numbers\n");
     lks_test_result r = lks_test_tool("watch", "--address=192.0.2.7", dir);
     assert_contains(r.err, "; give an --address of this host\n");
     stop(&s);
