@@ -131,14 +131,15 @@ static const char *golf_data(void)
 static law_args golf_settings(const char *out)
 {
     law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train", "--family=golf", "--sampler=stream",
-                "--vocab_size=1024", "--n_layer=3", "--n_head=4", "--num_kv_heads=2", "--n_embd=48",
-                "--block_size=16", "--train_batch_tokens=512", "--val_batch_size=512",
-                "--warmdown_iters=0", "--gradient_accumulation_steps=8", "--virtual_ranks=8",
-                "--iterations=6", "--max_wallclock_seconds=0", "--eval_interval=3", "--keep=0",
-                "--bucket_mb=0.02", "--matrix_lr=0.01", "--scalar_lr=0.01", "--tied_embed_lr=0.01");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", golf_data());
     law_add(&args, "--out_dir=%s", out);
+    law_add_all(&args, "--family=golf", "--sampler=stream", "--vocab_size=1024", "--n_layer=3",
+                "--n_head=4", "--num_kv_heads=2", "--n_embd=48", "--block_size=16",
+                "--train_batch_tokens=512", "--val_batch_size=512", "--warmdown_iters=0",
+                "--gradient_accumulation_steps=8", "--virtual_ranks=8", "--iterations=6",
+                "--max_wallclock_seconds=0", "--eval_interval=3", "--keep=0", "--bucket_mb=0.02",
+                "--matrix_lr=0.01", "--scalar_lr=0.01", "--tied_embed_lr=0.01");
     return args;
 }
 
