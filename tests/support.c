@@ -23,6 +23,7 @@
 
 #include "data/text/sentencepiece/spm.h"
 #include "files/zip/zip_module.h"
+#include "settings/settings.h"
 
 /* ---- memory and folders that are kept until the end -------------------------------------- */
 
@@ -531,6 +532,16 @@ void lks_test_generated_golf(const char *folder)
 void lks_test_short_golf(const char *folder)
 {
     lks_test_golf_tokens(folder, 2500);
+}
+
+void lks_test_parse(struct lks__settings *s, const char *const words[])
+{
+    lks__args args;
+    int n = 0;
+    while (words[n] != NULL)
+        n++;
+    lks__settings_defaults(s);
+    assert_ok(lks__settings_parse(s, LKS__CMD_TRAIN, n, (char *const *)(uintptr_t)words, 0, &args));
 }
 
 const char *lks_test_modules(void)

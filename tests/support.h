@@ -117,6 +117,11 @@ double lks_test_number(const json_t *json, const char *dotted);
 const json_t *lks_test_metrics(const char *path, const char *kind);
 const json_t *lks_test_record(const char *run, const char *kind); /* of a run's folder */
 
+/* The settings of `lockstep train` with these arguments (words: ended by NULL). */
+struct lks__settings;
+void lks_test_parse(struct lks__settings *s, const char *const words[]);
+#define lks_test_settings(s, ...) lks_test_parse((s), (const char *const[]){__VA_ARGS__, NULL})
+
 /* Write the tokens on which tests/figures/generated/ was recorded: FOLDER/train.bin (200,000 ids
  * below 65) and FOLDER/val.bin (20,000), uint16, without meta.json. */
 void lks_test_generated_tokens(const char *folder);

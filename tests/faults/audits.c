@@ -22,10 +22,7 @@
 
 enum { LIES = 5, FIRST = 2 }; /* a run with rollbacks begins at checkpoint FIRST */
 
-static int n_runs = 2, seed = 1, only = -1;
-
 static struct {
-    int index;
     char setup[2048], lie[512];
     const char *out; /* the honest run */
     bool rolls_back;
@@ -347,8 +344,7 @@ static void tell_lie(void)
 
 static void test_audits(void **state)
 {
-    for (at.index = only < 0 ? 0 : only; at.index < (only < 0 ? n_runs : only + 1); at.index++) {
-        chance_begin(seed, at.index);
+    while (chance_next()) {
         train();
         const lks_test_result r = audit(at.out, NULL);
         if (r.exit_code != 0)
@@ -367,14 +363,13 @@ static void test_audits(void **state)
 
 int main(int argc, char **argv)
 {
-    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    if (!chance_options(argc, argv, 2))
         return 2;
     lks_test_need_zip();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_audits)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (n_failed != 0)
-        printf("seed %d, run %d:%s\nthe lie: %s\n", seed, at.index, at.setup, at.lie);
+        printf("seed %d, run %d:%s\nthe lie: %s\n", chance.seed, chance.run, at.setup, at.lie);
     printf(
         "%d honest runs are equal, %d of %d lies were found and located; samples found %d of %d, "
         "%.1f expected\n",

@@ -106,7 +106,6 @@ typedef struct run {
 } run;
 
 static struct {
-    int seed, index;
     const char *what, *setup, *out;
     int W[4], n_W; /* ranks at first, and for each resume */
 } at;              /* for the report of a failure */
@@ -327,10 +326,7 @@ static bool attempt(enum disturbance what, int setup)
     static bool (*const disturb[N_DISTURBANCES])(run *) = {disturb_kill, disturb_save, disturb_stop,
                                                            disturb_hang, disturb_starve};
     static const char *const soon[] = {"--timeout=5", NULL};
-    const char *base = getenv("TMPDIR");
-    char folder[1024];
-    snprintf(folder, sizeof folder, "%s/lockstep-campaign-XXXXXX", base && *base ? base : "/tmp");
-    assert_non_null(mkdtemp(folder));
+    const char *folder = chance_folder();
     run r = {.setup = &setups[setup], .W = 1 + draw(8)};
     r.out = at.out = lks_test_text("%s/out", folder);
     r.temp = lks_test_text("%s/temp", folder);
@@ -362,8 +358,6 @@ static bool attempt(enum disturbance what, int setup)
     return hit;
 }
 
-static int n_runs = 5, seed = 1, only = -1;
-
 static int train_whole(void **state)
 {
     for (size_t i = 0; i < COUNT(setups); i++) {
@@ -379,12 +373,9 @@ static int train_whole(void **state)
 
 static void test_campaign(void **state)
 {
-    at.seed = seed;
-    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance_begin(seed, i);
-        at.index = i;
+    while (chance_next()) {
         int tries = 0;
-        while (!attempt(disturbance_of(i), i % (int)COUNT(setups)))
+        while (!attempt(disturbance_of(chance.run), chance.run % (int)COUNT(setups)))
             if (++tries == 40)
                 fail_msg("forty runs came to their end before they could be %s", at.what);
     }
@@ -392,7 +383,7 @@ static void test_campaign(void **state)
 
 static void report_failure(void)
 {
-    printf("seed %d, run %d: %s, %s, on", at.seed, at.index, at.setup, at.what);
+    printf("seed %d, run %d: %s, %s, on", chance.seed, chance.run, at.setup, at.what);
     for (int i = 0; i < at.n_W; i++)
         printf("%s %d", i > 0 ? ", then" : "", at.W[i]);
     printf(" ranks, in %s\n", at.out);
@@ -400,10 +391,9 @@ static void report_failure(void)
 
 int main(int argc, char **argv)
 {
-    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    if (!chance_options(argc, argv, 5))
         return 2;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_campaign)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
     if (n_failed != 0)
         report_failure();

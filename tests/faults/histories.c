@@ -136,7 +136,6 @@ typedef struct run {
 } run;
 
 static struct {
-    int seed, index;
     const char *setup, *out, *reference;
     char events[2000];
 } at; /* for the report of a failure */
@@ -402,10 +401,7 @@ static bool go_on(run *r, enum event event, int older)
 static void attempt(int index)
 {
     static const enum event events[] = {STOP, STOP, KILL, KILL, KILL_AND_RESTART, RUN_ON};
-    const char *base = getenv("TMPDIR");
-    char *folder = (char *)lks_test_text("%s/lockstep-histories-XXXXXX",
-                                         base != NULL && *base != '\0' ? base : "/tmp");
-    assert_non_null(mkdtemp(folder));
+    const char *folder = chance_folder();
     run r = {.setup = &setups[index % (int)COUNT(setups)], .folder = folder};
     r.out = at.out = lks_test_text("%s/out", folder);
     r.reference = at.reference = r.setup->whole;
@@ -429,8 +425,6 @@ static void attempt(int index)
 }
 
 /* ---- the campaign ---------------------------------------------------------------------------- */
-
-static int n_runs = 3, seed = 1, only = -1;
 
 static int train_whole(void **state)
 {
@@ -459,25 +453,20 @@ static int train_whole(void **state)
 
 static void test_histories(void **state)
 {
-    at.seed = seed;
-    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance_begin(seed, i);
-        at.index = i;
-        attempt(i);
-    }
+    while (chance_next())
+        attempt(chance.run);
 }
 
 int main(int argc, char **argv)
 {
-    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    if (!chance_options(argc, argv, 3))
         return 2;
     lks_test_need_zip();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_histories)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
     if (n_failed != 0)
         printf("seed %d, run %d: %s%s\nits folder is %s, and that of the undisturbed run %s\n",
-               at.seed, at.index, at.setup, at.events, at.out, at.reference);
+               chance.seed, chance.run, at.setup, at.events, at.out, at.reference);
     printf("%d runs have the right bytes: %d stops, %d kills and %d more with a "
            "restart, %d saves by signal, %d resumes from older checkpoints; %d rollbacks are left "
            "in their metrics\n",

@@ -277,7 +277,6 @@ static void assert_right_bytes(const struct outcome *o, const struct setup *s)
 /* --- one run ---------------------------------------------------------------------------------- */
 
 static struct {
-    int seed, index;
     const char *setup, *hosts, *what;
 } at; /* for the report of a failure */
 
@@ -368,16 +367,10 @@ static void attempt(int index)
 
 /* --- the tests -------------------------------------------------------------------------------- */
 
-static int n_runs = 2, seed = 1, only = -1;
-
 static void test_campaign(void **state)
 {
-    at.seed = seed;
-    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance_begin(seed, i);
-        at.index = i;
-        attempt(i);
-    }
+    while (chance_next())
+        attempt(chance.run);
 }
 
 /* All that was noted, sorted. */
@@ -488,7 +481,7 @@ int main(int argc, char **argv)
         return run_rank(argc - 2, argv + 2);
     if (argc == 2 && strcmp(argv[1], "mpi") == 0)
         engine = argv[1];
-    else if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    else if (!chance_options(argc, argv, 2))
         return 2;
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
@@ -500,11 +493,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_honest_nan), cmocka_unit_test(test_refused),
     };
     const struct CMUnitTest named[] = {cmocka_unit_test(test_named)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = engine[0] == 'm' ? cmocka_run_group_tests(named, train_alone, NULL)
                                     : cmocka_run_group_tests(tests, train_alone, NULL);
     if (n_failed != 0)
-        printf("seed %d, run %d: %s on hosts %s, %s\n", at.seed, at.index, at.setup, at.hosts,
+        printf("seed %d, run %d: %s on hosts %s, %s\n", chance.seed, chance.run, at.setup, at.hosts,
                at.what);
     report();
     return lks_test_exit(n_failed);

@@ -108,7 +108,6 @@ typedef struct run {
 } run;
 
 static struct {
-    int seed, index;
     const char *setup, *out;
     char ranks[200];
 } at; /* for the report of a failure */
@@ -327,13 +326,9 @@ static bool stop(run *r, bool resumes)
  * before it could be stopped, which tests nothing. */
 static bool attempt(int index)
 {
-    char folder[] = "/tmp/lockstep-stops-XXXXXX";
-    const char *base = getenv("TMPDIR");
-    const char *path = lks_test_text("%s%s", base != NULL ? base : "/tmp", folder + 4);
-    char *made = mkdtemp((char *)path);
-    assert_non_null(made);
+    const char *folder = chance_folder();
     run r = {.setup = &setups[index % (int)COUNT(setups)]};
-    r.out = at.out = lks_test_text("%s/out", made);
+    r.out = at.out = lks_test_text("%s/out", folder);
     at.setup = r.setup->name;
     at.ranks[0] = '\0';
     bool hit = stop(&r, false);
@@ -348,13 +343,11 @@ static bool attempt(int index)
         tally.missed++;
     }
     check_whole(&r);
-    remove_tree(made);
+    remove_tree(folder);
     return hit;
 }
 
 /* ---- the campaign ---------------------------------------------------------------------------- */
-
-static int n_runs = 3, seed = 1, only = -1;
 
 static int train_whole(void **state)
 {
@@ -373,11 +366,8 @@ static int train_whole(void **state)
 
 static void test_stops(void **state)
 {
-    at.seed = seed;
-    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance_begin(seed, i);
-        at.index = i;
-        for (int tries = 0; !attempt(i);)
+    while (chance_next()) {
+        for (int tries = 0; !attempt(chance.run);)
             if (++tries == 40)
                 fail_msg("forty runs came to their end before they could be stopped");
     }
@@ -407,16 +397,15 @@ static void report(void)
 
 int main(int argc, char **argv)
 {
-    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    if (!chance_options(argc, argv, 3))
         return 2;
     lks_test_modules();
     hosts_need("gloo");
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stops)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
     if (n_failed != 0)
-        printf("seed %d, run %d: %s, on %s ranks, in %s\n", at.seed, at.index, at.setup, at.ranks,
-               at.out);
+        printf("seed %d, run %d: %s, on %s ranks, in %s\n", chance.seed, chance.run, at.setup,
+               at.ranks, at.out);
     report();
     return lks_test_exit(n_failed);
 }

@@ -118,21 +118,28 @@ law_args law_train(const char *sampler, const char **out_p)
     return settings(sampler, *out_p);
 }
 
-static const char *golf_data(void)
+const char *law_golf_data(size_t n_val)
 {
-    static const char *dir;
-    if (dir == NULL) {
-        dir = lks_test_folder();
-        lks_test_golf_tokens(dir, 1300); /* three batches */
+    static struct {
+        const char *dir;
+        size_t n_val;
+    } made[4];
+    size_t i = 0;
+    while (made[i].dir != NULL && made[i].n_val != n_val)
+        assert_true(++i < 4);
+    if (made[i].dir == NULL) {
+        made[i].dir = lks_test_folder();
+        made[i].n_val = n_val;
+        lks_test_golf_tokens(made[i].dir, n_val);
     }
-    return dir;
+    return made[i].dir;
 }
 
 static law_args golf_settings(const char *out)
 {
     law_args args = {.n = 0};
     law_add_all(&args, "lockstep", "train");
-    law_add(&args, "--dataset=%s", golf_data());
+    law_add(&args, "--dataset=%s", law_golf_data(1300)); /* three batches */
     law_add(&args, "--out_dir=%s", out);
     law_add_all(&args, "--family=golf", "--sampler=stream", "--vocab_size=1024", "--n_layer=3",
                 "--n_head=4", "--num_kv_heads=2", "--n_embd=48", "--block_size=16",

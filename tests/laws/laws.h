@@ -32,6 +32,8 @@ void law_wide_model(void);
 
 /* The token folder of all runs. */
 const char *law_data(void);
+/* A folder of golf's tokens, `n_val` of them for validation (lks_test_golf_tokens()). */
+const char *law_golf_data(size_t n_val);
 
 /* "lockstep train" with the run's settings and a new output folder, *out_p. */
 law_args law_train(const char *sampler, const char **out_p);

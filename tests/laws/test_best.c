@@ -427,15 +427,12 @@ static void test_final_is_best(void **state)
 static void test_generators(void **state)
 {
     static lks__settings s;
-    lks__args args;
     lks__trainer t;
     lks__st_file *file;
     int stopped;
     const char *out = lks_test_folder();
     law_args command = train(out, 3);
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, command.n - 2,
-                                  (char *const *)(uintptr_t)(command.argv + 2), 0, &args));
+    lks_test_parse(&s, command.argv + 2);
     assert_ok(lks__trainer_open(&s, &t, &(int){0}));
     assert_ok(lks__train_loop(&t, &stopped));
     assert_int_equal(json_array_size(lines(out, "final")), 1);

@@ -149,12 +149,7 @@ static void assert_whole(const char *out, const char *whole)
 /* A run of the golf family, with evaluations, one of them at its end, and an artifact. */
 static law_args golf_train(const char **out_p)
 {
-    static const char *data;
     law_args args = {.n = 0};
-    if (data == NULL) {
-        data = lks_test_folder();
-        lks_test_short_golf(data);
-    }
     *out_p = lks_test_folder();
     law_add_all(&args, "lockstep", "train", "--family=golf", "--sampler=stream",
                 "--vocab_size=1024", "--num_layers=2", "--model_dim=32", "--num_heads=2",
@@ -162,7 +157,7 @@ static law_args golf_train(const char **out_p)
                 "--warmdown_iters=3", "--keep=0", "--checkpoint_interval=3", "--virtual_ranks=8",
                 "--threads=1", "--max_wallclock_seconds=0", "--train_batch_tokens=2048",
                 "--val_batch_size=1024", "--gradient_accumulation_steps=16");
-    law_add(&args, "--dataset=%s", data);
+    law_add(&args, "--dataset=%s", law_golf_data(2500));
     law_add(&args, "--out_dir=%s", *out_p);
     return args;
 }

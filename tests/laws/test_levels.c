@@ -17,17 +17,6 @@
         "--virtual_ranks=2", "--iterations=1", "--eval_interval=0", "--bucket_mb=1",               \
         "--muon_backend_steps=2"
 
-/* Validation data of one sequence for each virtual rank. */
-static const char *few_tokens(void)
-{
-    static const char *dir;
-    if (dir == NULL) {
-        dir = lks_test_folder();
-        lks_test_golf_tokens(dir, 129);
-    }
-    return dir;
-}
-
 /* A run of one rank per level. `dtype`: one more setting. */
 static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, bool library,
                            const char *dtype)
@@ -47,7 +36,7 @@ static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, 
     for (int i = 0; more[golf][i] != NULL; i++)
         law_add(&args, "%s", more[golf][i]);
     if (golf)
-        law_add(&args, "--dataset=%s", few_tokens());
+        law_add(&args, "--dataset=%s", law_golf_data(129));
     law_add(&args, "%s", dtype);
     const char *const env[] = {lks_test_text("LEVEL_0=%s", lks__cpu_level_name(levels[0])),
                                lks_test_text("LEVEL_1=%s", lks__cpu_level_name(levels[ranks - 1])),

@@ -487,23 +487,12 @@ enum { N_STEPS = 8, N_OFFSETS = 4 * 2 };
 static void open_trainer(lks__trainer *t, const char *sampler)
 {
     lks__settings s;
-    lks__args args;
-    const char *const argv[] = {"--vocab_size=65",
-                                "--n_layer=1",
-                                "--n_head=1",
-                                "--n_embd=16",
-                                "--block_size=8",
-                                "--batch_size=2",
-                                "--gradient_accumulation_steps=4",
-                                "--virtual_ranks=4",
-                                "--on_nan=rollback",
-                                "--eval_iters=4",
-                                lks_test_text("--sampler=%s", sampler),
-                                lks_test_text("--dataset=%s", law_data()),
-                                lks_test_text("--out_dir=%s", lks_test_folder())};
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof argv / sizeof argv[0],
-                                  (char *const *)(uintptr_t)argv, 0, &args));
+    lks_test_settings(&s, "--vocab_size=65", "--n_layer=1", "--n_head=1", "--n_embd=16",
+                      "--block_size=8", "--batch_size=2", "--gradient_accumulation_steps=4",
+                      "--virtual_ranks=4", "--on_nan=rollback", "--eval_iters=4",
+                      lks_test_text("--sampler=%s", sampler),
+                      lks_test_text("--dataset=%s", law_data()),
+                      lks_test_text("--out_dir=%s", lks_test_folder()));
     assert_ok(lks__trainer_open(&s, t, &(int){0}));
 }
 

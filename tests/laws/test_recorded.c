@@ -71,16 +71,6 @@ enum { N_RUNS = sizeof runs / sizeof runs[0] };
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-static const char *golf_data(void)
-{
-    static const char *dir;
-    if (dir == NULL) {
-        dir = lks_test_folder();
-        lks_test_short_golf(dir);
-    }
-    return dir;
-}
-
 static void add_base(const struct recorded_run *run, law_args *args, const char *out)
 {
     law_add_all(args, "lockstep", "train");
@@ -105,7 +95,7 @@ static void train(const struct recorded_run *run, const char *out, const char *l
     int n_env = 0;
     add_base(run, &args, out);
     if (run->golf) {
-        env[n_env++] = lks_test_text("DATA_PATH=%s", golf_data());
+        env[n_env++] = lks_test_text("DATA_PATH=%s", law_golf_data(2500));
         env[n_env++] = "TOKENIZER_PATH=";
         env[n_env++] = "VOCAB_SIZE=1024";
         env[n_env++] = "MAX_WALLCLOCK_SECONDS=0";
@@ -322,17 +312,6 @@ static const char *bits_of(const char *out)
                          : fingerprint_of(out);
 }
 
-/* Few tokens to evaluate, since stand-ins take long. */
-static const char *few_tokens(void)
-{
-    static const char *dir;
-    if (dir == NULL) {
-        dir = lks_test_folder();
-        lks_test_golf_tokens(dir, 65);
-    }
-    return dir;
-}
-
 /* Some steps of several small buckets; gpt2 has two micro-batches for each virtual rank. */
 static law_args mode_settings(bool golf, const char *out)
 {
@@ -349,7 +328,7 @@ static law_args mode_settings(bool golf, const char *out)
     };
     law_args args = {.n = 0};
     law_add_all(&args, "lockstep", "train");
-    law_add(&args, "--dataset=%s", golf ? few_tokens() : law_data());
+    law_add(&args, "--dataset=%s", golf ? law_golf_data(65) : law_data());
     law_add(&args, "--out_dir=%s", out);
     for (int i = 0; settings[golf][i] != NULL; i++)
         law_add(&args, "%s", settings[golf][i]);

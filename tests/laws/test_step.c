@@ -1,6 +1,6 @@
 /* One step from inside: the mean of its losses, the keys of its random numbers, whether a changed
  * parameter is found in any tensor, and the effect of an infinite loss. */
-#include "support.h"
+#include "laws.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,30 +14,13 @@ enum { N = 48, V = 4 };
 /* A run of one rank before its first step, with one more setting. */
 static void open_trainer(lks__trainer *t, const char *more)
 {
-    static const char *data;
-    if (data == NULL) {
-        data = lks_test_folder();
-        lks_test_generated_tokens(data);
-    }
     lks__settings s;
-    lks__args args;
-    const char *const argv[] = {"--vocab_size=65",
-                                "--n_layer=2",
-                                "--n_head=2",
-                                "--n_embd=16",
-                                "--block_size=8",
-                                "--batch_size=1",
-                                "--bias",
-                                "--threads=1",
-                                "--warmup_iters=0",
-                                lks_test_text("--gradient_accumulation_steps=%d", N),
-                                lks_test_text("--virtual_ranks=%d", V),
-                                lks_test_text("--dataset=%s", data),
-                                lks_test_text("--out_dir=%s", lks_test_folder()),
-                                more};
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof argv / sizeof argv[0],
-                                  (char *const *)(uintptr_t)argv, 0, &args));
+    lks_test_settings(&s, "--vocab_size=65", "--n_layer=2", "--n_head=2", "--n_embd=16",
+                      "--block_size=8", "--batch_size=1", "--bias", "--threads=1",
+                      "--warmup_iters=0", lks_test_text("--gradient_accumulation_steps=%d", N),
+                      lks_test_text("--virtual_ranks=%d", V),
+                      lks_test_text("--dataset=%s", law_data()),
+                      lks_test_text("--out_dir=%s", lks_test_folder()), more);
     assert_ok(lks__trainer_open(&s, t, &(int){0}));
 }
 

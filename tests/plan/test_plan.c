@@ -93,12 +93,9 @@ static void settings(lks__settings *s, int W, const char *const more[])
 {
     const char *argv[16] = {"--n_layer=4",    "--n_head=4",      "--n_embd=256",
                             "--batch_size=2", "--block_size=64", "--gradient_accumulation_steps=8"};
-    int n = 6;
-    lks__args args;
-    while (*more != NULL)
+    for (int n = 6; *more != NULL;)
         argv[n++] = *more++;
-    lks__settings_defaults(s);
-    assert_ok(lks__settings_parse(s, LKS__CMD_TRAIN, n, (char *const *)argv, 0, &args));
+    lks_test_parse(s, argv);
     assert_ok(lks__settings_check(s, W));
 }
 
