@@ -360,6 +360,13 @@ int lks_test_in_little_memory(int (*fn)(const char *arg), const char *arg, size_
     return WEXITSTATUS(code);
 }
 
+const char *lks_test_link(const char *path)
+{
+    char target[256];
+    const ssize_t n = readlink(path, target, sizeof target);
+    return n > 0 ? lks_test_text("%.*s", (int)n, target) : "";
+}
+
 const char *lks_test_sha256(const char *path)
 {
     return lks_test_text("%.64s", lks_test_do("sha256sum", path).out);
@@ -422,6 +429,15 @@ double lks_test_number(const json_t *json, const char *dotted)
     if (!json_is_number(number))
         fail_msg("\"%s\" is not a number", dotted);
     return json_number_value(number);
+}
+
+const json_t *lks_test_json(const char *text)
+{
+    json_t *json = json_loads(text, 0, NULL);
+    if (json == NULL)
+        fail_msg("not JSON: %s", text);
+    keep(NULL, json, 0);
+    return json;
 }
 
 const json_t *lks_test_metrics(const char *path, const char *kind)

@@ -93,6 +93,7 @@ void lks_test_write_text(const char *path, const char *text);
 /* With a 0 byte at its end; the test fails if it can't be read. */
 char *lks_test_read(const char *path, size_t *bytes_p);
 bool lks_test_exists(const char *path);
+const char *lks_test_link(const char *path);   /* where it leads; "" if it is no link */
 int lks_test_count_files(const char *folder);  /* entries except . and .. */
 const char *lks_test_sha256(const char *path); /* hex, by sha256sum */
 long lks_test_pages(void);                     /* that this process has mapped */
@@ -109,6 +110,7 @@ const char *lks_test_shared(const char *name);
 /* tests/figures/NAME as JSON, or the file at NAME if that is an absolute path; see the README
  * there. */
 const json_t *lks_test_figure(const char *name);
+const json_t *lks_test_json(const char *text);
 /* The member at a dotted path ("config.seeds", "loss.0"); the test fails if there is none. For
  * names that contain dots, use json_object_get(). */
 const json_t *lks_test_member(const json_t *json, const char *dotted);

@@ -85,10 +85,7 @@ static void train_golf(const char *out)
 
 static void train_gpt2(const char *out)
 {
-    law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train");
-    law_add(&args, "--dataset=%s", law_data());
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(law_data(), out);
     law_add_all(&args, "--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=8",
                 "--batch_size=2", "--virtual_ranks=4", "--gradient_accumulation_steps=8",
                 "--threads=1", "--eval_interval=4", "--eval_iters=2", "--keep=0",

@@ -77,10 +77,7 @@ static struct setup {
 
 static law_args training(const struct setup *r, const char *out, int W)
 {
-    law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train");
-    law_add(&args, "--dataset=%s", r->data);
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(r->data, out);
     for (const char *const *s = r->settings; *s != NULL; s++)
         law_add(&args, "%s", *s);
     law_add_all(&args, "--gradient_accumulation_steps=8", "--virtual_ranks=8",
@@ -164,16 +161,6 @@ static bool wait_for_save(const run *r, int watch, int n)
 static bool died_in_save(const run *r)
 {
     return any_name_ends(r->out, ".tmp") || any_name_ends(r->out, ".old");
-}
-
-/* The checkpoint to go on from. */
-static int latest_iter(const run *r)
-{
-    char target[64];
-    ssize_t n = readlink(lks_test_text("%s/latest", r->out), target, sizeof target - 1);
-    assert_true(n > 5);
-    target[n] = '\0';
-    return atoi(target + 5); /* after "ckpt-" */
 }
 
 /* The run has ended and left only its folder. Time limits are for hangs, because a run on a busy
@@ -289,7 +276,7 @@ static bool disturb_starve(run *r)
 static void resume(run *r, bool again)
 {
     static const char *const resumed[] = {"--init_from=resume", NULL};
-    int iter = latest_iter(r), before = r->W;
+    int iter = law_named(r->out, "latest"), before = r->W;
     assert_true(iter > 0);
     tally.resumed_min = iter < tally.resumed_min ? iter : tally.resumed_min;
     tally.resumed_max = iter > tally.resumed_max ? iter : tally.resumed_max;

@@ -103,10 +103,7 @@ static const char *write_data(void)
 /* "lockstep train"; `rate`: a value, or NULL. */
 static law_args training(const struct setup *s, const char *out, int W, const char *rate)
 {
-    law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train");
-    law_add(&args, "--dataset=%s", write_data());
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(write_data(), out);
     law_add(&args, "--vocab_size=%d", VOCAB);
     for (const char *const *p = s->settings; *p != NULL; p++)
         law_add(&args, "%s", *p);
@@ -182,15 +179,6 @@ static lks_test_result ended(const run *r)
     return result;
 }
 
-static int latest_of(const char *out)
-{
-    char target[64];
-    ssize_t n = readlink(lks_test_text("%s/latest", out), target, sizeof target - 1);
-    assert_true(n > 5);
-    target[n] = '\0';
-    return atoi(target + 5); /* after "ckpt-" */
-}
-
 /* Folders to which later parts of the run were moved as a whole. */
 static int count_moved(const char *out)
 {
@@ -204,7 +192,7 @@ static int count_moved(const char *out)
  * there is none. */
 static int older_checkpoint(const run *r)
 {
-    int found[LAST], n = 0, latest = latest_of(r->out);
+    int found[LAST], n = 0, latest = law_named(r->out, "latest");
     for (int i = BEGUN; i < latest && i < LAST; i++)
         if (lks_test_exists(lks_test_text("%s/ckpt-%08d", r->out, i)) &&
             law_has_line(r->reference, "checkpoint", i) &&
@@ -273,23 +261,16 @@ static bool has_begun(const run *r, const char *rate)
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-static const char *target_of(const char *out, const char *name)
-{
-    char target[64] = "none";
-    ssize_t n = readlink(lks_test_text("%s/%s", out, name), target, sizeof target - 1);
-    return lks_test_text("%.*s", n < 0 ? 4 : (int)n, target);
-}
-
 static void check_whole(const run *r)
 {
     static const char *const names[] = {"latest", "best"};
     law_assert_same_lines(law_common_lines(r->out, r->reference),
                           law_common_lines(r->reference, r->reference));
     for (int i = 0; i < 2; i++) {
-        const char *name = target_of(r->reference, names[i]);
-        assert_string_equal(target_of(r->out, names[i]), name);
-        if (strcmp(name, "none") != 0)
-            law_assert_same_checkpoint(r->out, r->reference, name);
+        const int iter = law_named(r->reference, names[i]);
+        assert_int_equal(law_named(r->out, names[i]), iter);
+        if (iter >= 0)
+            law_assert_same_checkpoint(r->out, r->reference, lks_test_text("ckpt-%08d", iter));
     }
     if (r->setup->keep == 0)
         law_assert_same_checkpoints(r->out, r->reference);
@@ -385,7 +366,7 @@ static bool go_on(run *r, enum event event, int older)
         fail_msg("exit code %d: %s", result.exit_code, result.err);
     /* Once anything of the folder has changed, it is another history. */
     if (older > 0 && (count_moved(r->out) > moved || law_count_lines(r->out) < before ||
-                      latest_of(r->out) == older || has_begun(r, rate))) {
+                      law_named(r->out, "latest") == older || has_begun(r, rate))) {
         r->reference = at.reference = new_reference(r, older, rate);
         r->rate = rate;
         tally.older++;

@@ -211,12 +211,10 @@ static void check_left(const char *out, const char *before, enum phase phase)
         return;
     }
     size_t n_steps = json_array_size(lines_of(out, "train"));
-    json_t *state =
-        json_loads(lks_test_read(lks_test_text("%s/latest/state.json", out), NULL), 0, NULL);
-    assert_non_null(state);
+    const char *text = lks_test_read(lks_test_text("%s/latest/state.json", out), NULL);
+    const json_t *state = lks_test_json(text);
     int iter = (int)lks_test_number(state, "iter");
     bool eval_done = json_is_true(lks_test_member(state, "eval_done"));
-    json_decref(state);
     assert_int_equal(iter, n_steps); /* the last complete state */
     assert_true(law_has_line(out, "checkpoint", iter));
     if (strcmp(latest_state(out), before) != 0) /* ... unless it is the one that was loaded */

@@ -103,8 +103,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
     lks_test_result r = lks_test_wait(&child, 10);
     if (!writable)
         lks_test_lacks("process-memory", "what other processes hold can't be written");
-    if (r.exit_code != 1)
-        fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+    assert_exits(1, r);
     marked_assert_gone(mark, 0.5);
     assert_contains(r.err, "first in tensor transformer.ln_f.weight");
     return r.err;

@@ -42,6 +42,9 @@ void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf,
 void law_add_words(law_args *args, const char *const words[]);
 #define law_add_all(args, ...) law_add_words((args), (const char *const[]){__VA_ARGS__, NULL})
 
+/* "lockstep train" on the tokens in `data`, into `out`. */
+law_args law_begin(const char *data, const char *out);
+
 /* The command as words of a shell, for the tests' program. */
 const char *law_words(const law_args *args);
 
@@ -70,6 +73,9 @@ void law_assert_remedy(const char *a, const char *b, const char *run, const char
 void law_resumed(const char *sampler, const char *out, const char *const more[]);
 #define law_resume(sampler, out, ...)                                                              \
     law_resumed((sampler), (out), (const char *const[]){__VA_ARGS__, NULL})
+
+/* The iteration of the checkpoint that OUT/latest or OUT/best names; -1 if it names none. */
+int law_named(const char *out, const char *name);
 
 /* The same checkpoints and leaves.bin, byte for byte, the same `latest` and `best`, and the same
  * lines of metrics.jsonl, byte for byte, except host lines and fields that depend on time. */

@@ -38,11 +38,8 @@ const char *poison_data(void)
 
 law_args poison_train(const char *out, int W)
 {
-    law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train", "--family=golf");
-    law_add(&args, "--dataset=%s", poison_data());
-    law_add(&args, "--out_dir=%s", out);
-    law_add(&args, "--sampler=stream");
+    law_args args = law_begin(poison_data(), out);
+    law_add_all(&args, "--family=golf", "--sampler=stream");
     law_add(&args, "--vocab_size=%d", POISON_VOCAB);
     law_add_all(&args, "--n_layer=2", "--n_head=2", "--num_kv_heads=1", "--n_embd=16");
     law_add(&args, "--block_size=%d", POISON_T);

@@ -37,10 +37,7 @@ static const char *noise(void)
 
 static law_args train(const char *out, int last_iter)
 {
-    law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train");
-    law_add(&args, "--dataset=%s", noise());
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(noise(), out);
     law_add_all(&args, "--vocab_size=16", "--n_layer=1", "--n_head=2", "--n_embd=32",
                 "--block_size=8", "--batch_size=8", "--eval_iters=8",
                 "--gradient_accumulation_steps=4", "--keep=3", "--checkpoint_interval=2",
@@ -90,16 +87,6 @@ static int lowest(const char *out)
     return lowest_up_to(out, 1 << 30);
 }
 
-static int named(const char *out, const char *name)
-{
-    char target[64];
-    ssize_t n = readlink(lks_test_text("%s/%s", out, name), target, sizeof target - 1);
-    if (n < 0)
-        return -1;
-    target[n] = '\0';
-    return atoi(target + strlen("ckpt-"));
-}
-
 /* The loss that `lockstep eval` prints for the checkpoint that it uses, which must be `took`. */
 static const char *loss_of(const char *out, const char *which, const char *took)
 {
@@ -127,7 +114,7 @@ static void check_overfitting(bool always)
 {
     const char *out = lks_test_folder(), *then[200] = {NULL};
     for (int round = 1; round <= 6; round++) {
-        const int first = named(out, "latest");
+        const int first = law_named(out, "latest");
         law_args args = train(out, round * ROUND - 1);
         if (first >= 0)
             law_add(&args, "--init_from=resume");
@@ -136,8 +123,8 @@ static void check_overfitting(bool always)
         law_add(&args, "--nproc_per_node=%d", 1 << round % 3);
         law_run(&args);
         const int best = lowest(out), last = round * ROUND;
-        assert_int_equal(named(out, "latest"), last);
-        assert_int_equal(named(out, "best"), best);
+        assert_int_equal(law_named(out, "latest"), last);
+        assert_int_equal(law_named(out, "best"), best);
         if (then[best] == NULL) /* found in this round */
             then[best] = loss_of(out, lks_test_text("%d", best), lks_test_text("ckpt-%08d", best));
         const char *name = lks_test_text("ckpt-%08d (best)", best);
@@ -222,25 +209,25 @@ static void test_decided_anew(void **state)
     go_on(out, 40, "--keep=0");
     const int best = lowest(out), from = best - best % 2 - 2;
     assert_true(best > EVERY);
-    assert_int_equal(named(out, "best"), best);
+    assert_int_equal(law_named(out, "best"), best);
     law_args args = train(lks_test_text("%s/ckpt-%08d", out, from), from);
     law_add_all(&args, "--init_from=resume", "--keep=0");
     law_run(&args); /* one iteration */
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, best)));
-    assert_int_equal(named(lks_test_text("%s/earlier-1", out), "best"), best);
+    assert_int_equal(law_named(lks_test_text("%s/earlier-1", out), "best"), best);
     assert_int_equal(lowest(lks_test_text("%s/earlier-1", out)), best);
-    assert_int_equal(named(out, "best"), lowest_up_to(out, from));
-    assert_true(named(out, "best") < best);
+    assert_int_equal(law_named(out, "best"), lowest_up_to(out, from));
+    assert_true(law_named(out, "best") < best);
 
     /* Without metrics.jsonl the name stays until an evaluation is lower. */
-    const int kept = named(out, "best");
+    const int kept = law_named(out, "best");
     assert_int_equal(unlink(lks_test_text("%s/metrics.jsonl", out)), 0);
     go_on(out, 41, "--keep=1");
-    assert_int_equal(named(out, "best"), best); /* lower than `kept`, and made again */
+    assert_int_equal(law_named(out, "best"), best); /* lower than `kept`, and made again */
     assert_true(kept < best && lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
     assert_int_equal(unlink(lks_test_text("%s/metrics.jsonl", out)), 0);
     go_on(out, 46, "--keep=1");
-    assert_int_equal(named(out, "best"), best);
+    assert_int_equal(law_named(out, "best"), best);
 
     /* Its checkpoint is gone: the next lowest counts. */
     out = lks_test_folder();
@@ -253,7 +240,7 @@ static void test_decided_anew(void **state)
                                lks_test_text("--out_dir=%s", out), "--which=best"),
                  "has no best checkpoint");
     go_on(out, 42, "--keep=0");
-    const int second = named(out, "best");
+    const int second = law_named(out, "best");
     const json_t *evals = lines(out, "eval");
     assert_int_not_equal(second, first);
     for (size_t i = 0; i < json_array_size(evals); i++) { /* evaluations that have a checkpoint */
@@ -272,13 +259,13 @@ static void test_decided_anew(void **state)
     const char *impostor = lks_test_text("%s/ckpt-%08d", out, first);
     lks_test_do("cp", "-a", lks_test_text("%s/elsewhere", out), impostor);
     go_on(out, 44, "--keep=0");
-    assert_int_equal(named(out, "best"), first); /* the very same: found again */
+    assert_int_equal(law_named(out, "best"), first); /* the very same: found again */
     const char *strange = lks_test_folder();
     go_on(strange, first - 1, "--seed=7");
     lks_test_do("sh", "-c", "rm -r \"$1\" && cp -a \"$0\" \"$1\"",
                 lks_test_text("%s/ckpt-%08d", strange, first), impostor);
     go_on(out, 46, "--keep=0");
-    assert_int_equal(named(out, "best"), second);
+    assert_int_equal(law_named(out, "best"), second);
 }
 
 /* The number that state.json has. */
@@ -294,7 +281,7 @@ static void test_power_loss(void **state)
 {
     const char *out = lks_test_folder(), *whole = lks_test_folder();
     go_on(whole, 60, NULL);
-    const int best = named(whole, "best");
+    const int best = law_named(whole, "best");
     go_on(out, best, NULL);
     const char *lose = lks_test_text("cd '%s' && rm -rf ckpt-%08d && ln -sfn ckpt-%08d latest && "
                                      "sed -i '/\"train\",\"iter\":%d,/,$d' metrics.jsonl",
@@ -303,7 +290,7 @@ static void test_power_loss(void **state)
     assert_exits(0, lks_test_run(argv, NULL, 10));
     assert_null(strstr(law_lines(out), lks_test_text("\"eval\",\"iter\":%d,", best)));
     go_on(out, 60, NULL);
-    assert_int_equal(named(out, "best"), best);
+    assert_int_equal(law_named(out, "best"), best);
     assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
     assert_true(number_in(out, best, "val_loss") == number_in(out, 61, "best_val_loss"));
     law_assert_same_checkpoint(out, whole, "ckpt-00000061");
@@ -325,7 +312,7 @@ static void test_power_loss(void **state)
     const char *env[] = {"LOCKSTEP_FAULT=fdatasync:5:die", NULL};
     assert_exits(-1, lks_test_run(args.argv, env, 60));
     assert_non_null(strstr(law_lines(out), "\"kind\":\"final\",\"iter\":9,"));
-    assert_int_equal(named(out, "best"), 5);
+    assert_int_equal(law_named(out, "best"), 5);
 }
 
 /* A resume from a checkpoint before all evaluations: the name of a later checkpoint is removed. */
@@ -333,12 +320,12 @@ static void test_none_left(void **state)
 {
     const char *out = lks_test_folder();
     go_on(out, 8, "--keep=0");
-    assert_int_equal(named(out, "best"), 9);
+    assert_int_equal(law_named(out, "best"), 9);
     law_args args = train(lks_test_text("%s/ckpt-00000002", out), 2);
     law_add_all(&args, "--init_from=resume", "--keep=0", "--eval_interval=0");
     law_run(&args);
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-00000005", out)));
-    assert_int_equal(named(out, "best"), -1);
+    assert_int_equal(law_named(out, "best"), -1);
 }
 
 /* At the end of a run its final checkpoint is evaluated, with a copy of the generators. */
@@ -355,7 +342,7 @@ static void test_final(void **state)
                 lks_test_number(json_array_get(lines(out, "eval"), 0), "val_loss"));
     const json_t *own = lks_test_figure(lks_test_text("%s/ckpt-00000004/state.json", out));
     assert_true(json_is_false(json_object_get(own, "eval_done")));
-    assert_int_equal(named(out, "best"), 4); /* a name only: the checkpoint exists already */
+    assert_int_equal(law_named(out, "best"), 4); /* a name only: the checkpoint exists already */
     assert_int_equal(json_array_size(lines(out, "checkpoint")), 2);
     assert_contains(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "best is 4\n");
     const char *text = law_lines(out);
@@ -381,7 +368,7 @@ static void test_final(void **state)
     law_assert_same_checkpoint(out, whole, "ckpt-00000013");
     assert_string_equal(strstr(law_lines(out), "\"kind\":\"final\",\"iter\":13,"),
                         strstr(law_lines(whole), "\"kind\":\"final\",\"iter\":13,"));
-    assert_int_equal(named(out, "best"), named(whole, "best"));
+    assert_int_equal(law_named(out, "best"), law_named(whole, "best"));
     /* At the end already: the line stays, with and without another evaluation. */
     text = law_lines(out);
     go_on(out, 12, "--eval_interval=0");
@@ -406,18 +393,18 @@ static void test_final_is_best(void **state)
     const double loss = lks_test_number(final, "val_loss");
     assert_int_equal(lowest(out), 5);
     assert_true(loss < lks_test_number(json_array_get(lines(out, "eval"), 1), "val_loss"));
-    assert_int_equal(named(out, "best"), 8);
+    assert_int_equal(law_named(out, "best"), 8);
     loss_of(out, "best", "ckpt-00000008 (best)");
     const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
     assert_contains(log, lks_test_text("last validation loss %.4f, best validation loss %.4f at "
                                        "iteration 8\n",
                                        loss, loss));
     go_on(out, 8, "--eval_interval=0");
-    assert_int_equal(named(out, "best"), 5);
+    assert_int_equal(law_named(out, "best"), 5);
     loss_of(out, "best", "ckpt-00000005 (best)");
     go_on(out, 12, keep);
     go_on(whole, 12, keep);
-    assert_int_equal(named(out, "best"), named(whole, "best"));
+    assert_int_equal(law_named(out, "best"), law_named(whole, "best"));
     law_assert_same_checkpoints(out, whole);
     assert_int_equal(law_count_checkpoints(out), law_count_checkpoints(whole));
 }
@@ -485,7 +472,7 @@ static void test_without_links(void **state)
     law_args args = train(out, 11);
     law_add_all(&args, "--always_save_checkpoint=false", "--checkpoint_interval=auto");
     assert_exits(0, lks_test_run(args.argv, env, 60), "no symbolic links can be made in");
-    assert_int_equal(named(out, "latest"), -1);
+    assert_int_equal(law_named(out, "latest"), -1);
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000012\n");
     const int best = lowest(out);
     assert_string_equal(lks_test_read(lks_test_text("%s/best", out), NULL),
@@ -569,10 +556,7 @@ static law_args golf(const char *out, int iterations)
             ids[i] = (uint16_t)(i * i % 1024);
         lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", data), ids, 1100);
     }
-    law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train");
-    law_add(&args, "--dataset=%s", data);
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(data, out);
     law_add(&args, "--iterations=%d", iterations);
     law_add_all(&args, "--family=golf", "--sampler=stream", "--vocab_size=1024", "--num_layers=1",
                 "--model_dim=8", "--num_heads=2", "--num_kv_heads=1", "--train_seq_len=8",
@@ -595,8 +579,8 @@ static void test_golf(void **state)
     assert_int_equal(lks_test_number(final, "iter"), 7);
     assert_int_equal(lks_test_number(last, "iter"), 6);
     assert_null(json_object_get(final, "train_loss"));
-    assert_int_equal(named(out, "best"), lowest(out));
-    assert_int_equal(named(out, "latest"), 7);
+    assert_int_equal(law_named(out, "best"), lowest(out));
+    assert_int_equal(law_named(out, "latest"), 7);
     const char *text = law_lines(out);
     args = golf(out, 7);
     law_add(&args, "--init_from=resume");
@@ -630,7 +614,7 @@ static void test_equal_losses(void **state)
         for (size_t i = 1; i < json_array_size(evals); i++)
             assert_true(lks_test_number(json_array_get(evals, i), "val_loss") ==
                         lks_test_number(json_array_get(evals, 0), "val_loss"));
-        assert_int_equal(named(out, "best"), 2);
+        assert_int_equal(law_named(out, "best"), 2);
     }
 }
 

@@ -9,12 +9,10 @@
 /* 120 samples of 2 MB of activations each in a step, and little arithmetic. */
 static law_args wide(const char *out)
 {
-    law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train", "--n_layer=32", "--n_head=2", "--n_embd=16",
-                "--block_size=64", "--batch_size=15", "--gradient_accumulation_steps=8",
-                "--virtual_ranks=1", "--max_iters=0", "--eval_interval=0", "--batch_size=auto");
-    law_add(&args, "--dataset=%s", law_data());
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(law_data(), out);
+    law_add_all(&args, "--n_layer=32", "--n_head=2", "--n_embd=16", "--block_size=64",
+                "--batch_size=15", "--gradient_accumulation_steps=8", "--virtual_ranks=1",
+                "--max_iters=0", "--eval_interval=0", "--batch_size=auto");
     return args;
 }
 

@@ -36,15 +36,6 @@ static void expect_stop(const lks_test_result *r, const char *said)
     assert_contains(r->err, said);
 }
 
-static bool has_line(const char *out, const char *kind, int iter)
-{
-    const json_t *lines = lks_test_record(out, kind);
-    for (size_t i = 0; i < json_array_size(lines); i++)
-        if ((int)lks_test_number(json_array_get(lines, i), "iter") == iter)
-            return true;
-    return false;
-}
-
 /* `latest` must be the state after the last update in the metrics, with its evaluation. Returns its
  * iteration. */
 static int check_saved(const char *out)
@@ -52,13 +43,12 @@ static int check_saved(const char *out)
     const json_t *steps = lks_test_record(out, "train");
     int iter = (int)json_array_size(steps); /* of a run from scratch */
     const char *name = lks_test_text("%s/latest/state.json", out);
-    json_t *state = json_loads(lks_test_read(name, NULL), 0, NULL);
+    const json_t *state = lks_test_json(lks_test_read(name, NULL));
     assert_int_equal(lks_test_number(state, "iter"), iter);
     /* Checkpoint 0 is the very first state. */
-    bool evaluated = iter > 0 && has_line(out, "eval", iter);
+    bool evaluated = iter > 0 && law_has_line(out, "eval", iter);
     assert_true(json_is_true(lks_test_member(state, "eval_done")) == evaluated);
-    assert_true(has_line(out, "checkpoint", iter));
-    json_decref(state);
+    assert_true(law_has_line(out, "checkpoint", iter));
     return iter;
 }
 
@@ -126,39 +116,23 @@ static void test_long(void **state)
 
 /* ---- anywhere ------------------------------------------------------------------------------ */
 
-/* law_lines() without the lines of checkpoints that `whole` doesn't have. */
-static const char *common_lines(const char *out, const char *whole)
-{
-    const char *text = "";
-    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
-        int iter;
-        end = strchr(p, '\n') + 1;
-        if (sscanf(p, "{\"kind\":\"checkpoint\",\"iter\":%d", &iter) != 1 ||
-            has_line(whole, "checkpoint", iter))
-            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
-    }
-    return text;
-}
-
 static void assert_whole(const char *out, const char *whole)
 {
     law_assert_same_checkpoints(out, whole);
-    law_assert_same_lines(common_lines(out, whole), common_lines(whole, whole));
+    law_assert_same_lines(law_common_lines(out, whole), law_common_lines(whole, whole));
 }
 
 /* A run of the golf family, with evaluations, one of them at its end, and an artifact. */
 static law_args golf_train(const char **out_p)
 {
-    law_args args = {.n = 0};
     *out_p = lks_test_folder();
-    law_add_all(&args, "lockstep", "train", "--family=golf", "--sampler=stream",
-                "--vocab_size=1024", "--num_layers=2", "--model_dim=32", "--num_heads=2",
-                "--num_kv_heads=1", "--iterations=7", "--train_seq_len=16", "--val_loss_every=4",
-                "--warmdown_iters=3", "--keep=0", "--checkpoint_interval=3", "--virtual_ranks=8",
-                "--threads=1", "--max_wallclock_seconds=0", "--train_batch_tokens=2048",
-                "--val_batch_size=1024", "--gradient_accumulation_steps=16");
-    law_add(&args, "--dataset=%s", law_golf_data(2500));
-    law_add(&args, "--out_dir=%s", *out_p);
+    law_args args = law_begin(law_golf_data(2500), *out_p);
+    law_add_all(&args, "--family=golf", "--sampler=stream", "--vocab_size=1024", "--num_layers=2",
+                "--model_dim=32", "--num_heads=2", "--num_kv_heads=1", "--iterations=7",
+                "--train_seq_len=16", "--val_loss_every=4", "--warmdown_iters=3", "--keep=0",
+                "--checkpoint_interval=3", "--virtual_ranks=8", "--threads=1",
+                "--max_wallclock_seconds=0", "--train_batch_tokens=2048", "--val_batch_size=1024",
+                "--gradient_accumulation_steps=16");
     return args;
 }
 

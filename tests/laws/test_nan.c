@@ -392,10 +392,7 @@ static void test_rollback_counts(void **state)
 static double elapsed(const char *out)
 {
     const char *text = lks_test_read(lks_test_text("%s/latest/state.json", out), NULL);
-    json_t *state = json_loads(text, 0, NULL);
-    const double s = lks_test_number(state, "elapsed_s");
-    json_decref(state);
-    return s;
+    return lks_test_number(lks_test_json(text), "elapsed_s");
 }
 
 /* max_wallclock_seconds counts the time of steps that were rolled back. The limit isn't reached, so

@@ -10,9 +10,7 @@
 
 static void expect(const char *a, const char *b, const char *more, const char *const texts[])
 {
-    const lks_test_result r = lks_test_tool("diff", a, b, more);
-    if (r.exit_code != 3)
-        fail_msg("exit code %d instead of 3: %s%s", r.exit_code, r.out, r.err);
+    const lks_test_result r = assert_exits(3, lks_test_tool("diff", a, b, more));
     for (int i = 0; texts[i] != NULL; i++)
         assert_contains(r.out, texts[i]);
 }
@@ -170,12 +168,11 @@ static void test_dropout(void **state)
     EXPECT(reference(false), other, "can change bits   version ",
            "cause             dropout 0.1 | 0.25\n");
     const lks_test_result r = lks_test_tool("diff", reference(false), other, "--json");
-    json_t *report = json_loads(r.out, 0, NULL);
+    const json_t *report = lks_test_json(r.out);
     assert_int_equal(lks_test_number(report, "execution.leaf"), 0);
     assert_int_equal(lks_test_number(report, "execution.place.b.micro_batch"), 0);
     assert_true(lks_test_number(report, "execution.place.different_elements") > 0);
     assert_contains(r.err, "execution         step 0 again: ");
-    json_decref(report);
 }
 
 static void change_weight(const char *name, float *x, size_t n, size_t width)

@@ -163,8 +163,7 @@ static void test_other_runs(void **state)
 
 static const char *output_of(lks_test_result r)
 {
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, r);
     assert_true(strlen(r.out) > 0);
     return r.out;
 }

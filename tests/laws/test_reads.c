@@ -47,10 +47,7 @@ static const char *train(const char *data, const char *sampler, const char *more
     const char *out = lks_test_folder();
     for (int part = 0; part < (more != NULL ? 2 : 1); part++) {
         const int steps = more != NULL && part == 0 ? 6 : 12;
-        law_args args = {.n = 0};
-        law_add_all(&args, "lockstep", "train");
-        law_add(&args, "--dataset=%s", data);
-        law_add(&args, "--out_dir=%s", out);
+        law_args args = law_begin(data, out);
         law_add(&args, "--sampler=%s", sampler);
         law_add_all(&args, "--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8",
                     "--vocab_size=64", "--virtual_ranks=2", "--eval_interval=4", "--threads=1",
@@ -265,7 +262,7 @@ static void test_same_place(void **state)
         else
             lks_test_write(lks_test_text("%s/train.bin", other), ids, sizeof ids);
         const char *b = train(other, sampler, NULL);
-        json_t *r = json_loads(lks_test_tool("diff", a, b, "--json").out, 0, NULL);
+        const json_t *r = lks_test_json(lks_test_tool("diff", a, b, "--json").out);
         const json_t *read = json_array_get(lks_test_member(r, "data.splits.0.read"), 0);
         const json_t *place = lks_test_member(r, "execution.place");
         static const char *const equal[] = {"virtual_rank", "micro_batch"};
@@ -280,7 +277,6 @@ static void test_same_place(void **state)
         assert_contains(lks_test_tool("diff", a, b).out,
                         lks_test_text("cause             the data differ: train token %d is ",
                                       (int)lks_test_number(read, "token")));
-        json_decref(r);
     }
 }
 

@@ -326,10 +326,7 @@ static law_args mode_settings(bool golf, const char *out)
          "--eval_interval=0", "--matrix_lr=0.01", "--gradient_accumulation_steps=8",
          "--virtual_ranks=8"},
     };
-    law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train");
-    law_add(&args, "--dataset=%s", golf ? law_golf_data(65) : law_data());
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(golf ? law_golf_data(65) : law_data(), out);
     for (int i = 0; settings[golf][i] != NULL; i++)
         law_add(&args, "%s", settings[golf][i]);
     law_add_all(&args, "--bucket_mb=0.002", "--threads=1", "--dtype=float32");

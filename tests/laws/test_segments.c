@@ -27,10 +27,7 @@ static int begin_all(void **state)
 /* Resume with the run's own settings and `more`. */
 static law_args resume_args(const char *from, const char *const batch[], int W)
 {
-    law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "train");
-    law_add(&args, "--dataset=%s", law_data());
-    law_add(&args, "--out_dir=%s", from);
+    law_args args = law_begin(law_data(), from);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
     law_add_all(&args, "--bucket_mb=0.02", "--timeout=20");

@@ -380,7 +380,7 @@ static void test_command(void **state)
     assert_contains(r.out, "; each further host adds less than half of its speed");
     assert_contains(r.out, "--checkpoint_interval=");
     r = lks_test_do("lockstep", WIDE, "--json");
-    json_t *plan = json_loads(r.out, 0, NULL), *points = json_object_get(plan, "points");
+    const json_t *plan = lks_test_json(r.out), *points = json_object_get(plan, "points");
     assert_int_equal(json_array_size(points), 11);
     const json_t *last = json_array_get(points, 10);
     static const char *const keys[][2] = {
@@ -391,7 +391,6 @@ static void test_command(void **state)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_true(
             json_number_value(json_object_get(json_object_get(last, keys[i][0]), keys[i][1])) > 0);
-    json_decref(plan);
 }
 
 /* The figures of a plan follow from each other: 512 micro-batches of 2 x 32 tokens on 1, 2 and 4
@@ -404,7 +403,7 @@ static void test_command_figures(void **state)
         "--max_iters=360", "--mtbf_hours=4000"
     /* nothing is started, so nothing fails */
     lks_test_result r = lks_test_do("lockstep", SLOW, "--json");
-    json_t *plan = json_loads(r.out, 0, NULL);
+    const json_t *plan = lks_test_json(r.out);
     assert_int_equal(json_array_size(json_object_get(plan, "points")), 3);
     double steps[3], compute[3], ring[3], parameters = 0.0, weak = 0.0;
     int knee = 1;
@@ -430,15 +429,13 @@ static void test_command_figures(void **state)
     assert_near(ring[2] / ring[1], (2 * 3 / 4.0) / (2 * 1 / 2.0), 1e-9);
     assert_true(steps[1] / steps[2] > 1.6 && steps[1] / steps[2] < 1.8); /* not clear at once */
     assert_int_equal(lks_test_number(plan, "knee"), knee);
-    json_decref(plan);
 
     /* Four times the micro-batches and virtual ranks of the run. */
     r = lks_test_tool(PLAN, machine, "--nnodes=4", "--gradient_accumulation_steps=2048",
                       "--virtual_ranks=32", "--json");
-    plan = json_loads(r.out, 0, NULL);
+    plan = lks_test_json(r.out);
     assert_near(lks_test_number(json_array_get(json_object_get(plan, "points"), 2), "time.step_ms"),
                 weak, 1e-6);
-    json_decref(plan);
 
     r = lks_test_tool(SLOW);
     assert_int_equal(knee, 4); /* the last row doesn't show one */

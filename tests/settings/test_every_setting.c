@@ -356,14 +356,6 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Where a link leads; "" if it is none. */
-static const char *target_of(const char *path)
-{
-    char target[64] = "";
-    ssize_t n = readlink(path, target, sizeof target - 1);
-    return n > 0 ? lks_test_text("%s", target) : "";
-}
-
 /* Names in a folder, and targets of links; with hashes, if requested. */
 static const char *list(const char *folder, bool hashes)
 {
@@ -382,8 +374,8 @@ static const char *list(const char *folder, bool hashes)
         all = joined(all, names[i]);
         if (strcmp(names[i], "best") == 0)
             continue; /* it depends on the values */
-        if (target_of(path)[0] != '\0')
-            all = lks_test_text("%s=%s", all, target_of(path));
+        if (lks_test_link(path)[0] != '\0')
+            all = lks_test_text("%s=%s", all, lks_test_link(path));
         else if (hashes)
             all = lks_test_text("%s=%s", all, lks_test_sha256(path));
     }
@@ -405,7 +397,7 @@ static struct seen look(unsigned command, const char *out, const lks_test_result
     for (size_t i = 0; i < json_array_size(lines); i++)
         look_at_line(&s, json_array_get(lines, i));
     s.at[A_FILES] = list(out, false);
-    add(&s, A_VALUES, target_of(lks_test_text("%s/best", out)));
+    add(&s, A_VALUES, lks_test_link(lks_test_text("%s/best", out)));
     s.at[A_LOG] = words_of(lks_test_read(lks_test_text("%s/train.log", out), NULL), out);
     return s;
 }

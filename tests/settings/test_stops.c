@@ -43,11 +43,8 @@ static void wait_for_files(const lks_test_child *child, const char *folder, int 
 
 static void expect_stop(const lks_test_child *child, int which, const char *err)
 {
-    lks_test_result r = lks_test_wait(child, 30);
-    if (r.exit_code != 128 + signals[which])
-        print_error("%s", r.err);
-    assert_int_equal(r.exit_code, 128 + signals[which]);
-    assert_contains(r.err, lks_test_text("stopped by %s: %s", names[which], err));
+    assert_exits(128 + signals[which], lks_test_wait(child, 30),
+                 lks_test_text("stopped by %s: %s", names[which], err));
 }
 
 /* Stopped while the first new file is on its way to the disk: what was there stays. */

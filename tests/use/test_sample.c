@@ -36,16 +36,11 @@ static int train(void **state)
 }
 
 #define SAMPLE(...)                                                                                \
-    sampled(lks_test_tool("sample", out_dir,                                                       \
-                          "--start=n\xc3\xa9"                                                      \
-                          "e",                                                                     \
-                          __VA_ARGS__))
-static const char *sampled(lks_test_result r)
-{
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    return r.out;
-}
+    lks_test_do("lockstep", "sample", out_dir,                                                     \
+                "--start=n\xc3\xa9"                                                                \
+                "e",                                                                               \
+                __VA_ARGS__)                                                                       \
+        .out
 
 /* Sample `i` of what was printed. */
 static const char *sample_of(const char *out, int i)
@@ -108,10 +103,10 @@ static void test_prompt_in_file(void **state)
 {
     const char *path = lks_test_text("%s/prompt", lks_test_folder());
     lks_test_write(path, "n\303\251e", 4);
-    assert_string_equal(
-        sampled(lks_test_tool("sample", out_dir, "--num_samples=1", "--max_new_tokens=9",
-                              lks_test_text("--start=FILE:%s", path))),
-        SAMPLE("--num_samples=1", "--max_new_tokens=9"));
+    assert_string_equal(lks_test_do("lockstep", "sample", out_dir, "--num_samples=1",
+                                    "--max_new_tokens=9", lks_test_text("--start=FILE:%s", path))
+                            .out,
+                        SAMPLE("--num_samples=1", "--max_new_tokens=9"));
     lks_test_write_text(path, "");
     assert_exits(2, lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path)),
                  "lockstep sample: --start: it is empty: give at least one character");
@@ -129,7 +124,7 @@ static void test_stop(void **state)
         const lks_test_result r =
             lks_test_tool("sample", out_dir, "--start=n\303\251e", "--num_samples=4",
                           "--max_new_tokens=90", lks_test_text("--stop=%s", stop), "--stop=zzz");
-        const char *got = sampled(r);
+        const char *got = assert_exits(0, r).out;
         int ended = 0;
         for (int s = 0; s < 4; s++) {
             const char *text = sample_of(whole, s), *end = strstr(text + 4, stops[i]);
@@ -179,8 +174,9 @@ static void test_interactive(void **state)
         assert_exits(0, CHAT("n\xc3\xa9\\nun", lks_test_text("%s %s", how, tokens)));
     const char *context = "n\xc3\xa9\n", *want = "";
     for (int i = 0; i < 2; i++) {
-        const char *all = sampled(lks_test_tool("sample", out_dir, "--num_samples=1", how, tokens,
-                                                lks_test_text("--start=%s", context)));
+        const char *all = lks_test_do("lockstep", "sample", out_dir, "--num_samples=1", how, tokens,
+                                      lks_test_text("--start=%s", context))
+                              .out;
         const char *answer = sample_of(all, 0) + strlen(context);
         const bool ended = answer[strlen(answer) - 1] == '\n';
         want = lks_test_text("%s%s%s", want, answer, ended ? "" : "\n");

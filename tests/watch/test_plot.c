@@ -378,8 +378,7 @@ static void test_png(void **state)
     lks_test_result r = plot(lks_test_text("--out=%s", file), (const char *const[]){dir, NULL});
     if (strstr(r.err, "can't write PNG") != NULL)
         lks_test_lacks("cairo", "libcairo2-dev");
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    assert_exits(0, r);
     size_t bytes;
     const unsigned char *png = (const unsigned char *)lks_test_read(file, &bytes);
     assert_true(bytes > 1000);

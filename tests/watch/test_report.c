@@ -23,13 +23,9 @@ static lks_test_result tool(const char *command, const char *option, const char 
     return lks_test_run(argv, (const char *const[]){"LC_ALL=C.UTF-8", "COLUMNS=60", NULL}, 60);
 }
 
-static json_t *report(const char *const runs[])
+static const json_t *report(const char *const runs[])
 {
-    json_error_t error;
-    lks_test_result r = assert_exits(0, tool("report", "--json", runs));
-    json_t *o = json_loads(r.out, 0, &error);
-    assert_non_null(o);
-    return o;
+    return lks_test_json(assert_exits(0, tool("report", "--json", runs)).out);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -115,10 +111,9 @@ static void test_rollback(void **state)
     assert_int_equal(s.rollbacks, 1);
     assert_near(s.elapsed, 2.1, 1e-9); /* the time is gone */
     lks__series_close(&s);
-    json_t *o = report((const char *const[]){dir, NULL});
+    const json_t *o = report((const char *const[]){dir, NULL});
     assert_near(lks_test_number(o, "runs.0.seconds"), 2.1, 1e-9);
     assert_near(lks_test_number(o, "runs.0.tok_per_s"), 10000.0, 1e-6); /* of the steps that stay */
-    json_decref(o);
 }
 
 /* The evaluation of an end stays when the run makes more steps: it is the last one until the next,
@@ -256,7 +251,7 @@ static void test_two(void **state)
     const char *c = fake_run("c", 1, 20, 1.0, "\"vocab_size\":65");
     const char *d = fake_run("d", 1, 20, 1.0, "\"vocab_size\":260");
     const char *const runs[] = {a, lks_test_text("<b>=%s", b), NULL};
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_near(lks_test_number(o, "runs.0.best_val_loss"), 1.5, 1e-9);
     assert_near(lks_test_number(o, "runs.1.best_val_loss"), 1.0, 1e-9);
     assert_near(lks_test_number(o, "runs.0.last_loss"), 1.5, 1e-9);
@@ -279,7 +274,6 @@ static void test_two(void **state)
     assert_near(lks_test_number(o, "by_time.3.seconds"), 1.6, 1e-9);
     assert_near(lks_test_number(o, "by_time.3.values.0"), 1.6 + 29.0 / 40, 1e-8);
     assert_near(lks_test_number(o, "by_time.3.values.1"), 1.1 + 9.0 / 20, 1e-8);
-    json_decref(o);
     lks_test_result r = assert_exits(0, tool("report", NULL, runs));
     assert_contains(r.out, "best validation loss");
     assert_contains(r.out, "learning_rate");
@@ -302,23 +296,21 @@ static void test_last_row(void **state)
     for (int steps = 1; steps < 40; steps++) {
         const char *const runs[] = {fake_run(lks_test_text("of%d", steps), 1, steps, 1.5, ""),
                                     NULL};
-        json_t *o = report(runs);
+        const json_t *o = report(runs);
         const json_t *rows = lks_test_member(o, "by_time");
         const json_t *last = json_array_get(rows, json_array_size(rows) - 1);
         if (json_is_null(lks_test_member(last, "values.0")))
             fail_msg("%d steps: the last row has no value", steps);
-        json_decref(o);
     }
 }
 
 static void assert_rows(const char *const runs[], const int *iters, size_t n)
 {
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     const json_t *rows = lks_test_member(o, "by_step");
     assert_int_equal(json_array_size(rows), n);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(lks_test_number(json_array_get(rows, i), "iter"), iters[i]);
-    json_decref(o);
 }
 
 /* Each evaluation has a row of equal steps, also the last one before the final one. Of more than
@@ -346,7 +338,7 @@ static void test_seeds(void **state)
         runs[n++] = fake_run(lks_test_text("b%d", i), i, 20, b[i], "\"n_layer\":3");
     runs[n++] = fake_run("again", 2, 20, a[2], "\"n_layer\":2");
     runs[n] = NULL;
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
     assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 4);
     assert_near(lks_test_number(o, "seeds.0.mean"), 1.5025, 1e-9);
@@ -356,7 +348,6 @@ static void test_seeds(void **state)
     assert_near(lks_test_number(o, "tests.0.df"), 4.733990147783253, 1e-8);
     assert_near(lks_test_number(o, "tests.0.p"), 0.0055398865955114305899, 1e-9);
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
-    json_decref(o);
     lks_test_result r = tool("report", NULL, runs);
     assert_contains(r.out, "more than chance (p < 0.05)");
 }
@@ -385,13 +376,12 @@ static void test_margin(void **state)
                                 runs[4],
                                 runs[5],
                                 NULL};
-    json_t *o = report(both);
+    const json_t *o = report(both);
     assert_near(lks_test_number(o, "tests.0.difference"), -0.0063333333333333, 1e-9);
     assert_near(lks_test_number(o, "tests.0.t"), -3.223291856101405, 1e-6);
     assert_near(lks_test_number(o, "tests.0.df"), 3.872, 1e-6);
     assert_near(lks_test_number(o, "tests.0.p"), 0.01685734244389, 1e-8);
     assert_false(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
-    json_decref(o);
     lks_test_result r = tool("report", NULL, both);
     assert_contains(r.out, "- b0 against a0: difference -0.0063, Welch's t test, one-sided, lower "
                            "by more than 0.005, p = 0.0169: chance can explain it (p >= 0.01)\n");
@@ -400,11 +390,9 @@ static void test_margin(void **state)
     assert_near(lks_test_number(o, "tests.0.p"), 0.0195061738795244, 1e-8);
     assert_near(lks_test_number(o, "tests.0.df"), 2.0, 1e-9);
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance"))); /* p < 0.05 */
-    json_decref(o);
     const char *const worse[] = {both[0], both[1], runs[3], runs[0], runs[1], runs[2], NULL};
     o = report(worse);
     assert_true(lks_test_number(o, "tests.0.p") > 0.99);
-    json_decref(o);
     const char *const none[] = {"--metric=val_bpb", runs[0], NULL};
     assert_exits(2, tool("report", NULL, none),
                  "no run has recorded bits per byte, as golf runs do");
@@ -417,10 +405,9 @@ static void test_long_setting(void **state)
     for (int i = 0; i < 4; i++)
         runs[i] = fake_run(lks_test_text("r%d", i), i % 2, 20, 1.5 + 0.1 * i,
                            lks_test_text("\"control_tensor_name_patterns\":\"%0300d\"", i / 2));
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
     assert_int_equal(json_array_size(lks_test_member(o, "settings")), 2); /* and the seed */
-    json_decref(o);
 }
 
 /* Of equal runs the longest one with a result counts, not the first, which may have been killed. */
@@ -431,10 +418,9 @@ static void test_longest(void **state)
     const char *const runs[] = {killed, fake_run("whole", 1, 20, 1.5, "\"n_layer\":2"), lost,
                                 fake_run("other", 2, 20, 1.6, "\"n_layer\":2"), NULL};
     fake_append(lost, "{'kind':'final','iter':30,'val_loss':null}\n");
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 2);
     assert_near(lks_test_number(o, "seeds.0.mean"), 1.55, 1e-9);
-    json_decref(o);
 }
 
 /* If one run has no evaluation, training losses are compared, of all runs. */
@@ -448,16 +434,14 @@ static void test_no_evaluation(void **state)
                                i < 2 ? "\"n_layer\":2" : "\"n_layer\":3");
         fake_append(runs[1 + i], "{'kind':'final','iter':20,'val_loss':9}\n");
     }
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
     assert_near(lks_test_number(o, "seeds.0.mean"), (5.0 + 1.5 + 1.6) / 3.0, 1e-9);
     assert_near(lks_test_number(o, "seeds.1.mean"), 1.55, 1e-9);
-    json_decref(o);
     runs[0] = runs[4];
     runs[4] = NULL;
     o = report(runs);
     assert_near(lks_test_number(o, "seeds.0.mean"), 9.0, 1e-9);
-    json_decref(o);
 }
 
 /* A resume after skipped steps, with another batch: its iteration isn't that after the last loss.
@@ -467,9 +451,8 @@ static void test_resumed(void **state)
     const char *dir = fake_run("run", 1, 5, 1.5, "\"batch_size\":2");
     fake_append(dir, "{'kind':'skip','iter':5}\n"
                      "{'kind':'host','resumed_iter':10,'changed':{'batch_size':4}}\n");
-    json_t *o = report((const char *const[]){dir, NULL});
+    const json_t *o = report((const char *const[]){dir, NULL});
     assert_int_equal(lks_test_number(o, "runs.0.segments.0.iter"), 10);
-    json_decref(o);
 }
 
 /* Seeds of equal settings, though versions differ; one run diverged, and nothing else spreads. */
@@ -482,7 +465,7 @@ static void test_no_spread(void **state)
     for (int i = 0; i < 3; i++)
         runs[2 + i] = fake_run(lks_test_text("b%d", i), i, 20, 1.25, b);
     fake_append(runs[4], "{'kind':'final','iter':20,'val_loss':null}\n");
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
     assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 2);
     assert_int_equal(lks_test_number(o, "seeds.1.seeds"), 2);
@@ -490,7 +473,6 @@ static void test_no_spread(void **state)
     assert_near(lks_test_number(o, "tests.0.p"), 0.0, 0);
     assert_near(lks_test_number(o, "tests.0.df"), 2.0, 0);
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
-    json_decref(o);
     lks_test_result r = tool("report", NULL, runs);
     assert_contains(r.out, "- b0 against a0: difference -0.2500,");
     r = tool("report", "--markdown", runs);
@@ -502,7 +484,6 @@ static void test_no_spread(void **state)
     runs[3] = NULL;
     o = report((const char *const[]){runs[0], runs[1], runs[2], runs[4], NULL});
     assert_near(lks_test_number(o, "tests.0.p"), 1.0, 0);
-    json_decref(o);
 }
 
 /* A short run without evaluations, which skipped a step and went back twice; some of its lines lack
@@ -519,7 +500,7 @@ static void test_odd_run(void **state)
     fake_append(dir, "{'kind':'host'}\n{'kind':'rollback','iter':5}\n"
                      "{'kind':'rollback','iter':5}\n");
     const char *const runs[] = {a, b, NULL};
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
     assert_near(lks_test_number(o, "runs.0.mfu"), 0.25, 1e-12); /* of the lines that have it */
     assert_int_equal(lks_test_number(o, "runs.0.steps"), 5);
@@ -534,7 +515,6 @@ static void test_odd_run(void **state)
         assert_near(lks_test_number(row, "values.0"), 5 - i, 0);
         assert_true(json_is_null(lks_test_member(row, "values.1")) == (i > 2));
     }
-    json_decref(o);
     lks_test_result r = tool("report", "--csv", runs);
     assert_memory_equal(r.out, "table,row,run,value\n", 20);
     assert_contains(r.out, "\nruns,steps,\"q\"\"x\",5\n");
@@ -574,7 +554,7 @@ static void test_names(void **state)
     const char *runs[] = {latin, fake_run(wide, 2, 20, 1.0, text), NULL};
     fake_append(runs[1], lks_test_text("{'kind':'skip','iter':3,'place':'%s%s%s%s%s%sx%s'}\n", ten,
                                        ten, ten, ten, ten, ten, ten));
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "runs")), 2);
     assert_string_equal(json_string_value(lks_test_member(o, "runs.0.run")), "caf?");
     assert_string_equal(json_string_value(lks_test_member(o, "runs.1.run")), wide);
@@ -586,7 +566,6 @@ static void test_names(void **state)
         assert_int_equal(json_array_size(json_object_get(row, "values")), 2);
     }
     assert_int_equal(i, 3); /* seed, n_layer and the long one */
-    json_decref(o);
     const char *page = lks_test_text("%s/page.html", folder);
     assert_exits(0, tool("watch", lks_test_text("--html=%s", page), runs));
     assert_contains(lks_test_read(page, NULL), lks_test_text("[\"caf?\",\"%s\"]", wide));
@@ -608,13 +587,12 @@ static void test_folder(void **state)
                      0);
     assert_int_equal(mkdir(lks_test_text("%s/empty", base), 0777), 0);
     lks_test_write_text(lks_test_text("%s/file", base), "x");
-    json_t *o = report((const char *const[]){base, lks_test_text("%s/run2", base), NULL});
+    const json_t *o = report((const char *const[]){base, lks_test_text("%s/run2", base), NULL});
     assert_int_equal(json_array_size(lks_test_member(o, "runs")), 4);
     static const char *const want[] = {"lr=1", "run2", "run10", "run2"};
     for (int i = 0; i < 4; i++)
         assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
                             want[i]);
-    json_decref(o);
     lks_test_result r = assert_exits(
         0, tool("plot", NULL, (const char *const[]){lks_test_text("x=%s", base), NULL}),
         lks_test_text("lockstep plot: 3 runs in %s: x/lr=1, x/run2, x/run10\n", base));
@@ -672,12 +650,12 @@ static void test_same_name(void **state)
     assert_int_equal(mkdir(lks_test_text("%s/b", base), 0777), 0);
     assert_int_equal(rename(one, two), 0);
     assert_int_equal(rename(fake_run("run", 2, 20, 1.5, "\"n_layer\":2"), three), 0);
-    json_t *o = report((const char *const[]){two, three, lks_test_text("c=%s", two), two, NULL});
+    const json_t *o =
+        report((const char *const[]){two, three, lks_test_text("c=%s", two), two, NULL});
     static const char *const want[] = {"b/run", "a/run", "c", "b/run"};
     for (int i = 0; i < 4; i++)
         assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
                             want[i]);
-    json_decref(o);
 }
 
 static void test_refused(void **state)

@@ -581,8 +581,7 @@ static void test_html(void **state)
         r.err, lks_test_text("lockstep watch: wrote %s (%.1f kB)\n", file, (double)bytes / 1e3));
     const char *end = strstr(data, "</script>");
     const char *json = lks_test_text("%.*s", (int)(end - data), data);
-    json_t *messages = json_loads(json, 0, NULL);
-    assert_non_null(messages);
+    const json_t *messages = lks_test_json(json);
     assert_int_equal(json_array_size(messages), 6);
     assert_string_equal(json_string_value(lks_test_member(messages, "0.names.0")), "<!--");
     assert_string_equal(json_string_value(lks_test_member(messages, "2.config.x")), "</script><b>");
@@ -591,7 +590,6 @@ static void test_html(void **state)
     assert_null(strstr(page, "http://"));
     assert_null(strstr(page, "https://"));
     assert_null(strstr(page, "src="));
-    json_decref(messages);
 }
 
 /* Of a long run every 2nd, 4th, … point is sent. */
@@ -604,13 +602,12 @@ static void test_long(void **state)
     lks__feed *feed = lks__feed_open(&(lks__runs){.all = &s, .n = 1});
     size_t rows = 0;
     for (char *text; (text = lks__feed_next(feed)) != NULL; free(text)) {
-        json_t *o = json_loads(text, 0, NULL);
+        const json_t *o = lks_test_json(text);
         const json_t *all = json_object_get(o, "rows");
         assert_true(strlen(text) < (256 << 10));
         for (size_t i = 0; i < json_array_size(all); i++)
             assert_int_equal(json_integer_value(json_array_get(json_array_get(all, i), 0)),
                              8 * rows++);
-        json_decref(o);
     }
     assert_int_equal(rows, 5000);
     /* After its end also the last one, to a page that was open before, and to a new one. */
@@ -619,12 +616,11 @@ static void test_long(void **state)
         int last = -1;
         lks__feed *later = i == 0 ? feed : lks__feed_open(&(lks__runs){.all = &s, .n = 1});
         for (char *text; (text = lks__feed_next(later)) != NULL; free(text)) {
-            json_t *o = json_loads(text, 0, NULL);
+            const json_t *o = lks_test_json(text);
             const json_t *all = json_object_get(o, "rows");
             const json_t *newest = json_array_get(all, json_array_size(all) - 1);
             if (newest != NULL)
                 last = (int)json_integer_value(json_array_get(newest, 0));
-            json_decref(o);
         }
         assert_int_equal(last, 39999);
         s.running = true; /* a state that changes sends it no second time */
@@ -643,12 +639,11 @@ static void test_long(void **state)
         json_array_append_new(s.ranks, json_pack("[i, i, i, n, n, [i, i]]", i, i, i, i, i));
     s.ranks_bytes = 1;
     char *text = lks__feed_next(feed);
-    json_t *o = json_loads(text, 0, NULL);
+    const json_t *o = lks_test_json(text);
     const json_t *sent = json_object_get(o, "rows");
     assert_string_equal(json_string_value(json_object_get(o, "kind")), "ranks");
     assert_int_equal(json_array_size(sent), 2500);
     assert_int_equal(json_integer_value(lks_test_member(sent, "2499.0")), 19999);
-    json_decref(o);
     free(text);
     assert_null(lks__feed_next(feed));
     json_decref(s.ranks);
@@ -665,10 +660,9 @@ static void test_grown(void **state)
     size_t rows[2] = {0}, runs[2] = {0};
     for (int grown = 0; grown < 2; grown++, s.n_points = 40000)
         for (char *text; (text = lks__feed_next(feed)) != NULL; free(text)) {
-            json_t *o = json_loads(text, 0, NULL);
+            const json_t *o = lks_test_json(text);
             rows[grown] += json_array_size(json_object_get(o, "rows"));
             runs[grown] += strcmp(json_string_value(json_object_get(o, "kind")), "run") == 0;
-            json_decref(o);
         }
     assert_true(runs[0] == 1 && rows[0] == 2000);
     assert_true(runs[1] == 1 && rows[1] == 5000);
