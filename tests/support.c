@@ -239,6 +239,37 @@ int lks_test_exit(int n_failed)
     return n_skipped > 0 ? 77 : 0;
 }
 
+enum { MOST_TESTS = 100 };
+static struct CMUnitTest added[MOST_TESTS];
+static int at_line[MOST_TESTS], n_added;
+
+void lks_test_add(const char *name, CMUnitTestFunction run, int line)
+{
+    int i = n_added++;
+    if (n_added > MOST_TESTS)
+        abort();
+    for (; i > 0 && at_line[i - 1] > line; i--) {
+        added[i] = added[i - 1];
+        at_line[i] = at_line[i - 1];
+    }
+    added[i] = (struct CMUnitTest){.name = name, .test_func = run};
+    at_line[i] = line;
+}
+
+int lks_test_run_all(CMFixtureFunction before, CMFixtureFunction after)
+{
+    if (n_added == 0) {
+        printf("this program has no tests\n");
+        return 1;
+    }
+    return lks_test_exit(_cmocka_run_group_tests("tests", added, (size_t)n_added, before, after));
+}
+
+__attribute__((weak)) int main(void)
+{
+    return lks_test_run_all(NULL, NULL);
+}
+
 /* ---- files ------------------------------------------------------------------------------- */
 
 const char *lks_test_text(const char *fmt, ...)

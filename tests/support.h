@@ -1,10 +1,9 @@
 /* tests/support.h - shared by all test programs. Include it first: it brings cmocka and the headers
  * that cmocka needs before it.
  *
- *     int main(void)
+ *     TEST(test_this)
  *     {
- *         const struct CMUnitTest tests[] = {cmocka_unit_test(test_this), ...};
- *         return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+ *         assert_ok(lks_this());
  *     }
  *
  * Strings, JSON values and folders that these functions return live until the program ends. Nobody
@@ -24,6 +23,22 @@
 
 #include "compute/cpu/kernels.h"
 #include "lockstep/status.h"
+
+/* ---- programs ---------------------------------------------------------------------------- */
+
+/* A test of this program; its body follows. */
+#define TEST(name)                                                                                 \
+    static void name(void **state);                                                                \
+    __attribute__((constructor)) static void add_##name(void)                                      \
+    {                                                                                              \
+        lks_test_add(#name, name, __LINE__);                                                       \
+    }                                                                                              \
+    static void name(void **state)
+void lks_test_add(const char *name, CMUnitTestFunction run, int line);
+
+/* Call `before`, run the tests in the order of the file, and call `after`; NULL: none. Returns the
+ * exit code. A program without a main() does only this, with neither. */
+int lks_test_run_all(CMFixtureFunction before, CMFixtureFunction after);
 
 /* ---- expectations ------------------------------------------------------------------------ */
 
@@ -78,7 +93,8 @@ void lks_test_choose(int argc, char **argv, const char *pattern);
 #define lks_test_only(tests, pattern)                                                              \
     lks_test_select((tests), sizeof(tests) / sizeof(tests)[0], (pattern))
 void lks_test_select(const struct CMUnitTest *tests, size_t n, const char *pattern);
-/* The exit code for main(), from what cmocka_run_group_tests() returned. */
+/* The exit code for a main() with other lists of tests, from what cmocka_run_group_tests()
+ * returned. */
 int lks_test_exit(int n_failed);
 
 /* ---- files ------------------------------------------------------------------------------- */
@@ -223,8 +239,8 @@ lks_test_result lks_test_run(const char *const argv[], const char *const env[], 
 #define lks_test_tool(...)                                                                         \
     lks_test_run((const char *const[]){"lockstep", __VA_ARGS__, NULL}, NULL, 60)
 
-/* The program that a call of these ran must have ended with this exit code, and its stderr must
- * contain each text given. The value is the result of the call. */
+/* `call` gives a program's result: it must have ended with the exit code `code`, and its stderr
+ * must contain each text given. The value is that result. */
 #define assert_exits(code, call, ...)                                                              \
     lks_test_exits((call), (code), #call, __FILE__, __LINE__,                                      \
                    (const char *const[]){"", ##__VA_ARGS__, NULL})

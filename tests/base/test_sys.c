@@ -80,7 +80,7 @@ static void assert_text_file(const char *path, const char *want)
 
 /* ---- without faults ---------------------------------------------------------------------- */
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
     char *data;
@@ -99,7 +99,7 @@ static void test_round_trip(void **state)
 }
 
 /* A temporary file left by a killed process with our number is no obstacle. */
-static void test_stale_temporary(void **state)
+TEST(test_stale_temporary)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
     lks_test_write_text(lks_test_text("%s.tmp-%ld", path, (long)getpid()), "stale and longer");
@@ -109,7 +109,7 @@ static void test_stale_temporary(void **state)
 }
 
 /* A link in its place doesn't cause another file to be written. */
-static void test_planted_link(void **state)
+TEST(test_planted_link)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
     const char *victim = lks_test_text("%s/victim", folder);
@@ -122,7 +122,7 @@ static void test_planted_link(void **state)
 
 /* What a link points to is written, and the link stays; a pipe isn't replaced, nor what a link to
  * it names. */
-static void test_targets(void **state)
+TEST(test_targets)
 {
     const char *folder = lks_test_folder(), *other = lks_test_folder();
     const char *file = lks_test_text("%s/file", other), *link = lks_test_text("%s/link", folder);
@@ -148,7 +148,7 @@ static void test_targets(void **state)
     assert_text_file(there, "new");
 }
 
-static void test_unreadable(void **state)
+TEST(test_unreadable)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
     const char *fifo = lks_test_text("%s/fifo\x1b", folder);
@@ -166,7 +166,7 @@ static void test_unreadable(void **state)
                  "/none", "No such file");
 }
 
-static void test_unwritable(void **state)
+TEST(test_unwritable)
 {
     const char *folder = lks_test_folder();
     assert_fails(LKS_ERR_IO, lks__sys_write_file(lks_test_text("%s/no/a", folder), "x", 1), "/no/a",
@@ -183,7 +183,7 @@ static void test_unwritable(void **state)
     free(too_long);
 }
 
-static void test_read_at(void **state)
+TEST(test_read_at)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     char buf[8] = "";
@@ -203,7 +203,7 @@ static void test_read_at(void **state)
     assert_int_equal(errno, EBADF);
 }
 
-static void test_make_dirs(void **state)
+TEST(test_make_dirs)
 {
     const char *folder = lks_test_folder();
     const char *deep = lks_test_text("%s//x/y/../z/", folder);
@@ -221,7 +221,7 @@ static void test_make_dirs(void **state)
 }
 
 /* A name may contain what else ends it; a process that doesn't exist has no state. */
-static void test_process_state(void **state)
+TEST(test_process_state)
 {
     char name[16];
     const pid_t pid = fork();
@@ -235,7 +235,7 @@ static void test_process_state(void **state)
     assert_int_equal(prctl(PR_SET_NAME, name), 0);
 }
 
-static void test_shared_memory(void **state)
+TEST(test_shared_memory)
 {
     int fd = lks__sys_memfd("lockstep-test");
     assert_true(fd >= 0);
@@ -256,7 +256,7 @@ static void test_shared_memory(void **state)
 }
 
 /* Fields of /proc: kB are 1,024 bytes each, and a name that only begins alike is another one. */
-static void test_proc_bytes(void **state)
+TEST(test_proc_bytes)
 {
     static const char text[] = "VmHWMark:\t7 kB\nVmHWM:\t    1234 kB\nVmRSS:\t5 kB\n";
     const char *path = lks_test_text("%s/status", lks_test_folder());
@@ -272,7 +272,7 @@ static bool asked(void)
 }
 
 /* Once a stop is asked for, reading and writing end, and the status is that of a stop. */
-static void test_stop(void **state)
+TEST(test_stop)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     char *data, byte;
@@ -293,7 +293,7 @@ static void test_stop(void **state)
     assert_text_file(path, "old");
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
     double a = lks__sys_now(), b = lks__sys_now();
     assert_true(a > 0 && b >= a && b - a < 10);
@@ -303,7 +303,7 @@ static void test_clock(void **state)
 
 /* If any step of replacing a file fails, the error names it, the old file stays complete, and no
  * other file is left. */
-static void test_failed_replacement(void **state)
+TEST(test_failed_replacement)
 {
     static const struct {
         const char *fault, *cause;
@@ -329,7 +329,7 @@ static void test_failed_replacement(void **state)
 
 /* The folder around each new one is synced, if the file system can; an existing folder needs no
  * sync. */
-static void test_new_folders(void **state)
+TEST(test_new_folders)
 {
     const char *path = lks_test_text("%s/a/b", lks_test_folder());
     for (int made = 1; made <= 2; made++) {
@@ -342,7 +342,7 @@ static void test_new_folders(void **state)
     assert_exits(0, run_self("folder", path, "", "fsync:1:EINVAL", NULL));
 }
 
-static void test_counting(void **state)
+TEST(test_counting)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     assert_exits(0, run_self("write", path, "x", "write:2:EIO", NULL));
@@ -358,7 +358,7 @@ static void test_counting(void **state)
     assert_exits(0, run_self("write-forked", path, "x", "write:2:EIO", NULL));
 }
 
-static void test_death(void **state)
+TEST(test_death)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
     lks_test_write_text(path, "old");
@@ -370,7 +370,7 @@ static void test_death(void **state)
     assert_text_file(path, "new");
 }
 
-static void test_one_rank_only(void **state)
+TEST(test_one_rank_only)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     setenv("LOCKSTEP_FAULT_RANK", "1", 1);
@@ -380,7 +380,7 @@ static void test_one_rank_only(void **state)
     unsetenv("LOCKSTEP_FAULT_RANK");
 }
 
-static void test_other_calls(void **state)
+TEST(test_other_calls)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     lks_test_write_text(path, "0123");
@@ -395,14 +395,14 @@ static void test_other_calls(void **state)
 }
 
 /* Threads and processes: the error's own text doesn't say that there are too many. */
-static void test_start_reason(void **state)
+TEST(test_start_reason)
 {
     assert_contains(lks__sys_start_reason(EAGAIN), "the limit on processes (ulimit -u");
     assert_string_equal(lks__sys_start_reason(ENOMEM), strerror(ENOMEM));
 }
 
 /* An invalid rule must not look like a run that survived a fault. */
-static void test_bad_rules(void **state)
+TEST(test_bad_rules)
 {
     static const char *const bad[] = {"write",          "write:1",     "write:0:EIO",
                                       "write:x:EIO",    "spell:1:EIO", "write:1:EWHAT",
@@ -418,28 +418,5 @@ int main(int argc, char **argv)
 {
     if (argc == 4)
         return child(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_stale_temporary),
-        cmocka_unit_test(test_planted_link),
-        cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_read_at),
-        cmocka_unit_test(test_make_dirs),
-        cmocka_unit_test(test_new_folders),
-        cmocka_unit_test(test_process_state),
-        cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_failed_replacement),
-        cmocka_unit_test(test_counting),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_one_rank_only),
-        cmocka_unit_test(test_other_calls),
-        cmocka_unit_test(test_start_reason),
-        cmocka_unit_test(test_bad_rules),
-        cmocka_unit_test(test_proc_bytes),
-        cmocka_unit_test(test_stop),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

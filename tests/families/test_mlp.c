@@ -13,7 +13,7 @@ static int train_alone(void **state)
     return 0;
 }
 
-static void test_trains(void **state)
+TEST(test_trains)
 {
     const json_t *train = lks_test_record(alone, "train");
     const json_t *config = json_array_get(lks_test_record(alone, "config"), 0);
@@ -24,7 +24,7 @@ static void test_trains(void **state)
     assert_null(json_object_get(config, "num_kv_heads")); /* golf's */
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     law_assert_same(law_output("random", "--family=mlp", "--nproc_per_node=2"), alone);
     law_assert_same(law_output("random", "--family=mlp", "--nproc_per_node=4"), alone);
@@ -32,7 +32,7 @@ static void test_ranks(void **state)
         law_output("random", "--family=mlp", "--nproc_per_node=2", "--replicas=private"), alone);
 }
 
-static void test_resumes(void **state)
+TEST(test_resumes)
 {
     const char *out = law_output("random", "--family=mlp", "--max_iters=6");
     law_resume("random", out, "--nproc_per_node=2");
@@ -44,7 +44,7 @@ static lks_test_result use(const char *command, const char *more)
     return lks_test_tool(command, lks_test_text("--out_dir=%s", alone), more);
 }
 
-static void test_commands(void **state)
+TEST(test_commands)
 {
     lks_test_result r = assert_exits(0, use("eval", lks_test_text("--dataset=%s", law_data())));
     assert_non_null(strstr(r.out, "val loss "));
@@ -65,7 +65,7 @@ static void test_commands(void **state)
 }
 
 /* The tool without this family names the setting that it doesn't know. */
-static void test_other_tool(void **state)
+TEST(test_other_tool)
 {
     char *with = strdup(getenv("LKS_TEST_PROGRAM"));
     assert_non_null(with);
@@ -82,10 +82,5 @@ int main(int argc, char **argv)
     if (argc != 2)
         return 2;
     setenv("LKS_TEST_PROGRAM", argv[1], 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains),     cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_resumes),    cmocka_unit_test(test_commands),
-        cmocka_unit_test(test_other_tool),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+    return lks_test_run_all(train_alone, NULL);
 }

@@ -12,7 +12,7 @@
 
 /* ---- no shared memory -------------------------------------------------------------------- */
 
-static void test_no_shared_memory(void **state)
+TEST(test_no_shared_memory)
 {
     static const struct {
         const char *fault, *says;
@@ -35,7 +35,7 @@ static void test_no_shared_memory(void **state)
 }
 
 /* A real limit: no file may exceed some KiB, and shared memory is a file. */
-static void test_file_size_limit(void **state)
+TEST(test_file_size_limit)
 {
 #ifdef LKS_TEST_COVERAGE
     lks_test_lacks("plain-build", "counts of a run are written to files at its end");
@@ -52,7 +52,7 @@ static void test_file_size_limit(void **state)
 }
 
 /* Only some ranks get their memory. */
-static void test_no_memory_on_one_rank(void **state)
+TEST(test_no_memory_on_one_rank)
 {
     for (int n = 1; n <= 7; n++) {
         fault_run run = fault_train(2);
@@ -126,7 +126,7 @@ static void check_killed(int W, int rank, double ms)
         fail_msg("another rank complains: %s", r.err);
 }
 
-static void test_killed_at_any_moment(void **state)
+TEST(test_killed_at_any_moment)
 {
     static const double moments[] = {0, 2, 5, 10, 15, 20, 30, 40, 60, 100, 200};
     for (size_t i = 0; i < sizeof moments / sizeof moments[0]; i++)
@@ -155,7 +155,7 @@ static void assert_table(const char *err, int rank, const char *state)
     }
 }
 
-static void test_says_how_to_continue(void **state)
+TEST(test_says_how_to_continue)
 {
     for (int saved = 0; saved < 2; saved++) {
         fault_run run = endless(2);
@@ -204,14 +204,14 @@ static void check_hung(int rank)
     assert_continues(&run, r.err);
 }
 
-static void test_hung_rank(void **state)
+TEST(test_hung_rank)
 {
     check_hung(1);
     check_hung(0);
 }
 
 /* All stand still: then the launcher notices. */
-static void test_all_hung(void **state)
+TEST(test_all_hung)
 {
     fault_run run = endless_with_deadline();
     const char *mark = marked_variable(), *env[] = {mark, NULL};
@@ -230,7 +230,7 @@ static void test_all_hung(void **state)
 }
 
 /* A rank that runs but makes no progress: inside a checkpoint, and before it has joined. */
-static void test_stuck_rank(void **state)
+TEST(test_stuck_rank)
 {
     fault_run run = endless_with_deadline();
     const char *err = fault_expect(
@@ -244,7 +244,7 @@ static void test_stuck_rank(void **state)
 }
 
 /* A save or a load that takes longer than the deadline, but makes progress, is no hang. */
-static void test_slow_checkpoint(void **state)
+TEST(test_slow_checkpoint)
 {
     static const char *const calls[] = {"write", "read"};
     for (int i = 0; i < 2; i++) {
@@ -268,7 +268,7 @@ static void test_slow_checkpoint(void **state)
 
 /* A token file that shrinks during a run ends it, with the file's name; when the file is back, the
  * run goes on from its last checkpoint. */
-static void test_shrinking_data(void **state)
+TEST(test_shrinking_data)
 {
     for (int W = 1; W <= 2; W++) {
         fault_run run = endless(W);
@@ -288,21 +288,4 @@ static void test_shrinking_data(void **state)
         fault_add(&again, "--max_iters=1");
         fault_succeeds(&again);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_shared_memory),
-        cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_no_memory_on_one_rank),
-        cmocka_unit_test(test_killed_at_any_moment),
-        cmocka_unit_test(test_says_how_to_continue),
-        cmocka_unit_test(test_hung_rank),
-        cmocka_unit_test(test_all_hung),
-        cmocka_unit_test(test_stuck_rank),
-        cmocka_unit_test(test_slow_checkpoint),
-        cmocka_unit_test(test_shrinking_data),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

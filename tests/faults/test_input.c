@@ -90,7 +90,7 @@ static void smaller_meta(const fault_run *run)
     lks_test_write_text(lks_test_text("%s/meta.json", run->data), text);
 }
 
-static void test_data(void **state)
+TEST(test_data)
 {
     expect_data(remove_train, "train.bin", "there is no token file");
     expect_data(remove_val, "val.bin", "there is no token file");
@@ -106,7 +106,7 @@ static void test_data(void **state)
 }
 
 /* `lockstep prep` with invalid texts: nothing is written. */
-static void test_prep(void **state)
+TEST(test_prep)
 {
     static const struct {
         const char *text;
@@ -125,7 +125,7 @@ static void test_prep(void **state)
 }
 
 /* Settings that don't fit together: the message names both numbers and what to change. */
-static void test_settings(void **state)
+TEST(test_settings)
 {
     fault_run run = fault_train(1);
     fault_add(&run, "--n_head=3");
@@ -171,7 +171,7 @@ static void test_settings(void **state)
 }
 
 /* The same for ranks that another launcher started, each of which checks by itself. */
-static void test_settings_of_ranks(void **state)
+TEST(test_settings_of_ranks)
 {
     fault_run run = fault_train(1);
     fault_run launched = {.args.n = 0};
@@ -184,7 +184,7 @@ static void test_settings_of_ranks(void **state)
 }
 
 /* A resume checks what the checkpoint fixes. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     fault_run run = fault_train(1), again = fault_resume(&run, 2);
     fault_expect(&again, -1, NULL, run.out, "there is no folder");
@@ -212,14 +212,4 @@ static void test_resume(void **state)
     again = fault_resume(&run, 2); /* nothing is left to do, and it says so */
     assert_exits(0, lks_test_run(again.args.argv, NULL, 30),
                  "the run is complete; with a larger max_iters");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_data),     cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_settings), cmocka_unit_test(test_settings_of_ranks),
-        cmocka_unit_test(test_resume),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -273,7 +273,7 @@ static int step_of(int count)
     return points == 0 || count <= points ? 1 : count / points;
 }
 
-static void test_calls(void **state)
+TEST(test_calls)
 {
     for (size_t i = 0; i < COUNT(commands); i++) {
         const struct command *c = &commands[i];
@@ -311,7 +311,7 @@ static int count_allocations(const struct command *c)
     return atoi(lks_test_read(path, NULL));
 }
 
-static void test_allocations(void **state)
+TEST(test_allocations)
 {
 #ifdef __SANITIZE_ADDRESS__
     lks_test_lacks("plain-build", "the address sanitizer has an allocator of its own");
@@ -352,9 +352,5 @@ int main(int argc, char **argv)
         printf("no command is named %s\n", only);
         return 1;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_allocations),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, make_inputs, NULL));
+    return lks_test_run_all(make_inputs, NULL);
 }

@@ -147,14 +147,14 @@ static void assert_untouched(const char *all)
 
 /* --- resume ---------------------------------------------------------------------------------- */
 
-static void test_same(void **state)
+TEST(test_same)
 {
     const char *all = folders("22", base);
     assert_int_equal(resume_in("22", all, STEPS, "--check_interval=1"), 0);
     law_assert_same(lks_test_text("%s/0", all), whole);
 }
 
-static void test_altered(void **state)
+TEST(test_altered)
 {
     static void (*const alter[])(const char *out) = {poison_weight, poison_moment, poison_value};
     for (int i = 0; i < 3; i++) {
@@ -168,7 +168,7 @@ static void test_altered(void **state)
 }
 
 /* Without the newest checkpoint, or with a `latest` that names the one before. */
-static void test_older(void **state)
+TEST(test_older)
 {
     static const char *const how[] = {"rm -r ckpt-00000004; ", ""};
     for (int i = 0; i < 2; i++) {
@@ -180,7 +180,7 @@ static void test_older(void **state)
     }
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     for (int host = 0; host < 2; host++) {
         const char *all = folders("21", base);
@@ -196,7 +196,7 @@ static void test_missing(void **state)
 
 /* Restarted after a failure: the first host has the job's checkpoint, the other has none of this
  * job. */
-static void test_restart(void **state)
+TEST(test_restart)
 {
     const char *all = folders("21", base), *lock = "pid 1 on somewhere\nthe job\n";
     lks_test_write_text(lks_test_text("%s/0/.lock", all), lock);
@@ -219,7 +219,7 @@ static void test_restart(void **state)
 
 /* The second host has the checkpoint to which rank 0 goes back, although its `latest` names
  * another. */
-static void test_back_to_one(void **state)
+TEST(test_back_to_one)
 {
     const char *all = folders("22", poisoned);
     shell(lks_test_text("cp -a '%s/ckpt-00000004' '%s/1'", rounded, all));
@@ -228,7 +228,7 @@ static void test_back_to_one(void **state)
     law_assert_same_checkpoints(lks_test_text("%s/0", all), rounded);
 }
 
-static void test_back_to_others(void **state)
+TEST(test_back_to_others)
 {
     for (int altered = 0; altered < 2; altered++) {
         const char *all = folders("22", poisoned);
@@ -251,7 +251,7 @@ static void test_back_to_others(void **state)
 
 /* --- other commands, other differences ------------------------------------------------------- */
 
-static void test_eval(void **state)
+TEST(test_eval)
 {
     const char *all = folders("11", base);
     law_args args = {.n = 0};
@@ -275,7 +275,7 @@ static void test_eval(void **state)
 }
 
 /* One rank of eval or sample has another setting. */
-static void test_eval_settings(void **state)
+TEST(test_eval_settings)
 {
     static const struct {
         const char *command, *odd, *name, *first, *other;
@@ -313,7 +313,7 @@ static void test_eval_settings(void **state)
 }
 
 /* One rank has other data, one host has another check interval: neither run begins. */
-static void test_settings(void **state)
+TEST(test_settings)
 {
     const char *other = lks_test_folder(), *all = folders("22", base);
     poison_write_data(other);
@@ -509,7 +509,7 @@ static int run_compare(void)
 
 static const struct rank_body bodies[] = {{"compare", run_compare}, {NULL, NULL}};
 
-static void test_state(void **state)
+TEST(test_state)
 {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -538,7 +538,7 @@ static void test_state(void **state)
 
 /* Notes that ranks exchange in a step: hashes of those that compare, and errors if one is
  * missing. */
-static void test_judge(void **state)
+TEST(test_judge)
 {
     lks__trainer t = {.ses.world = {0, 3, 0, 1}};
     lks__divergence_vote good[3], notes[3];
@@ -586,13 +586,5 @@ int main(int argc, char **argv)
     ranks_main(argc, argv, bodies);
     engine = argc == 2 ? argv[1] : "";
     hosts_need(engine);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),           cmocka_unit_test(test_altered),
-        cmocka_unit_test(test_older),          cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_restart),        cmocka_unit_test(test_back_to_one),
-        cmocka_unit_test(test_back_to_others), cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_eval_settings),  cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_state),          cmocka_unit_test(test_judge),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+    return lks_test_run_all(train_alone, NULL);
 }

@@ -103,7 +103,7 @@ static void check_log(const struct frozen_run *run, const char *out)
                 lks_test_number(config, "parameters"));
 }
 
-static void test_same_bytes(void **state)
+TEST(test_same_bytes)
 {
     for (int i = 0; i < N_RUNS; i++) {
         const struct frozen_run *run = &runs[i];
@@ -132,7 +132,7 @@ static void test_same_bytes(void **state)
 
 /* What is frozen starts with the seed's initial values, and the first loss is that of the run
  * without --freeze; its norm is of the trained tensors alone. */
-static void test_first_step(void **state)
+TEST(test_first_step)
 {
     const char *plain = law_output("random", "--max_iters=0");
     const char *frozen = law_output("random", "--max_iters=0", "--freeze=wte|attn");
@@ -155,7 +155,7 @@ static void assert_refused(const char *out, const char *first, const char *secon
     assert_contains(r.err, says);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *out = law_output("random", "--max_iters=1", "--freeze=wte");
     assert_refused(out, "--init_from=resume", "--freeze=wpe",
@@ -167,7 +167,7 @@ static void test_refused(void **state)
 }
 
 /* A checkpoint of an earlier version froze nothing. */
-static void test_old_settings(void **state)
+TEST(test_old_settings)
 {
     lks__settings s, old;
     lks__settings_defaults(&s);
@@ -187,7 +187,7 @@ static double mb_of(const char *text, const char *what)
 }
 
 /* Gradients and moments take less memory, and --dry_run has the same list. */
-static void test_dry_run(void **state)
+TEST(test_dry_run)
 {
     double moments[2], gradients[2];
     for (int i = 0; i < 2; i++) {
@@ -207,14 +207,4 @@ static void test_dry_run(void **state)
     const lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
     assert_contains(r.out, " and 0.0 MB of moments;");
     assert_null(strstr(r.out, "\ngradients: "));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_first_step),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_old_settings),
-        cmocka_unit_test(test_dry_run),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -68,29 +68,22 @@ static void check_family(bool golf)
                             reference);
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     check_family(false);
 }
 
-static void test_golf(void **state)
+TEST(test_golf)
 {
     check_family(true);
 }
 
 /* In bfloat16 ranks use one kind of products. */
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     static const char bf16[] = "--dtype=bfloat16";
     lks__cpu_level levels[] = {LKS__CPU_PLAIN, LKS__CPU_PLAIN};
     assert_ok(lks__cpu_level_get(&levels[1]));
     const char *reference = trained(false, levels, 1, false, bf16);
     law_assert_same(trained(false, levels, 2, true, bf16), reference);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_golf),
-                                       cmocka_unit_test(test_bf16)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

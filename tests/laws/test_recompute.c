@@ -52,7 +52,7 @@ static const char *train(const struct recomputed *run, const char *const more[],
     return out;
 }
 
-static void test_same_bytes(void **state)
+TEST(test_same_bytes)
 {
     static const char *const reference[] = {LAW_REFERENCE};
     for (int i = 0; i < N_RUNS; i++) {
@@ -63,7 +63,7 @@ static void test_same_bytes(void **state)
 }
 
 /* It doesn't define the run: each part may have another. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     const char *alone = law_output("random", LAW_REFERENCE);
     const char *out = law_output("random", "--recompute=block", "--max_iters=5");
@@ -101,7 +101,7 @@ static void measure(const char *way, double *planned, double *used)
 }
 
 /* What --dry_run promises is what a process needs less. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     double planned[3], used[3];
     static const char *const ways[] = {"none", "rows", "block"};
@@ -122,10 +122,5 @@ static void test_memory(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_memory),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -58,7 +58,7 @@ static const char *reference(int i, const char *const batch[])
     return *at;
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     for (int i = 0; i < SAMPLERS; i++) {
         for (int W = 1; W <= LAW_V; W++)
@@ -85,7 +85,7 @@ static void check_killed(int i, const char *const batch[], int reads, bool again
     law_assert_same(out, reference(i, batch));
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
     for (int i = 0; i < SAMPLERS; i++) {
         check_killed(i, kept, 150, true);
@@ -96,7 +96,7 @@ static void test_killed(void **state)
 
 /* Tokens are counted with each segment's batch, and the evaluation at a change is made once. A
  * second change begins a third segment. */
-static void test_record(void **state)
+TEST(test_record)
 {
     const int T = law_model().block_size;
     const char *out = lks_test_copy_of(reference(1, kept));
@@ -138,7 +138,7 @@ static void test_record(void **state)
 
 /* The same batch given again is no change; a config file changes nothing; a batch that doesn't fit
  * the virtual ranks is refused before anything is written. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const char *const same[] = {"--batch_size=6", "--gradient_accumulation_steps=16", NULL};
     static const char *const uneven[] = {"--gradient_accumulation_steps=12", NULL};
@@ -159,7 +159,7 @@ static void test_refused(void **state)
 }
 
 /* Golf's batch is train_batch_tokens. */
-static void test_golf(void **state)
+TEST(test_golf)
 {
     static const char *const batch[] = {"--train_batch_tokens=768", "--virtual_ranks=4", NULL};
     const char *run = lks_test_folder(), *first = NULL;
@@ -184,10 +184,5 @@ static void test_golf(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_record), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_golf),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, begin_all, NULL));
+    return lks_test_run_all(begin_all, NULL);
 }

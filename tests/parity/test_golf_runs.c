@@ -173,7 +173,7 @@ static void check_generated(const char *name)
     check_final(name, figure, out);
 }
 
-static void test_generated(void **state)
+TEST(test_generated)
 {
     /* Of a device one: deferred_recorded has the CPU's bytes. */
     for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
@@ -183,7 +183,7 @@ static void test_generated(void **state)
 
 /* On the shards made from tinyshakespeare: the first 10 steps, in which the rates are constant.
  * LKS_TEST_FULL=yes checks all 200; the script drifts from its own float64 run after 50. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
     use_tokenizer();
     const char *model = tokenizer;
@@ -250,7 +250,7 @@ static const char *check_ranks(const json_t *figure, const char *dir, const char
     return first;
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     const char *const both[2] = {"--dtype=float32", "--train_batch_tokens=512"};
     check_ranks(lks_test_figure("generated/golf_untied.json"), with_short_validation(), both,
@@ -258,7 +258,7 @@ static void test_ranks(void **state)
 }
 
 /* Close to float32's run, and different from it. */
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     if (lks_test_on_device())
         return; /* deferred_recorded */
@@ -284,11 +284,5 @@ static void test_bf16(void **state)
 int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_shards");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generated),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_bf16),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, parity_print_worst));
+    return lks_test_run_all(NULL, parity_print_worst);
 }

@@ -816,7 +816,7 @@ static bool has_row(const struct row *rows, size_t n, unsigned command, const ch
     return false;
 }
 
-static void test_none_missing(void **state)
+TEST(test_none_missing)
 {
     static const unsigned commands[] = {PREP, TRAIN, SAMPLE, EVAL};
     int missing = 0;
@@ -839,7 +839,7 @@ static void test_none_missing(void **state)
 
 /* Settings that golf's runs use as gpt2's do. Each other one of the config line has a row in
  * golf_rows, or golf refuses it, so that none is accepted without an effect. */
-static void test_golf_knows(void **state)
+TEST(test_golf_knows)
 {
     static const char same[] = " n_layer n_head n_embd block_size vocab_size virtual_ranks sampler "
                                "gradient_accumulation_steps drop_last seed freeze on_nan "
@@ -860,30 +860,30 @@ static void test_golf_knows(void **state)
     }
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     check_rows(ROWS(gpt2_rows), train_gpt2, NULL);
 }
 
-static void test_golf(void **state)
+TEST(test_golf)
 {
     check_rows(ROWS(golf_rows), train_golf, NULL);
 }
 
-static void test_gloo(void **state)
+TEST(test_gloo)
 {
     lks_test_need_gloo();
     check_rows(ROWS(gloo_rows), train_gpt2, NULL);
 }
 
-static void test_sentencepiece(void **state)
+TEST(test_sentencepiece)
 {
     lks_test_need_sentencepiece();
     check_rows(ROWS(sp_rows), train_golf, prep_sp);
 }
 
 /* Smaller buckets are more buckets. */
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
     for (int small = 0; small < 2; small++) {
         const char *trace = lks_test_text("%s/trace", lks_test_folder());
@@ -896,19 +896,8 @@ static void test_buckets(void **state)
     }
 }
 
-static void test_others(void **state)
+TEST(test_others)
 {
     check_rows(ROWS(other_rows), NULL, prep_char);
     check_rows(ROWS(bpe_rows), NULL, prep_bpe);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none_missing), cmocka_unit_test(test_golf_knows),
-        cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_others),       cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_gloo),         cmocka_unit_test(test_sentencepiece),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -40,7 +40,7 @@ static const char *new_folder(void)
 
 /* A setting on the command line that the run's family doesn't use is refused, with the one to use.
  */
-static void test_no_effect(void **state)
+TEST(test_no_effect)
 {
     const char *dir = new_folder();
     expect(in(dir, SMALL, "train --family=golf --out_dir=run"), 0, "", "");
@@ -102,7 +102,7 @@ static void test_no_effect(void **state)
 }
 
 /* The family's own defaults are the script's, and the log has its lines and its file. */
-static void test_run(void **state)
+TEST(test_run)
 {
     const char *dir = new_folder();
     expect(in(dir, "DATA_PATH=data", "train --family=golf --dry_run"), 0,
@@ -166,7 +166,7 @@ static void test_run(void **state)
 }
 
 /* Messages have the names that the user wrote, and tell which values are a recipe's. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *dir = new_folder();
     static const char train[] = "train --family=golf --out_dir=names";
@@ -185,7 +185,7 @@ static void test_names(void **state)
 }
 
 /* In a run of another family: files are read, the rest is named. */
-static void test_other_family(void **state)
+TEST(test_other_family)
 {
     const char *dir = lks_test_folder();
     assert_int_equal(mkdir(lks_test_text("%s/text", dir), 0755), 0);
@@ -220,15 +220,4 @@ static void test_other_family(void **state)
     assert_ok(lks__settings_parse(&s, LKS__CMD_SAMPLE, 0, NULL, 0, &args));
     assert_string_equal(s.tokenizer_path, "none.model");
     unsetenv("TOKENIZER_PATH");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_no_effect),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_other_family),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

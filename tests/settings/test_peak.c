@@ -21,7 +21,7 @@ static lks_status measure(void *ctx, double *own_p)
     return m->st;
 }
 
-static void test_share(void **state)
+TEST(test_share)
 {
     static const struct {
         double all, own, flops;  /* the peak before, and a step's rate */
@@ -54,7 +54,7 @@ static void test_share(void **state)
 
 /* A run whose peak was measured far too low reports at most 100 %, and the right peak at the
  * end. */
-static void test_run(void **state)
+TEST(test_run)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
@@ -92,13 +92,4 @@ static void test_run(void **state)
     const char *log = lks_test_read(lks_test_text("%s/out/train.log", dir), NULL);
     assert_contains(log, "iter 0: loss ");
     assert_null(strstr(log, "mfu"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_run),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

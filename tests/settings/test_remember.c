@@ -39,7 +39,7 @@ static const char begin[] =
     "train --dataset=text --out_dir=run --n_layer=1 --n_head=1 --n_embd=16 --block_size=16 "
     "--batch_size=1 --gradient_accumulation_steps=2 --vocab_size=65 --eval_iters=2 --max_iters=4";
 
-static void test_resume_and_eval(void **state)
+TEST(test_resume_and_eval)
 {
     const char *dir = new_run();
     const lks_test_result begun = in(dir, ".", begin);
@@ -89,7 +89,7 @@ static void test_resume_and_eval(void **state)
 }
 
 /* A run's folder as a word: the same as --out_dir, and `resume` the same as train's longer form. */
-static void test_folder(void **state)
+TEST(test_folder)
 {
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
@@ -116,7 +116,7 @@ static void test_folder(void **state)
 }
 
 /* A setting that the run's recorded ones leave without effect, refused before ranks start. */
-static void test_resume_unused(void **state)
+TEST(test_resume_unused)
 {
     const char *dir = new_run();
     expect(in(dir, ".", lks_test_text("%s --keep=all", begin)), 0, "", "");
@@ -128,7 +128,7 @@ static void test_resume_unused(void **state)
 
 /* An evaluation of new weights, nanoGPT's habit, leaves the run in OUT alone. If a run without a
  * checkpoint is there, the one that it has moved is named. */
-static void test_earlier_run(void **state)
+TEST(test_earlier_run)
 {
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
@@ -147,7 +147,7 @@ static void test_earlier_run(void **state)
            "An earlier run is in run/earlier-2\n");
 }
 
-static void test_no_run(void **state)
+TEST(test_no_run)
 {
     static const char *const commands[] = {"sample", "eval", "export --out=x", "resume", "info"};
     const char *dir = new_run();
@@ -231,7 +231,7 @@ static void test_no_run(void **state)
 
 /* Settings that define no bytes, so that checkpoints lack them: a resume keeps them all the same.
  */
-static void test_settings(void **state)
+TEST(test_settings)
 {
     const char *dir = new_run();
     const char *more = "--checkpoint_interval=1 --eval_interval=0";
@@ -258,7 +258,7 @@ static void test_settings(void **state)
 /* Other data in the folder that the run used: eval without --dataset refuses them, as a resume
  * does.
  */
-static void test_replaced(void **state)
+TEST(test_replaced)
 {
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
@@ -287,7 +287,7 @@ static void test_replaced(void **state)
     assert_null(strstr(r.err, "--vocab_size"));
 }
 
-static void test_moved(void **state)
+TEST(test_moved)
 {
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
@@ -311,7 +311,7 @@ static void test_moved(void **state)
 
 /* A name that both have, this folder and data/: the one with tokens is meant, and this folder's if
  * both have some. A file is none. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *dir = new_run(), *here = lks_test_text("%s/text", dir);
     assert_int_equal(mkdir(here, 0755), 0);
@@ -325,7 +325,7 @@ static void test_names(void **state)
 }
 
 /* The last host line counts, and other lines and files aren't taken for one. */
-static void test_lines(void **state)
+TEST(test_lines)
 {
     static const struct {
         const char *text, *used, *absolute;
@@ -367,16 +367,4 @@ static void test_lines(void **state)
     lks_test_write_text(path, bad);
     assert_fails(LKS_ERR_FORMAT, lks__metrics_dataset(dir, used, absolute, &found),
                  "metrics.jsonl: the line that ends at offset 16 ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_earlier_run), cmocka_unit_test(test_resume_and_eval),
-        cmocka_unit_test(test_settings),    cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_no_run),      cmocka_unit_test(test_resume_unused),
-        cmocka_unit_test(test_replaced),    cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_lines),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

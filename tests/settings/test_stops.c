@@ -48,7 +48,7 @@ static void expect_stop(const lks_test_child *child, int which, const char *err)
 }
 
 /* Stopped while the first new file is on its way to the disk: what was there stays. */
-static void test_prep(void **state)
+TEST(test_prep)
 {
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
     const char *env[] = {"LOCKSTEP_FAULT=fsync:1:slower", NULL};
@@ -83,7 +83,7 @@ static void test_prep(void **state)
 }
 
 /* SentencePiece itself can't be stopped while it trains. */
-static void test_prep_training(void **state)
+TEST(test_prep_training)
 {
     lks_test_need_sentencepiece();
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
@@ -128,7 +128,7 @@ static const char *run_with(size_t n_val)
 }
 
 /* One rank; two ranks; two of which only the second learns of it. */
-static void test_eval(void **state)
+TEST(test_eval)
 {
     const char *dir = run_with(8000000);
     for (int i = 0; i < 3; i++) {
@@ -158,7 +158,7 @@ static void test_eval(void **state)
 }
 
 /* In the middle of a text without an end. */
-static void test_sample(void **state)
+TEST(test_sample)
 {
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
     lks_test_write_text(text, "abc abc bca cab abc abc bca cab abc abc bca cab abc abc bca cab");
@@ -190,7 +190,7 @@ static void test_sample(void **state)
 }
 
 /* No temporary file is left of an export that is stopped. */
-static void test_export(void **state)
+TEST(test_export)
 {
     const char *dir = lks_test_folder(), *data = lks_test_text("%s/data", dir);
     const char *run = lks_test_text("--out_dir=%s/run", dir);
@@ -217,14 +217,4 @@ static void test_export(void **state)
             assert_null(strstr(e->d_name, ".tmp"));
         closedir(folder);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prep),   cmocka_unit_test(test_prep_training),
-        cmocka_unit_test(test_eval),   cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_export),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

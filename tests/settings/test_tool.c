@@ -19,7 +19,7 @@ static void expect(lks_test_result r, int code, const char *out, const char *err
     assert_contains(r.err, err);
 }
 
-static void test_dispatch(void **state)
+TEST(test_dispatch)
 {
     expect(lks_test_tool("--help"), 0, "Exit codes", "");
     expect(lks_test_tool("-h"), 0, "Commands", "");
@@ -66,7 +66,7 @@ static void test_dispatch(void **state)
            "not used here: command line: wandb_log (scripts/to_wandb.py copies runs to Weights & ");
 }
 
-static void test_prep(void **state)
+TEST(test_prep)
 {
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
     const char *input = lks_test_text("--input=%s", text);
@@ -118,7 +118,7 @@ static void test_prep(void **state)
     expect(lks_test_tool("prep", "char", "--input=/none", out), 1, "", "/none");
 }
 
-static void test_run(void **state)
+TEST(test_run)
 {
     expect(lks_test_tool("run", "--standalone", "--nproc-per-node=2", "sh", "-c",
                          "echo $WORLD_SIZE; exit $((RANK * 3))"),
@@ -168,7 +168,7 @@ static void test_run(void **state)
 }
 
 /* --ranks counts the ranks of one host. */
-static void test_ranks_name(void **state)
+TEST(test_ranks_name)
 {
     expect(lks_test_tool("train", "--help"), 0, "machine; also --ranks\n", "");
     expect(lks_test_tool("help", "ranks"), 0, "nproc_per_node, a setting of `lockstep train`", "");
@@ -198,7 +198,7 @@ static lks_test_result train_by(const char *dir, const char *recipe, const char 
 }
 
 /* Passes whose samples fill no whole number of batches. */
-static void test_epoch_note(void **state)
+TEST(test_epoch_note)
 {
     static const char recipe[] = "warmup_iters = 1\nlr_decay_iters = 1\nmax_iters = 1\n"
                                  "sampler = epoch\n";
@@ -217,7 +217,7 @@ static void test_epoch_note(void **state)
 /* A run that is longer than its recipe's schedule ends at the lowest rate: one line says so, unless
  * somebody chose both. Others say so if the lowest rate is above the highest, or if the warm-up is
  * longer than the run. */
-static void test_schedule_notes(void **state)
+TEST(test_schedule_notes)
 {
     static const char said[] = "lockstep train: the learning rate stays at min_lr=6e-5 after "
                                "iteration 4, as lr_decay_iters=4 and max_iters=9; "
@@ -258,7 +258,7 @@ static void test_schedule_notes(void **state)
     assert_null(strstr(again.err, "learning rate"));
 }
 
-static void test_lost_output(void **state)
+TEST(test_lost_output)
 {
     expect(lks_test_command("sh", "-c", "\"$1\" --help >/dev/full", "sh", LKS_TEST_TOOL), 1, "",
            "standard output failed");
@@ -317,7 +317,7 @@ static void check_bench_step(const char *family, int heads)
 }
 
 /* Only a run that writes golf's artifact at its end needs libzip. */
-static void test_without_zip(void **state)
+TEST(test_without_zip)
 {
     const char *dir = lks_test_folder();
     const char *modules = lks_test_text("LOCKSTEP_MODULES=%s", dir);
@@ -348,7 +348,7 @@ static void test_without_zip(void **state)
 #undef GOLF
 }
 
-static void test_bench_step(void **state)
+TEST(test_bench_step)
 {
     check_bench_step("--family=gpt2", 2);
     check_bench_step("--family=golf", 4); /* num_kv_heads is 4 */
@@ -366,7 +366,7 @@ static void test_bench_step(void **state)
 }
 
 /* A signal while the model is made leaves no data. */
-static void test_bench_stop(void **state)
+TEST(test_bench_stop)
 {
     const char *dir = lks_test_folder();
     lks_test_child run =
@@ -389,7 +389,7 @@ static bool has_ended(pid_t pid)
 }
 
 /* The launcher that `bench comm` starts ends with it. */
-static void test_bench_launcher(void **state)
+TEST(test_bench_launcher)
 {
     const char *dir = lks_test_folder(), *mpirun = lks_test_text("%s/mpirun", dir),
                *file = lks_test_text("%s/pid", dir);
@@ -416,7 +416,7 @@ static void test_bench_launcher(void **state)
 
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks
  * into one in silence. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
@@ -464,7 +464,7 @@ static void test_ranks(void **state)
 }
 
 /* What a run would take adds up, and Muon's matrices have one moment only. */
-static void test_dry_run(void **state)
+TEST(test_dry_run)
 {
     const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s", dir);
     expect(lks_test_tool("train", "--dry_run", data), 1, "", "train.bin");
@@ -492,7 +492,7 @@ static void test_dry_run(void **state)
 }
 
 /* A size that nobody asked for is named, with recipes that fit and what they take. */
-static void test_size_not_asked_for(void **state)
+TEST(test_size_not_asked_for)
 {
     static const char said[] = "no size was given, so the model is GPT-2's: 12 layers of 768, ";
     const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s", dir);
@@ -533,7 +533,7 @@ static void test_size_not_asked_for(void **state)
 
 /* Activations of both ranks that together are more than the machine has are refused before the
  * first step, which would be killed. Each alone would fit. */
-static void test_activations_refused(void **state)
+TEST(test_activations_refused)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
@@ -559,7 +559,7 @@ static void test_activations_refused(void **state)
 }
 
 /* What this program and machine are: what it says, each found out in another way. */
-static void test_info(void **state)
+TEST(test_info)
 {
     lks__cpu_level level;
     assert_ok(lks__cpu_level_get(&level));
@@ -590,7 +590,7 @@ static void test_info(void **state)
 
 /* Without its modules, which a copy in an empty folder doesn't find, each line of info is short;
  * one sentence at the end says how to add them. */
-static void test_info_without_modules(void **state)
+TEST(test_info_without_modules)
 {
     const char *dir = lks_test_folder(), *copy = lks_test_text("%s/lockstep", dir);
     const char *const cp = lks_test_text("cp '%s' '%s'", LKS_TEST_TOOL, copy);
@@ -611,7 +611,7 @@ static void test_info_without_modules(void **state)
 }
 
 /* Without a model bench takes a small one, and names it; with one it takes that. */
-static void test_bench_model(void **state)
+TEST(test_bench_model)
 {
     expect(lks_test_tool("bench", "step", "--iters=1"), 0,
            "model: gpt2, 4 layers, 4 heads, width 128, context 64, vocabulary 65, 12 sequences per "
@@ -655,7 +655,7 @@ static void test_bench_model(void **state)
 
 /* Plain C is slower than this machine's own level, and two threads aren't slower than one by much;
  * every kernel has its line. */
-static void test_bench_peak(void **state)
+TEST(test_bench_peak)
 {
     lks_test_result r = lks_test_tool("bench", "peak", "--threads=2");
     expect(r, 0, "peak of fp32 multiply-adds", "");
@@ -670,7 +670,7 @@ static void test_bench_peak(void **state)
     assert_true(plain > 0 && plain < one * 20);
 }
 
-static void test_bench_kernels(void **state)
+TEST(test_bench_kernels)
 {
     static const char *const names[] = {"gemm NT",
                                         "gemm NN",
@@ -702,13 +702,13 @@ static void test_bench_kernels(void **state)
     }
 }
 
-static void test_bench_comm_alone(void **state)
+TEST(test_bench_comm_alone)
 {
     expect(lks_test_tool("bench", "comm", "--backend=shm", "--iters=1"), 0, "shm, 1 rank\n", "");
 }
 
 /* Every operation at every size, and the two sides of the last line. */
-static void test_bench_comm(void **state)
+TEST(test_bench_comm)
 {
     lks_test_result r =
         lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=shm", "--iters=1");
@@ -734,7 +734,7 @@ static void test_bench_comm(void **state)
 }
 
 /* Next to the link; with a model, also the part of the reduction that a step doesn't hide. */
-static void test_bench_engine(void **state)
+TEST(test_bench_engine)
 {
     lks_test_result r = lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=gloo",
                                       "--iters=1", "--n_layer=2", "--n_head=2", "--n_embd=32",
@@ -776,7 +776,7 @@ static void count_names(const char *out_dir, int *n, int *n_other)
 }
 
 /* The launcher, the ranks and what stands between them are called lockstep. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *dir = lks_test_folder(), *out = lks_test_text("--out_dir=%s/run", dir);
     lks_test_generated_tokens(dir);
@@ -803,35 +803,4 @@ static void test_names(void **state)
     lks_test_wait(&child, 10);
     assert_true(n >= 3);
     assert_int_equal(n_other, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispatch),
-        cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_ranks_name),
-        cmocka_unit_test(test_epoch_note),
-        cmocka_unit_test(test_schedule_notes),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_lost_output),
-        cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_bench_stop),
-        cmocka_unit_test(test_bench_launcher),
-        cmocka_unit_test(test_without_zip),
-        cmocka_unit_test(test_bench_comm),
-        cmocka_unit_test(test_bench_engine),
-        cmocka_unit_test(test_info),
-        cmocka_unit_test(test_info_without_modules),
-        cmocka_unit_test(test_bench_comm_alone),
-        cmocka_unit_test(test_bench_model),
-        cmocka_unit_test(test_bench_peak),
-        cmocka_unit_test(test_bench_kernels),
-        cmocka_unit_test(test_dry_run),
-        cmocka_unit_test(test_activations_refused),
-        cmocka_unit_test(test_size_not_asked_for),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

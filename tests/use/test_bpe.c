@@ -56,7 +56,7 @@ static const char *written(const char *model, const char *prompt, const char *mo
         .out;
 }
 
-static void test_special(void **state)
+TEST(test_special)
 {
     static const char spelling[] = "<|endoftext|>";
     forge_model m = model_of(IDS);
@@ -92,7 +92,7 @@ static void test_special(void **state)
 
 /* As 50,304 over 50,257. Ids beyond the tokenizer's would be the likeliest ones: the text is that
  * of the model without them. */
-static void test_padded(void **state)
+TEST(test_padded)
 {
     forge_model m = model_of(PADDED), small = model_of(IDS);
     for (size_t i = 0; i < small.table.n_tensors; i++) {
@@ -155,7 +155,7 @@ static bool is_utf8(const char *text)
 
 /* A character of four bytes, for which the vocabulary has no token: what the run has learned comes
  * out whole. Any bytes that a model draws are UTF-8 in the end. */
-static void test_cut_characters(void **state)
+TEST(test_cut_characters)
 {
     static const char smile[] = "\xf0\x9f\x99\x82";
     const char *folder = lks_test_folder(), *input = lks_test_text("%s/text", folder);
@@ -190,7 +190,7 @@ static void test_cut_characters(void **state)
 }
 
 /* A vocabulary that lies beside weights is theirs unless it has more tokens than they do. */
-static void test_beside(void **state)
+TEST(test_beside)
 {
     size_t bytes;
     const char *text = lks_test_read(lks_test_text("%s/tokenizer.json", vocabulary), &bytes);
@@ -230,7 +230,7 @@ static lks_status append(void *ctx, const char *text, size_t bytes)
 }
 
 /* An id that a padded vocabulary has and its tokenizer hasn't is shown as no character. */
-static void test_no_token(void **state)
+TEST(test_no_token)
 {
     lks__replica *r = calloc(1, sizeof *r);
     lks__text t;
@@ -248,7 +248,7 @@ static void test_no_token(void **state)
 
 /* Data of tokens only: the vocabulary is that of the weights, also in a resumed run. A copied
  * checkpoint folder has none. */
-static void test_moved(void **state)
+TEST(test_moved)
 {
     const char *folder = lks_test_folder(), *input = lks_test_text("%s/text", folder);
     const char *data = lks_test_text("--dataset=%s/data", folder), *text = "";
@@ -281,7 +281,7 @@ static void test_moved(void **state)
 }
 
 /* As nanoGPT's prepare.py leaves them: ids of GPT-2, and nothing that says so. */
-static void test_assumed(void **state)
+TEST(test_assumed)
 {
     static const char *const names[] = {"train.bin", "val.bin"};
     const char *folder = lks_test_folder(), *out = lks_test_text("--out_dir=%s/out", folder);
@@ -339,7 +339,7 @@ static double number_before(const char *line, const char *words)
 }
 
 /* All targets count once: all of the text but its first token. */
-static void test_bits_per_byte(void **state)
+TEST(test_bits_per_byte)
 {
     const char *folder = lks_test_folder(), *input = lks_test_text("%s/text", folder);
     const char *text = "";
@@ -376,11 +376,5 @@ static void test_bits_per_byte(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_special),        cmocka_unit_test(test_padded),
-        cmocka_unit_test(test_cut_characters), cmocka_unit_test(test_no_token),
-        cmocka_unit_test(test_beside),         cmocka_unit_test(test_bits_per_byte),
-        cmocka_unit_test(test_moved),          cmocka_unit_test(test_assumed),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, write_vocabulary, NULL));
+    return lks_test_run_all(write_vocabulary, NULL);
 }

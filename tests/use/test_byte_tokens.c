@@ -62,7 +62,7 @@ static lks__shards *open_shards(const char *pattern)
 }
 
 /* Each document is BOS and its bytes; full shards but for the last. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
     const char *meta = lks_test_read(lks_test_text("%s/meta.json", data), NULL);
     assert_contains(meta, "{\"kind\":\"bytes\",\"vocab_size\":260,\"hashes\":{");
@@ -107,7 +107,7 @@ static double bits_per_byte(double loss)
     return loss / log(2.0) * (double)n / bytes;
 }
 
-static void test_bpb(void **state)
+TEST(test_bpb)
 {
     const json_t *evals = lks_test_record(lks_test_text("%s/run", dir), "eval"), *line;
     size_t i;
@@ -135,7 +135,7 @@ static void test_bpb(void **state)
     }
 }
 
-static void test_sample(void **state)
+TEST(test_sample)
 {
     const char *const argv[] = {
         "lockstep", "sample", run, "--num_samples=1", "--start=\xc3\xa9", "--max_new_tokens=30",
@@ -152,7 +152,7 @@ static void test_sample(void **state)
 }
 
 /* The file that the data script writes beside its shards, which come without meta.json. */
-static void test_description(void **state)
+TEST(test_description)
 {
 #define DESCRIPTION(offset)                                                                        \
     "{\n  \"config\": {\n    \"bos_id\": 1,\n    \"byte_count\": 256,\n    "                       \
@@ -203,7 +203,7 @@ static void test_description(void **state)
 }
 
 /* A text in another encoding keeps its bytes, and prep says so. */
-static void test_any_bytes(void **state)
+TEST(test_any_bytes)
 {
     const char *text = lks_test_text("%s/latin1", dir), *out = lks_test_text("%s/latin", dir);
     lks_test_write(text, "caf\xe9\n\n\xff", 7);
@@ -226,7 +226,7 @@ static void test_any_bytes(void **state)
 }
 
 /* An empty text, JSON lines that aren't UTF-8, and settings of other kinds. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *text = lks_test_text("%s/text", dir), *out = lks_test_text("--out=%s/none", dir);
     const char *input = lks_test_text("--input=%s", text);
@@ -242,10 +242,5 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shards),    cmocka_unit_test(test_bpb),
-        cmocka_unit_test(test_sample),    cmocka_unit_test(test_description),
-        cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_refused),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
+    return lks_test_run_all(train, NULL);
 }

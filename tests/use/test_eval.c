@@ -125,7 +125,7 @@ static double number_after(const char *line, const char *words)
     return strtod(at + strlen(words), NULL);
 }
 
-static void test_stride(void **state)
+TEST(test_stride)
 {
     const char *data = lks_test_text("--dataset=%s/data", gpt2);
     static const size_t strides[] = {1, 5, 8, 15, 16};
@@ -184,7 +184,7 @@ static void test_stride(void **state)
 }
 
 /* nanoGPT's model.py over the same windows: tests/parity/stride_figure.py. */
-static void test_stride_of_python(void **state)
+TEST(test_stride_of_python)
 {
     const json_t *figure = lks_test_figure("generated/nanogpt_stride.json");
     const json_t *c = lks_test_member(figure, "config");
@@ -217,7 +217,7 @@ static void test_stride_of_python(void **state)
 }
 
 /* Bits per byte of characters: UTF-8's bytes of the targets. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     const lks_test_result r =
         assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2), "--stride=16"));
@@ -242,7 +242,7 @@ static void test_bytes(void **state)
 
 /* The same tokens from a folder, a file, a shard and a pattern of shards. */
 /* A run on data without validation tokens. */
-static void test_split(void **state)
+TEST(test_split)
 {
     const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s/data", dir);
     const char *run = lks_test_text("--out_dir=%s/out", gpt2);
@@ -253,7 +253,7 @@ static void test_split(void **state)
     assert_contains(lks_test_do("lockstep", "eval", run, data, "--split=train").out, "train loss ");
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     const char *whole = assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2))).out;
     const char *file =
@@ -283,7 +283,7 @@ static void test_files(void **state)
 }
 
 /* golf's positions go on beyond the length of training; gpt2's don't. Both have shorter ones. */
-static void test_length(void **state)
+TEST(test_length)
 {
     static const size_t lengths[] = {3, 8, 20, 64, 200};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -300,7 +300,7 @@ static void test_length(void **state)
 
 /* Output that can't be written: the cause and exit code 1. An evaluation is recorded all the same.
  */
-static void test_full_output(void **state)
+TEST(test_full_output)
 {
     static const char *const commands[] = {
         "eval --dataset=data --out_dir=out", "eval --dataset=data --out_dir=out --nproc_per_node=2",
@@ -323,7 +323,7 @@ static void refused(lks_test_result r, const char *says)
 }
 
 /* Characters of another text are refused: their folder, and its files. */
-static void test_other_characters(void **state)
+TEST(test_other_characters)
 {
     static const char other[] = "ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU";
     const char *dir = lks_test_folder(), *input = lks_test_text("%s/text", dir);
@@ -363,7 +363,7 @@ static void check_other_model(const char *dir, const char *run, const char *mode
 
 /* A run whose tokenizer was given as --tokenizer_path: eval and sample use it without being told.
  */
-static void test_knows_the_tokenizer(void **state)
+TEST(test_knows_the_tokenizer)
 {
     enum { N = 600 };
     static spm_bytes model;
@@ -405,16 +405,5 @@ static void test_knows_the_tokenizer(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_knows_the_tokenizer),
-        cmocka_unit_test(test_stride),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_other_characters),
-        cmocka_unit_test(test_length),
-        cmocka_unit_test(test_stride_of_python),
-        cmocka_unit_test(test_full_output),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, open_all, close_all));
+    return lks_test_run_all(open_all, close_all);
 }

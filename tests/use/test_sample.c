@@ -53,7 +53,7 @@ static const char *sample_of(const char *out, int i)
 }
 
 /* 100 tokens, while the context is full after 32; 20 samples are more than are computed at once. */
-static void test_same_text(void **state)
+TEST(test_same_text)
 {
     const char *alone =
         sample_of(SAMPLE("--num_samples=1", "--max_new_tokens=100", "--threads=1"), 0);
@@ -75,7 +75,7 @@ static void test_same_text(void **state)
 
 /* A variable of golf's script means nothing to characters; a path on the command line is an error.
  */
-static void test_tokenizer(void **state)
+TEST(test_tokenizer)
 {
     const char *const argv[] = {"lockstep",           "sample", out_dir, "--num_samples=1",
                                 "--max_new_tokens=5", NULL};
@@ -89,7 +89,7 @@ static void test_tokenizer(void **state)
 }
 
 /* Temperature 0 takes the likeliest token, as top_k=1 does, and top_p with hardly any room. */
-static void test_likeliest(void **state)
+TEST(test_likeliest)
 {
     const char *want = SAMPLE("--num_samples=2", "--temperature=0", "--max_new_tokens=50");
     assert_string_equal(sample_of(want, 0), sample_of(want, 1));
@@ -99,7 +99,7 @@ static void test_likeliest(void **state)
 }
 
 /* The beginning may stand in a file. */
-static void test_prompt_in_file(void **state)
+TEST(test_prompt_in_file)
 {
     const char *path = lks_test_text("%s/prompt", lks_test_folder());
     lks_test_write(path, "n\303\251e", 4);
@@ -114,7 +114,7 @@ static void test_prompt_in_file(void **state)
 
 /* A text is what stands before the stop text in the text without one, and no token is drawn after
  * that; the prompt doesn't count. */
-static void test_stop(void **state)
+TEST(test_stop)
 {
     static const char *const stops[] = {"\xc3\xa9t", "r", "ou", "n\303\251e", "\n", "\\", "zz"};
     const char *whole = SAMPLE("--num_samples=4", "--max_new_tokens=90");
@@ -146,7 +146,7 @@ static void test_stop(void **state)
 }
 
 /* Everything that is written is whole characters. */
-static void test_characters(void **state)
+TEST(test_characters)
 {
     const char *text = SAMPLE("--num_samples=3", "--max_new_tokens=200", "--temperature=5");
     for (size_t n = strlen(text), i = 0, len; i < n; i += len) {
@@ -167,7 +167,7 @@ static void test_characters(void **state)
                  NULL, 60)
 
 /* Each answer goes on from all that is above it. */
-static void test_interactive(void **state)
+TEST(test_interactive)
 {
     const char *how = "--temperature=0", *tokens = "--max_new_tokens=8";
     lks_test_result r =
@@ -212,7 +212,7 @@ static void write_line(int fd, const char *line)
 }
 
 /* SIGINT ends an answer that would never end; then the next line is read. */
-static void test_interrupted(void **state)
+TEST(test_interrupted)
 {
     const char *fifo = lks_test_text("%s/in", lks_test_folder());
     assert_int_equal(mkfifo(fifo, 0600), 0);
@@ -242,11 +242,5 @@ static void test_interrupted(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_text),   cmocka_unit_test(test_tokenizer),
-        cmocka_unit_test(test_likeliest),   cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_characters),  cmocka_unit_test(test_interactive),
-        cmocka_unit_test(test_interrupted), cmocka_unit_test(test_prompt_in_file),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
+    return lks_test_run_all(train, NULL);
 }

@@ -80,7 +80,7 @@ static const char *without_counts(const char *text)
 }
 
 /* The events, their order and their facts are those of the run, whose bytes stay as they are. */
-static void test_run(void **state)
+TEST(test_run)
 {
     const char *out, *reference = law_output("random", LAW_REFERENCE);
     law_args args = law_train("random", &out);
@@ -111,7 +111,7 @@ static void test_run(void **state)
 }
 
 /* Nothing is put into a command's text, whatever the folder is called. */
-static void test_plain_text(void **state)
+TEST(test_plain_text)
 {
     const char *folder = lks_test_folder(), *out;
     law_args args = law_train("random", &out);
@@ -145,7 +145,7 @@ static void test_plain_text(void **state)
 }
 
 /* Commands that never end: the run says so and ends, and nothing is left of them. */
-static void test_hang(void **state)
+TEST(test_hang)
 {
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
     law_args args = law_train("random", &out);
@@ -161,7 +161,7 @@ static void test_hang(void **state)
 }
 
 /* A command that fails: the run says so, also if a program that ignores SIGCHLD has started it. */
-static void test_ignored_ends(void **state)
+TEST(test_ignored_ends)
 {
     const char *out;
     law_args args = law_train("random", &out);
@@ -172,7 +172,7 @@ static void test_ignored_ends(void **state)
 }
 
 /* While rank 0 waits for a command at the end, the others don't give it up. */
-static void test_patience(void **state)
+TEST(test_patience)
 {
     const char *out;
     law_args args = law_train("random", &out);
@@ -192,7 +192,7 @@ static void count(void *ctx, const char *text)
 }
 
 /* More events than commands can follow: the newest are left out, and said so. */
-static void test_queue(void **state)
+TEST(test_queue)
 {
     static lks__settings s;
     const char *folder = lks_test_folder();
@@ -225,7 +225,7 @@ static void test_queue(void **state)
 }
 
 /* An evaluation alone ends, too. */
-static void test_eval_only(void **state)
+TEST(test_eval_only)
 {
     const char *out = law_output("random", "--max_iters=3"), *unused;
     law_args args = law_train("random", &unused);
@@ -254,7 +254,7 @@ static const char *log_of(const char *out)
     return lks_test_exists(path) ? lks_test_read(path, NULL) : "";
 }
 
-static void test_failure(void **state)
+TEST(test_failure)
 {
     const char *out, *env[] = {"LOCKSTEP_FAULT=write:40:die", "LOCKSTEP_FAULT_RANK=0", NULL};
     law_args args = long_train(&out);
@@ -276,7 +276,7 @@ static void test_failure(void **state)
 }
 
 /* A stop is an end, not a failure. */
-static void test_stop(void **state)
+TEST(test_stop)
 {
     for (int W = 1; W <= 2; W++) {
         const char *out;
@@ -295,7 +295,7 @@ static void test_stop(void **state)
 }
 
 /* A second signal ends a run that has saved everything and waits for a command. */
-static void test_stop_while_waiting(void **state)
+TEST(test_stop_while_waiting)
 {
     const char *out = lks_test_folder();
     for (int ranks = 1; ranks <= 2; ranks++) {
@@ -322,7 +322,7 @@ static void test_stop_while_waiting(void **state)
 }
 
 /* Nothing but the command line starts commands. */
-static void test_sources(void **state)
+TEST(test_sources)
 {
     const char *folder = lks_test_folder(), *told = lks_test_text("%s/told", folder);
     static const char *const names[] = {"r.conf", "r.py"};
@@ -389,7 +389,7 @@ static const char *hear(int fd, const char *part)
     return got;
 }
 
-static void test_systemd(void **state)
+TEST(test_systemd)
 {
     const char *names[] = {lks_test_text("%s/notify", lks_test_folder()),
                            lks_test_text("@lockstep-test-%d", (int)getpid())};
@@ -418,7 +418,7 @@ static void test_systemd(void **state)
     }
 }
 
-static void test_no_systemd(void **state)
+TEST(test_no_systemd)
 {
     static const char *const names[] = {"/none/notify", "vsock:2:1"};
     for (int i = 0; i < 2; i++) {
@@ -428,24 +428,4 @@ static void test_no_systemd(void **state)
         assert_exits(0, lks_test_run(args.argv, env, 60),
                      "systemd's socket (NOTIFY_SOCKET) can't be reached: ");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_plain_text),
-        cmocka_unit_test(test_hang),
-        cmocka_unit_test(test_ignored_ends),
-        cmocka_unit_test(test_patience),
-        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_stop_while_waiting),
-        cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_systemd),
-        cmocka_unit_test(test_no_systemd),
-        cmocka_unit_test(test_eval_only),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -285,7 +285,7 @@ static void train(const char *out, const char *max_iters, const char *more, cons
                 "--eval_iters=2", "--threads=1", more, also);
 }
 
-static void test_run(void **state)
+TEST(test_run)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
     train(out, "10", "--seed=7", NULL);
@@ -314,7 +314,7 @@ static void test_run(void **state)
 }
 
 /* ranks.jsonl: a line for each evaluation and for the end, with all ranks in it. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     static const int iters[] = {0, 4, 8, 11}, steps[] = {0, 4, 4, 3};
     const char *out = lks_test_text("%s/out", lks_test_folder());
@@ -362,7 +362,7 @@ static void test_ranks(void **state)
 }
 
 /* Evaluation 8 belongs to checkpoint 8, from which the second run goes on, and isn't made again. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
     train(out, "9", "--checkpoint_interval=4", NULL);
@@ -400,7 +400,7 @@ static void test_resume(void **state)
 }
 
 /* On the way back the run makes steps again, within one file. */
-static void test_rollback(void **state)
+TEST(test_rollback)
 {
     const char *out = lks_test_folder();
     law_args first = poison_train(out, 1), again = poison_train(out, 1);
@@ -416,7 +416,7 @@ static void test_rollback(void **state)
     free(s);
 }
 
-static void test_prometheus(void **state)
+TEST(test_prometheus)
 {
     const char *folder = lks_test_folder(), *out = lks_test_text("%s/a\"b\nc", folder);
     const char *file = lks_test_text("%s/now.prom", folder);
@@ -535,7 +535,7 @@ static size_t samples_in(const struct seen *s)
 
 /* Each evaluation has the text that `lockstep sample` draws from its checkpoint, on any number of
  * ranks, and the run is the one without texts. A resume doesn't lose it. */
-static void test_sample(void **state)
+TEST(test_sample)
 {
     const char *folder = characters("\nabcd\n e"), *base = lks_test_folder();
     const char *none = lks_test_text("%s/none", base), *one = lks_test_text("%s/one", base);
@@ -583,7 +583,7 @@ static void test_sample(void **state)
 }
 
 /* Without a line feed a text begins with the first character; without a tokenizer there is none. */
-static void test_sample_prompt(void **state)
+TEST(test_sample_prompt)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
     assert_exits(0,
@@ -598,14 +598,14 @@ static void test_sample_prompt(void **state)
     assert_false(lks_test_exists(lks_test_text("%s.ids/metrics.jsonl", out)));
 }
 
-static void test_off(void **state)
+TEST(test_off)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
     train(out, "4", "--tensorboard=false", NULL);
     assert_false(lks_test_exists(file_of(out, 1)));
 }
 
-static void test_crc(void **state)
+TEST(test_crc)
 {
     unsigned char bytes[32] = {0}; /* RFC 3720, B.4 */
     assert_int_equal(lks__crc32c("123456789", 9), 0xe3069283u);
@@ -617,7 +617,7 @@ static void test_crc(void **state)
 
 /* Steps of every length as a varint; and an earlier file is cut only at a tag, not at a text of
  * that beginning. */
-static void test_steps(void **state)
+TEST(test_steps)
 {
     static const uint64_t steps[] = {0, 1, 127, 128, 129, 16383, 16384, UINT32_MAX};
     enum { N = sizeof steps / sizeof *steps };
@@ -647,7 +647,7 @@ static void test_steps(void **state)
 }
 
 /* A text that a record can't hold is an error, and writes nothing. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
     const char *out = lks_test_folder();
     lks__events *e;
@@ -665,17 +665,4 @@ static void test_limits(void **state)
     free(text);
     assert_fails(LKS_ERR_IO, lks__events_create(lks_test_text("%s/none", out), 0, &e),
                  "can't make");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc),           cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_steps),         cmocka_unit_test(test_run),
-        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_rollback),      cmocka_unit_test(test_off),
-        cmocka_unit_test(test_prometheus),    cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_sample_prompt),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -79,7 +79,7 @@ static bool has_dot(const char *svg, double x, double y, const char *fill)
 
 /* --- SVG -------------------------------------------------------------------------------------- */
 
-static void test_one(void **state)
+TEST(test_one)
 {
     static struct line train, val;
     const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
@@ -107,7 +107,7 @@ static void test_one(void **state)
 }
 
 /* A run without evaluations has one line, not faint, and no key. */
-static void test_training_only(void **state)
+TEST(test_training_only)
 {
     static struct line train;
     const char *dir = lks_test_folder();
@@ -124,7 +124,7 @@ static void test_training_only(void **state)
 }
 
 /* Numbers that no run writes are left out. */
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     static const char *const bad[] = {"'loss':2,'tokens':-1000000", "'loss':1e308,'tokens':5",
                                       "'loss':-1e308,'tokens':6"};
@@ -150,7 +150,7 @@ static const char *falling_run(void)
 }
 
 /* The axis has the range of the losses, not that of round numbers around it. */
-static void test_range(void **state)
+TEST(test_range)
 {
     static struct line train;
     const char *svg = drawn((const char *const[]){lks_test_text("run=%s", falling_run()), NULL});
@@ -176,7 +176,7 @@ static void test_range(void **state)
 
 /* All curves are equally wide. Those that coincide are dashed over solid, and their dots take
  * turns. */
-static void test_equal_runs(void **state)
+TEST(test_equal_runs)
 {
     static struct line line;
     const char *one = fake_run("one", 1, 21, 1.0, "\"n_layer\":2");
@@ -220,7 +220,7 @@ static void test_equal_runs(void **state)
 }
 
 /* The legend has the settings that differ, and the ranks if they do. */
-static void test_legend(void **state)
+TEST(test_legend)
 {
     const char *one = fake_run("one", 1, 21, 1.0, "\"n_layer\":2,\"learning_rate\":0.001");
     const char *two = fake_run("two", 7, 21, 1.1, "\"n_layer\":2,\"learning_rate\":0.003");
@@ -249,7 +249,7 @@ static void test_legend(void **state)
 }
 
 /* Names that aren't UTF-8, or are longer than a picture has room for. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *e = "\xc3\xa9",
                *ten = lks_test_text("%s%s%s%s%s%s%s%s%s%s", e, e, e, e, e, e, e, e, e, e);
@@ -284,7 +284,7 @@ static bool has_mark(const char *svg, const char *anchor, const char *text)
 }
 
 /* Marks are round numbers, also on a logarithmic axis, and short. */
-static void test_marks(void **state)
+TEST(test_marks)
 {
     const char *dir = fake_run("run", 1, 31, 1.0, "\"n_layer\":2");
     const char *svg = drawn((const char *const[]){"--log_scale", dir, NULL});
@@ -308,7 +308,7 @@ static void test_marks(void **state)
 }
 
 /* Of a curve with more points than columns the highest and the lowest are drawn. */
-static void test_long_curve(void **state)
+TEST(test_long_curve)
 {
     enum { POINTS = 4000 };
     const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
@@ -370,7 +370,7 @@ static unsigned char *pixels_of(const unsigned char *png, size_t bytes, size_t w
     return all;
 }
 
-static void test_png(void **state)
+TEST(test_png)
 {
     enum { PIXELS = 2 * WIDTH, HIGH = 2 * 414 };
     const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
@@ -417,7 +417,7 @@ static int widest(const char *text)
     return most;
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     const char *dir = fake_run("run", 1, 30, 1.0, "\"n_layer\":2");
     const char *const one[] = {dir, NULL}, *const two[] = {dir, dir, NULL};
@@ -450,7 +450,7 @@ static void test_text(void **state)
 }
 
 /* Whole numbers stay whole, however many tokens; a label has room, however high the loss. */
-static void test_large_numbers(void **state)
+TEST(test_large_numbers)
 {
     const char *dir = lks_test_folder();
     for (int i = 0; i < 9; i++)
@@ -471,7 +471,7 @@ static void test_large_numbers(void **state)
 }
 
 /* Letters of runs: all of a to z but o, which is an evaluation, then A to Z. */
-static void test_letters(void **state)
+TEST(test_letters)
 {
     const char *base = lks_test_folder();
     for (int i = 0; i < 26; i++)
@@ -484,7 +484,7 @@ static void test_letters(void **state)
 }
 
 /* A flat line has room above and below; a loss that is no number is left out. */
-static void test_flat(void **state)
+TEST(test_flat)
 {
     const char *dir = lks_test_folder();
     for (int i = 0; i < 9; i++)
@@ -495,18 +495,4 @@ static void test_flat(void **state)
     assert_memory_equal(r.out, "     2 |\n", 9);
     assert_contains(r.out, "\n     1 |\n");
     assert_contains(r.out, "\xe2");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),           cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_training_only), cmocka_unit_test(test_range),
-        cmocka_unit_test(test_equal_runs),    cmocka_unit_test(test_legend),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_long_curve),    cmocka_unit_test(test_png),
-        cmocka_unit_test(test_text),          cmocka_unit_test(test_flat),
-        cmocka_unit_test(test_large_numbers), cmocka_unit_test(test_letters),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -30,7 +30,7 @@ static const json_t *report(const char *const runs[])
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-static void test_follow(void **state)
+TEST(test_follow)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *file = lks_test_text("%s/metrics.jsonl", dir);
@@ -84,7 +84,7 @@ static void test_follow(void **state)
     assert_fails(LKS_ERR_IO, lks__series_open(dir, &s), "metrics.jsonl");
 }
 
-static void test_long_path(void **state)
+TEST(test_long_path)
 {
     const char *path = lks_test_folder();
     lks__series s;
@@ -99,7 +99,7 @@ static void test_long_path(void **state)
     lks__series_close(&s);
 }
 
-static void test_rollback(void **state)
+TEST(test_rollback)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     lks__series s;
@@ -118,7 +118,7 @@ static void test_rollback(void **state)
 
 /* The evaluation of an end stays when the run makes more steps: it is the last one until the next,
  * but the run isn't complete any more. */
-static void test_extended(void **state)
+TEST(test_extended)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *const argv[] = {"lockstep", "info", dir, NULL};
@@ -139,7 +139,7 @@ static void test_extended(void **state)
 }
 
 /* A run without evaluations is complete after its last step. */
-static void test_unevaluated(void **state)
+TEST(test_unevaluated)
 {
     const char *dir = fake_run("run", 1, 0, 1.5, "'max_iters':1,'eval_interval':0");
     const char *const argv[] = {"lockstep", "info", dir, NULL};
@@ -160,7 +160,7 @@ static void test_unevaluated(void **state)
 }
 
 /* What ranks do is read beside it; a run that is resumed replaces what it makes again. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     lks__series s;
@@ -193,7 +193,7 @@ static void test_ranks(void **state)
 }
 
 /* Lines that no run has written are left out, whatever they are. */
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *file = lks_test_text("%s/metrics.jsonl", dir);
@@ -233,7 +233,7 @@ static void test_hostile(void **state)
 /* --- comparing -------------------------------------------------------------------------------- */
 
 /* The values are mpmath's (regularized incomplete beta function). */
-static void test_t(void **state)
+TEST(test_t)
 {
     assert_near(lks__t_test_p(2.5, 7.3), 0.039650234665600471608, 1e-12);
     assert_near(lks__t_test_p(0.0, 3.0), 1.0, 1e-12);
@@ -242,7 +242,7 @@ static void test_t(void **state)
     assert_near(lks__t_test_p(0.3, 100.0), 0.76479988030030348793, 1e-12);
 }
 
-static void test_two(void **state)
+TEST(test_two)
 {
     const char *a =
         fake_run("a", 1, 40, 1.5, "\"n_layer\":2,\"learning_rate\":0.001,\"eval_iters\":20");
@@ -291,7 +291,7 @@ static void test_two(void **state)
 }
 
 /* The last row of equal times has the last loss, however the time divides into rows. */
-static void test_last_row(void **state)
+TEST(test_last_row)
 {
     for (int steps = 1; steps < 40; steps++) {
         const char *const runs[] = {fake_run(lks_test_text("of%d", steps), 1, steps, 1.5, ""),
@@ -315,7 +315,7 @@ static void assert_rows(const char *const runs[], const int *iters, size_t n)
 
 /* Each evaluation has a row of equal steps, also the last one before the final one. Of more than
  * ten, the best one of each run and the last two stay. */
-static void test_rows_of_steps(void **state)
+TEST(test_rows_of_steps)
 {
     static const int all[] = {0, 10, 20, 30, 40, 41},
                      thinned[] = {40, 80, 120, 160, 171, 200, 240, 280, 320, 360, 400, 401};
@@ -327,7 +327,7 @@ static void test_rows_of_steps(void **state)
 }
 
 /* Two settings, some seeds of each; one seed twice, which is the same run. */
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
     static const double a[] = {1.50, 1.52, 1.48, 1.51}, b[] = {1.44, 1.46, 1.43};
     const char *runs[16];
@@ -355,7 +355,7 @@ static void test_seeds(void **state)
 /* One-sided, as parameter-golf's contest asks: is the second group's artifact better by more than a
  * margin? The first may be a single number. The p values are integrals of the density by Simpson's
  * rule. */
-static void test_margin(void **state)
+TEST(test_margin)
 {
     static const double a[] = {1.2244, 1.2250, 1.2239}, b[] = {1.2180, 1.2186, 1.2177};
     const char *runs[8] = {NULL};
@@ -399,7 +399,7 @@ static void test_margin(void **state)
 }
 
 /* Settings that differ only after more bytes than a table shows. */
-static void test_long_setting(void **state)
+TEST(test_long_setting)
 {
     const char *runs[5] = {NULL};
     for (int i = 0; i < 4; i++)
@@ -411,7 +411,7 @@ static void test_long_setting(void **state)
 }
 
 /* Of equal runs the longest one with a result counts, not the first, which may have been killed. */
-static void test_longest(void **state)
+TEST(test_longest)
 {
     const char *killed = fake_run("killed", 1, 5, 3.0, "\"n_layer\":2");
     const char *lost = fake_run("lost", 1, 30, 2.0, "\"n_layer\":2");
@@ -424,7 +424,7 @@ static void test_longest(void **state)
 }
 
 /* If one run has no evaluation, training losses are compared, of all runs. */
-static void test_no_evaluation(void **state)
+TEST(test_no_evaluation)
 {
     const char *dir = lks_test_folder(), *runs[6] = {dir};
     fake_append(dir, "{'kind':'config','seed':9,'n_layer':3}\n"
@@ -446,7 +446,7 @@ static void test_no_evaluation(void **state)
 
 /* A resume after skipped steps, with another batch: its iteration isn't that after the last loss.
  */
-static void test_resumed(void **state)
+TEST(test_resumed)
 {
     const char *dir = fake_run("run", 1, 5, 1.5, "\"batch_size\":2");
     fake_append(dir, "{'kind':'skip','iter':5}\n"
@@ -456,7 +456,7 @@ static void test_resumed(void **state)
 }
 
 /* Seeds of equal settings, though versions differ; one run diverged, and nothing else spreads. */
-static void test_no_spread(void **state)
+TEST(test_no_spread)
 {
     const char *a = "\"learning_rate\":0.3,\"version\":\"0.%d\"", *b = "\"learning_rate\":0.1";
     const char *runs[6] = {NULL};
@@ -488,7 +488,7 @@ static void test_no_spread(void **state)
 
 /* A short run without evaluations, which skipped a step and went back twice; some of its lines lack
  * a number. All its tables are sound. */
-static void test_odd_run(void **state)
+TEST(test_odd_run)
 {
     const char *dir = lks_test_folder(), *b = fake_run("b", 1, 3, 1.0, "\"n_layer\":2");
     const char *a = lks_test_text("q\"x=%s", dir);
@@ -541,7 +541,7 @@ static void test_odd_run(void **state)
 }
 
 /* Names that aren't UTF-8, or are longer than a picture has room for. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *e = "\xc3\xa9",
                *ten = lks_test_text("%s%s%s%s%s%s%s%s%s%s", e, e, e, e, e, e, e, e, e, e);
@@ -573,7 +573,7 @@ static void test_names(void **state)
 }
 
 /* A folder of runs stands for these, in the order of the numbers in their names. */
-static void test_folder(void **state)
+TEST(test_folder)
 {
     static const char *const names[] = {"run10", "run2", "lr=1", ".hidden"};
     const char *base = lks_test_folder();
@@ -615,7 +615,7 @@ static void test_folder(void **state)
 }
 
 /* More runs than a command line can name, and than a line of text has place for. */
-static void test_many(void **state)
+TEST(test_many)
 {
     const char *base = lks_test_folder();
     for (int i = 0; i < 70; i++)
@@ -642,7 +642,7 @@ static void test_many(void **state)
 }
 
 /* Runs of one name have their parents' names, too, unless a name was given. */
-static void test_same_name(void **state)
+TEST(test_same_name)
 {
     const char *one = fake_run("run", 1, 20, 1.5, "\"n_layer\":2"), *base = lks_test_folder();
     const char *two = lks_test_text("%s/b/run", base), *three = lks_test_text("%s/a/run/", base);
@@ -658,7 +658,7 @@ static void test_same_name(void **state)
                             want[i]);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *none = lks_test_folder();
@@ -685,23 +685,4 @@ static void test_refused(void **state)
     fake_append(none, "{'kind':'train','iter':0,'loss':1}\n");
     assert_exits(2, tool("plot", NULL, (const char *const[]){none, NULL}),
                  "there is nothing to draw yet");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),        cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_extended),      cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_t),
-        cmocka_unit_test(test_many),          cmocka_unit_test(test_long_path),
-        cmocka_unit_test(test_two),           cmocka_unit_test(test_last_row),
-        cmocka_unit_test(test_rows_of_steps), cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_folder),        cmocka_unit_test(test_same_name),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
-        cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_no_evaluation),
-        cmocka_unit_test(test_longest),       cmocka_unit_test(test_long_setting),
-        cmocka_unit_test(test_resumed),       cmocka_unit_test(test_unevaluated),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -109,7 +109,7 @@ static const char *get(const struct served *s, const char *method, const char *p
                                 path, host));
 }
 
-static void test_page(void **state)
+TEST(test_page)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -153,7 +153,7 @@ static void test_page(void **state)
 }
 
 /* On all addresses the server may be asked for by any number and the host's name, but no other. */
-static void test_any_address(void **state)
+TEST(test_any_address)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){"--address=0.0.0.0", dir, NULL});
@@ -166,7 +166,7 @@ static void test_any_address(void **state)
     stop(&s);
 }
 
-static void test_live(void **state)
+TEST(test_live)
 {
     const char *dir = fake_run("<script>x", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -232,7 +232,7 @@ static void make_folder(const char *path)
 
 /* Runs that begin in a watched folder are shown, the first one too; a run that was moved into
  * earlier-1 of its folder isn't one of them. */
-static void test_later(void **state)
+TEST(test_later)
 {
     const char *base = lks_test_folder(), *one = fake_run("a", 1, 20, 1.5, "\"n_layer\":2"),
                *two = fake_run("b", 1, 20, 1.5, "\"n_layer\":2"),
@@ -273,7 +273,7 @@ static void test_later(void **state)
 }
 
 /* The state of a run is that of its lock and of its record. */
-static void test_state(void **state)
+TEST(test_state)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -363,7 +363,7 @@ static void wait_until_gone(const struct served *s)
 
 /* Requests cut, altered and joined by chance: the page is still served, nothing is written, and the
  * server's memory and descriptors don't grow. */
-static void test_mutated(void **state)
+TEST(test_mutated)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -421,7 +421,7 @@ static _Noreturn void send_bad_requests(const struct served *s)
 }
 
 /* The server refuses requests that aren't HTTP while it stops, too. */
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     for (int i = 0; i < 10; i++) {
@@ -437,7 +437,7 @@ static void test_stopped(void **state)
 }
 
 /* A reader that leaves in the middle of a message costs no memory. */
-static void test_left(void **state)
+TEST(test_left)
 {
     const char *dir = fake_run("run", 1, 2000, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -460,7 +460,7 @@ static void test_left(void **state)
 
 /* Clients that send a byte now and then, or never read: others are served, live too, and what waits
  * for those doesn't grow. */
-static void test_slow(void **state)
+TEST(test_slow)
 {
     enum { SLOW = 40, DEAF = 40, MOST = 64 };
     int slow[SLOW], deaf[DEAF], reader[MOST + 1], small = 1024;
@@ -516,7 +516,7 @@ static void test_slow(void **state)
 }
 
 /* Many clients that send nothing, or half a request: they are given up, and others are served. */
-static void test_many(void **state)
+TEST(test_many)
 {
     static int fds[4096];
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
@@ -552,7 +552,7 @@ static void test_many(void **state)
     stop(&s);
 }
 
-static void test_taken(void **state)
+TEST(test_taken)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -569,7 +569,7 @@ static void test_taken(void **state)
 }
 
 /* One file, with nothing in it that ends the script or comes from elsewhere. */
-static void test_html(void **state)
+TEST(test_html)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2,\"x\":\"</script><b>\"");
     const char *file = lks_test_text("%s/run.html", lks_test_folder());
@@ -593,7 +593,7 @@ static void test_html(void **state)
 }
 
 /* Of a long run every 2nd, 4th, … point is sent. */
-static void test_long(void **state)
+TEST(test_long)
 {
     lks__series s = {.n_points = 40000};
     s.points = calloc(s.n_points, sizeof *s.points);
@@ -652,7 +652,7 @@ static void test_long(void **state)
 }
 
 /* A run that has become long while a page was open is sent again, with every 8th point. */
-static void test_grown(void **state)
+TEST(test_grown)
 {
     lks__series s = {.n_points = 2000};
     s.points = calloc(40000, sizeof *s.points);
@@ -679,14 +679,5 @@ int main(int argc, char **argv)
             fprintf(stderr, "watch_page [--requests=N] [--clients=N] [--seed=S]\n");
             return 2;
         }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_html),    cmocka_unit_test(test_long),
-        cmocka_unit_test(test_page),    cmocka_unit_test(test_live),
-        cmocka_unit_test(test_mutated), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_left),    cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_many),    cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_grown),   cmocka_unit_test(test_any_address),
-        cmocka_unit_test(test_later),   cmocka_unit_test(test_state),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }
