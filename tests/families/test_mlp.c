@@ -15,8 +15,9 @@ static int train_alone(void **state)
 
 TEST(test_trains)
 {
-    const json_t *train = lks_test_record(alone, "train");
-    const json_t *config = json_array_get(lks_test_record(alone, "config"), 0);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", alone);
+    const json_t *train = lks_test_metrics(metrics, "train");
+    const json_t *config = json_array_get(lks_test_metrics(metrics, "config"), 0);
     assert_int_equal(json_array_size(train), LAW_STEPS);
     assert_true(lks_test_number(json_array_get(train, LAW_LAST_ITER), "loss") <
                 lks_test_number(json_array_get(train, 0), "loss") - 0.01);
@@ -51,15 +52,16 @@ TEST(test_commands)
     assert_exits(
         0, use("sample",
                "--max_new_tokens=20")); /* without a "\n", it begins with the first character */
-    r = lks_test_do("lockstep", "sample", lks_test_text("--out_dir=%s", alone), "--start=\xc4\x80",
-                    "--max_new_tokens=20", "--num_samples=1");
+    r = assert_exits(0,
+                     lks_test_tool("sample", lks_test_text("--out_dir=%s", alone),
+                                   "--start=\xc4\x80", "--max_new_tokens=20", "--num_samples=1"));
     assert_true(strlen(r.out) > 40);
     const char *artifact = lks_test_text("%s/artifact", lks_test_folder());
     assert_exits(0, use("export", lks_test_text("--out=%s", artifact)));
-    lks_test_do("lockstep", "eval", lks_test_text("--artifact=%s", artifact),
-                lks_test_text("--dataset=%s", law_data()));
-    lks_test_do("lockstep", "bench", "step", "--family=mlp", "--n_layer=1", "--n_embd=16",
-                "--vocab_size=64", "--block_size=8", "--iters=1");
+    assert_exits(0, lks_test_tool("eval", lks_test_text("--artifact=%s", artifact),
+                                  lks_test_text("--dataset=%s", law_data())));
+    assert_exits(0, lks_test_tool("bench", "step", "--family=mlp", "--n_layer=1", "--n_embd=16",
+                                  "--vocab_size=64", "--block_size=8", "--iters=1"));
     r = lks_test_tool("train", "--help=model");
     assert_non_null(strstr(r.out, "mlp: layers"));
 }

@@ -163,7 +163,7 @@ static bool flip_on_second_host(const char *says[2])
     return strstr(says[0], "the replicas have diverged") != NULL;
 }
 
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
     const char *says[2] = {"", ""};
     lks_test_need_gloo();
@@ -187,7 +187,7 @@ static const char *host(void)
     return lks_test_text("host %s", name);
 }
 
-static void test_shared(void **state)
+TEST(test_shared)
 {
     for (int W = 1; W <= 4; W *= 2) {
         const char *err = flipped(W, W - 1, "shared", 1);
@@ -196,7 +196,7 @@ static void test_shared(void **state)
     }
 }
 
-static void test_private(void **state)
+TEST(test_private)
 {
     const char *err = flipped(3, 1, "private", 7);
     assert_contains(
@@ -210,7 +210,7 @@ static void test_private(void **state)
 }
 
 /* Without checks nothing is found; with them, nothing if nothing is wrong. */
-static void test_quiet(void **state)
+TEST(test_quiet)
 {
     for (int interval = 0; interval <= 3; interval++) {
         fault_run run = fault_train(interval == 2 ? 1 : 2);
@@ -218,15 +218,4 @@ static void test_quiet(void **state)
         fault_add(&run, "--replicas=%s", interval == 3 ? "private" : "shared");
         fault_succeeds(&run);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_private),
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_quiet),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -35,7 +35,7 @@ static void assert_goes_on(const fault_run *run, int W)
 }
 
 /* An output folder that can't be made or written to. */
-static void test_unwritable(void **state)
+TEST(test_unwritable)
 {
     for (int W = 1; W <= 2; W++) {
         fault_run run = fault_train(W);
@@ -62,7 +62,7 @@ static void test_unwritable(void **state)
 }
 
 /* The disk is full, or fails, in a save that isn't the first. */
-static void test_full(void **state)
+TEST(test_full)
 {
     static const char *const faults[] = {
         "fsync:7:ENOSPC", "fsync:8:EIO",  "fsync:9:ENOSPC",   "fsync:10:EIO",
@@ -80,7 +80,7 @@ static void test_full(void **state)
 }
 
 /* The lock's text, or a line of metrics, can't be written. */
-static void test_full_metrics(void **state)
+TEST(test_full_metrics)
 {
     for (int W = 1; W <= 2; W++)
         for (int n = 1; n <= 32; n += n == 1 ? 1 : 6) {
@@ -100,7 +100,7 @@ static void test_full_metrics(void **state)
 }
 
 /* The same for TensorBoard's events: the head of the file, after the lock. */
-static void test_full_events(void **state)
+TEST(test_full_events)
 {
     for (int n = 2; n <= 4; n++) {
         fault_run run = fault_train(1);
@@ -124,7 +124,7 @@ static void alter(const char *path, long at)
 
 /* Altered, shortened, missing: refused by name, the newest good one is offered, nothing is written,
  * and the offer works. */
-static void test_altered_checkpoint(void **state)
+TEST(test_altered_checkpoint)
 {
     static const struct {
         const char *file;
@@ -155,7 +155,7 @@ static void test_altered_checkpoint(void **state)
 }
 
 /* `sample` and `eval` refuse as well, and report if there is no checkpoint at all. */
-static void test_readers(void **state)
+TEST(test_readers)
 {
     fault_run run = fault_train(1);
     const char *out = lks_test_text("--out_dir=%s", run.out);
@@ -175,7 +175,7 @@ static void test_readers(void **state)
 
 /* Settings in state.json, with a right hash, ask for terabytes that the tensors beside them don't
  * have: this is refused before memory is allocated. */
-static void test_lying_checkpoint(void **state)
+TEST(test_lying_checkpoint)
 {
     fault_run run = fault_train(1);
     fault_succeeds(&run);
@@ -206,7 +206,7 @@ static void test_lying_checkpoint(void **state)
 }
 
 /* A new run in a folder that has one moves the old one aside, complete. */
-static void test_earlier_run(void **state)
+TEST(test_earlier_run)
 {
     fault_run run = fault_train(1);
     fault_succeeds(&run);
@@ -227,7 +227,7 @@ static void test_earlier_run(void **state)
 }
 
 /* Only one run at a time writes into a folder; its end, however it comes, frees the folder. */
-static void test_folder_in_use(void **state)
+TEST(test_folder_in_use)
 {
     for (int W = 1; W <= 2; W++) {
         fault_run first = fault_train(W), second;
@@ -262,7 +262,7 @@ static void test_folder_in_use(void **state)
 
 /* A file system without locks, where a second run would not be noticed. With --lock=off a run that
  * was killed there continues, too. (shared/studies/resume-and-rollback/c6.) */
-static void test_no_locks(void **state)
+TEST(test_no_locks)
 {
     static const char no_locks[] = "LOCKSTEP_FAULT=lock:*:EOPNOTSUPP";
     fault_run run = fault_train(2);
@@ -283,7 +283,7 @@ static void test_no_locks(void **state)
 }
 
 /* A standard output that takes nothing is reported, and only at the end. */
-static void test_full_standard_output(void **state)
+TEST(test_full_standard_output)
 {
     const fault_run run = fault_train(1);
     const char *command = lks_test_text("exec %s >/dev/full", law_words(&run.args));
@@ -292,17 +292,4 @@ static void test_full_standard_output(void **state)
                  "files are written");
     assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
                         whole_model());
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unwritable),           cmocka_unit_test(test_full),
-        cmocka_unit_test(test_full_metrics),         cmocka_unit_test(test_full_events),
-        cmocka_unit_test(test_altered_checkpoint),   cmocka_unit_test(test_readers),
-        cmocka_unit_test(test_earlier_run),          cmocka_unit_test(test_lying_checkpoint),
-        cmocka_unit_test(test_folder_in_use),        cmocka_unit_test(test_no_locks),
-        cmocka_unit_test(test_full_standard_output),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

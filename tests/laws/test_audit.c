@@ -53,7 +53,7 @@ static const char *reference(void)
 
 /* --- honest runs ------------------------------------------------------------------------------ */
 
-static void test_whole(void **state)
+TEST(test_whole)
 {
     static const char *const samplers[] = {"nanogpt", "epoch"};
     static const char *const more[] = {"--optimizer=muon", "--optimizer=sgd",
@@ -92,7 +92,7 @@ lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts,
 
 /* A checkpoint that is deleted while the audit opens it is compared by its hash, as one that was
  * deleted before. */
-static void test_pruned(void **state)
+TEST(test_pruned)
 {
     const char *out = lks_test_copy_of(reference());
     enum lks__verdict verdict;
@@ -113,7 +113,7 @@ static void test_pruned(void **state)
 }
 
 /* Parts of a run, from the nearest checkpoint. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     const char *out = reference();
     EXPECT(0,
@@ -151,7 +151,7 @@ static void test_parts(void **state)
 }
 
 /* The first weights are gone, and no segment has the steps before the first checkpoint. */
-static void test_no_start(void **state)
+TEST(test_no_start)
 {
     static const char lacks[] = "0-3  not compared, because there is no checkpoint before\n";
     const char *first = lks_test_text("%s/ckpt-00000003", reference());
@@ -161,7 +161,7 @@ static void test_no_start(void **state)
 }
 
 /* A resume changed the learning rate: from the checkpoint, and over it from an earlier one. */
-static void test_resumed(void **state)
+TEST(test_resumed)
 {
     const char *out = law_output("nanogpt", "--max_iters=6");
     law_resume("nanogpt", out, "--learning_rate=5e-4", "--weight_decay=0.3", "--eval_interval=5");
@@ -179,7 +179,7 @@ static void test_resumed(void **state)
 }
 
 /* A lost record begins again where the run was resumed. Older checkpoints are no part of it. */
-static void test_lost(void **state)
+TEST(test_lost)
 {
     const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const json_t *host = json_array_get(lks_test_metrics(path, "host"), 0);
@@ -192,7 +192,7 @@ static void test_lost(void **state)
 }
 
 /* The auditor's variables, which would be settings of a new run, change nothing. */
-static void test_variables(void **state)
+TEST(test_variables)
 {
     const char *out = lks_test_folder();
     law_args args = law_family(true, out);
@@ -211,7 +211,7 @@ static void test_variables(void **state)
 }
 
 /* A resume with another batch begins a segment of the run and of leaves.bin. */
-static void test_segments(void **state)
+TEST(test_segments)
 {
     const char *out = law_output("nanogpt", "--max_iters=6");
     law_resume("nanogpt", lks_test_text("%s/ckpt-00000006", out), "--batch_size=3",
@@ -230,7 +230,7 @@ static void test_segments(void **state)
 }
 
 /* A resume with another batch evaluates again, and keeps the lower loss of before. */
-static void test_evaluated_again(void **state)
+TEST(test_evaluated_again)
 {
     const char *out = law_output("nanogpt", "--max_iters=8", "--eval_iters=1",
                                  "--learning_rate=0.01", "--seed=11");
@@ -248,7 +248,7 @@ static void test_evaluated_again(void **state)
 
 /* Two resumes from one checkpoint. The second begins with the settings of the first if that had
  * saved the checkpoint again, else with those of before. */
-static void test_resumed_twice(void **state)
+TEST(test_resumed_twice)
 {
     const char *out = law_output("nanogpt", "--max_iters=8");
     const char *from = lks_test_text("%s/ckpt-00000008", out), *stopped = lks_test_copy_of(out);
@@ -292,7 +292,7 @@ static void drop_line(const char *text, char *at)
 }
 
 /* Steps that were skipped, and data that a rollback left out. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     static const char *const on_nan[] = {"skip", "rollback"};
     for (int i = 0; i < 2; i++) {
@@ -330,7 +330,7 @@ static void test_not_finite(void **state)
 
 /* A step that no run could have made: with the recorded rate its loss isn't finite, and the run
  * would have gone back. */
-static void test_would_go_back(void **state)
+TEST(test_would_go_back)
 {
     const char *out = law_output("random", "--on_nan=rollback", "--threads=1");
     const char *path = lks_test_text("%s/metrics.jsonl", out), *text = lks_test_read(path, NULL);
@@ -358,7 +358,7 @@ static void alter(const char *path, long at)
     fclose(f);
 }
 
-static void test_false_hashes(void **state)
+TEST(test_false_hashes)
 {
     const char *out = lks_test_copy_of(reference());
     for (int i = 0; i < 6; i++) {
@@ -416,7 +416,7 @@ static const char *forged(const char *line, const char *figure)
     return out;
 }
 
-static void test_false_figures(void **state)
+TEST(test_false_figures)
 {
     static const char *const figures[] = {"loss", "lr", "grad_norm", "tokens"};
     for (int i = 0; i < 4; i++)
@@ -440,7 +440,7 @@ static void test_false_figures(void **state)
 }
 
 /* Lines that were deleted from the record. */
-static void test_missing(void **state)
+TEST(test_missing)
 {
     static const int steps[] = {0, 7, 13};
     for (int i = 0; i < 3; i++)
@@ -478,7 +478,7 @@ static const char *with_line(const char *line)
 
 /* Lines that no run writes there: claims that nothing else would compare, or that would lead an
  * audit away from the others. */
-static void test_added(void **state)
+TEST(test_added)
 {
     EXPECT(3, TEXTS("FALSE     evaluation 5000: metrics.jsonl has no steps before it"),
            with_line("{\"kind\":\"eval\",\"iter\":5000,\"val_loss\":1.01}"));
@@ -511,7 +511,7 @@ static const char *replaced(const char *file, const char *was, const char *is)
 }
 
 /* Figures that such a run doesn't have, and settings of other steps. */
-static void test_other_claims(void **state)
+TEST(test_other_claims)
 {
     EXPECT(3, TEXTS("FALSE     evaluation 0: val_bpb is ", "FALSE: 1 claim"),
            replaced("metrics.jsonl", "\"val_loss\":", "\"val_bpb\":0.91,\"val_loss\":"));
@@ -547,7 +547,7 @@ static const char *doubled(const char *line, const char *member)
 }
 
 /* The newest line of a step, an evaluation or a checkpoint is true, but not the only one. */
-static void test_doubled(void **state)
+TEST(test_doubled)
 {
     const char *const step =
         "FALSE     step 7: metrics.jsonl has another line of it, or of a later "
@@ -581,7 +581,7 @@ static void change_moment(const char *name, float *x, size_t n, size_t width)
 }
 
 /* One weight or one moment of the last checkpoint, with all of its hashes computed again. */
-static void test_false_checkpoint(void **state)
+TEST(test_false_checkpoint)
 {
     const char *out = lks_test_copy_of(reference());
     poison_alter(out, POISON_MODEL, change_weight);
@@ -611,7 +611,7 @@ static void test_false_checkpoint(void **state)
 
 /* The rest of state.json, by which a resume continues; also of the checkpoint where an audit
  * starts. */
-static void test_false_state(void **state)
+TEST(test_false_state)
 {
     const struct {
         const char *member;
@@ -639,7 +639,7 @@ static void test_false_state(void **state)
 }
 
 /* An auditor elsewhere names the data, whose recorded folder doesn't exist there. */
-static void test_moved_data(void **state)
+TEST(test_moved_data)
 {
     const char *out = lks_test_copy_of(reference());
     const char *path = lks_test_text("%s/metrics.jsonl", out), *data = law_data();
@@ -654,7 +654,7 @@ static void test_moved_data(void **state)
 
 /* --- seals ------------------------------------------------------------------------------------ */
 
-static void test_seal(void **state)
+TEST(test_seal)
 {
     const char *out = lks_test_copy_of(reference());
     const lks_test_result r = lks_test_do("lockstep", "audit", out, "--seal");
@@ -724,7 +724,7 @@ static void compare(const char *a, const char *b, int code, const char *const te
 }
 
 /* The same step has the same trail on other ranks and threads, and from another checkpoint. */
-static void test_trails(void **state)
+TEST(test_trails)
 {
     const char *other = law_output("random", "--nproc_per_node=4"), *whole_step;
     whole_step = trail(reference(), 4, NULL);
@@ -769,7 +769,7 @@ static void test_trails(void **state)
 }
 
 /* Each planted difference is the first entry that differs. */
-static void test_trail_places(void **state)
+TEST(test_trail_places)
 {
     const char *seed = law_output("random", "--seed=7"), *dropout, *rate;
     const char *a = trail(reference(), 0, "--leaf=2");
@@ -796,7 +796,7 @@ static void test_trail_places(void **state)
 
 /* --- not here --------------------------------------------------------------------------------- */
 
-static void test_impossible(void **state)
+TEST(test_impossible)
 {
     const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
@@ -838,36 +838,4 @@ static void test_impossible(void **state)
     EXPECT(2, TEXTS("contains no metrics.jsonl"), lks_test_folder());
     EXPECT(2, TEXTS("/none doesn't exist"), none);
     EXPECT(2, TEXTS("metrics.jsonl is a file: give the folder of a run"), path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_pruned),
-        cmocka_unit_test(test_would_go_back),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_resumed_twice),
-        cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_false_hashes),
-        cmocka_unit_test(test_false_figures),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_added),
-        cmocka_unit_test(test_other_claims),
-        cmocka_unit_test(test_doubled),
-        cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_moved_data),
-        cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_impossible),
-        cmocka_unit_test(test_trails),
-        cmocka_unit_test(test_trail_places),
-        cmocka_unit_test(test_false_state),
-        cmocka_unit_test(test_no_start),
-        cmocka_unit_test(test_evaluated_again),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

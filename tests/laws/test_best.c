@@ -145,7 +145,7 @@ static void check_overfitting(bool always)
     assert_int_equal(lks_test_number(json_array_get(evals, 0), "iter"), lowest_up_to(out, ROUND));
 }
 
-static void test_overfitting(void **state)
+TEST(test_overfitting)
 {
     check_overfitting(false);
     check_overfitting(true);
@@ -183,7 +183,7 @@ static void check_saves(const char *out, int interval)
 
 /* With always_save_checkpoint=false: saves when the loss has fallen, and at the end. No worse state
  * in between, unless a checkpoint_interval asks for it. With true: also with each evaluation. */
-static void test_when_saved(void **state)
+TEST(test_when_saved)
 {
     static const struct {
         const char *always, *interval;
@@ -203,7 +203,7 @@ static void test_when_saved(void **state)
 
 /* Going back to an earlier checkpoint cuts later evaluations. Of the remaining ones, the lowest
  * whose checkpoint exists counts. */
-static void test_decided_anew(void **state)
+TEST(test_decided_anew)
 {
     const char *out = lks_test_folder();
     go_on(out, 40, "--keep=0");
@@ -277,7 +277,7 @@ static double number_in(const char *out, int iter, const char *key)
 
 /* After a power loss the last lines of metrics.jsonl may be missing, but `best` and the checkpoints
  * still agree. (shared/studies/resume-and-rollback/c2.) */
-static void test_power_loss(void **state)
+TEST(test_power_loss)
 {
     const char *out = lks_test_folder(), *whole = lks_test_folder();
     go_on(whole, 60, NULL);
@@ -316,7 +316,7 @@ static void test_power_loss(void **state)
 }
 
 /* A resume from a checkpoint before all evaluations: the name of a later checkpoint is removed. */
-static void test_none_left(void **state)
+TEST(test_none_left)
 {
     const char *out = lks_test_folder();
     go_on(out, 8, "--keep=0");
@@ -329,7 +329,7 @@ static void test_none_left(void **state)
 }
 
 /* At the end of a run its final checkpoint is evaluated, with a copy of the generators. */
-static void test_final(void **state)
+TEST(test_final)
 {
     const char *out = lks_test_folder(), *whole = lks_test_folder();
     /* Before the second evaluation: lower than the first. */
@@ -384,7 +384,7 @@ static void test_final(void **state)
 /* The final evaluation counts for `best`, which sample and eval use. A run that is extended
  * decides again without it, and still has the checkpoint that was the best one before, whatever
  * --keep. */
-static void test_final_is_best(void **state)
+TEST(test_final_is_best)
 {
     const char *out = lks_test_folder(), *whole = lks_test_folder();
     static const char keep[] = "--keep=1";
@@ -411,7 +411,7 @@ static void test_final_is_best(void **state)
 
 /* The evaluation of the final checkpoint uses a copy of the generators, which afterwards are as in
  * the checkpoint. */
-static void test_generators(void **state)
+TEST(test_generators)
 {
     static lks__settings s;
     lks__trainer t;
@@ -447,7 +447,7 @@ static int count_in(const char *text, const char *part)
 }
 
 /* The last lines show results and what to do next. */
-static void test_last_lines(void **state)
+TEST(test_last_lines)
 {
     const char *out = lks_test_folder();
     go_on(out, 60, "--always_save_checkpoint=false");
@@ -465,7 +465,7 @@ static void test_last_lines(void **state)
 
 /* A file system without symbolic links: reported at the start, and everything works with small
  * files. */
-static void test_without_links(void **state)
+TEST(test_without_links)
 {
     const char *out = lks_test_folder();
     const char *const env[] = {"LOCKSTEP_FAULT=symlink:*:EPERM", NULL};
@@ -509,7 +509,7 @@ static lks_test_result not_recorded(const char *const argv[], const char *evals)
 }
 
 /* A folder that is not writable: the result is printed, with a note that it isn't recorded. */
-static void test_not_recorded(void **state)
+TEST(test_not_recorded)
 {
     const char *out = lks_test_folder();
     go_on(out, 6, NULL);
@@ -567,7 +567,7 @@ static law_args golf(const char *out, int iterations)
 }
 
 /* Golf: the evaluation of an end that isn't on the schedule is only the `final` line. */
-static void test_golf(void **state)
+TEST(test_golf)
 {
     const char *out = lks_test_folder();
     law_args args = golf(out, 7);
@@ -595,7 +595,7 @@ static void test_golf(void **state)
 }
 
 /* If no rate moves the weights, all losses are equal: the earliest is best, also after a resume. */
-static void test_equal_losses(void **state)
+TEST(test_equal_losses)
 {
     const char *out = lks_test_folder();
     static const char *const more[] = {"--keep=0", "--checkpoint_interval=2", "--matrix_lr=0",
@@ -616,18 +616,4 @@ static void test_equal_losses(void **state)
                         lks_test_number(json_array_get(evals, 0), "val_loss"));
         assert_int_equal(law_named(out, "best"), 2);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overfitting),   cmocka_unit_test(test_when_saved),
-        cmocka_unit_test(test_decided_anew),  cmocka_unit_test(test_power_loss),
-        cmocka_unit_test(test_final),         cmocka_unit_test(test_last_lines),
-        cmocka_unit_test(test_without_links), cmocka_unit_test(test_not_recorded),
-        cmocka_unit_test(test_golf),          cmocka_unit_test(test_generators),
-        cmocka_unit_test(test_none_left),     cmocka_unit_test(test_equal_losses),
-        cmocka_unit_test(test_final_is_best),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -28,7 +28,7 @@ static int config_of(const char *out, const char *what)
     return (int)lks_test_number(json_array_get(config, 0), what);
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     static const int limits[] = {60, 80, 115, 170, 300}; /* MB */
     if (lks_test_on_device())
@@ -54,7 +54,7 @@ static void test_limits(void **state)
 }
 
 /* The numbers alone make the same run; so does a resume, whether it says auto or not. */
-static void test_is_that_run(void **state)
+TEST(test_is_that_run)
 {
     const char *out[2];
     for (int i = 0; i < 2; i++) {
@@ -86,7 +86,7 @@ static void test_is_that_run(void **state)
 }
 
 /* golf's micro-batches follow from the tokens of a step: 32 sequences. */
-static void test_golf(void **state)
+TEST(test_golf)
 {
     const char *out = lks_test_folder();
     law_args args = law_family(true, out);
@@ -106,7 +106,7 @@ static void refused(const char *more, const char *says)
     assert_contains(r.err, says);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     refused("--memory=8MB", "batch_size=auto: the smallest micro-batch needs ");
     refused("--memory=8MB", "use --recompute=block, fewer ranks");
@@ -125,11 +125,5 @@ static void test_refused(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_is_that_run),
-        cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_limits),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -62,7 +62,7 @@ static size_t n_lines(const char *out, const char *kind)
     return json_array_size(lks_test_record(out, kind));
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
     const char *data = lks_test_folder(), *out = lks_test_folder(), *code = lks_test_folder();
     lks_test_generated_golf(data);
@@ -123,7 +123,7 @@ static void test_clock(void **state)
 
 /* A limit that a resume gives: only the steps since then were timed. Here each takes 6 s, so the 10
  * of the warmdown begin 60 s before the end. */
-static void test_timed_steps(void **state)
+TEST(test_timed_steps)
 {
     lks__run *run = calloc(1, sizeof *run);
     lks__state at = {.iter = 105, .data_shift = 5, .elapsed_from = 100, .elapsed_s = 60.0};
@@ -137,7 +137,7 @@ static void test_timed_steps(void **state)
 }
 
 /* As the script with ITERATIONS=0: the initial weights are evaluated and written. */
-static void test_no_step(void **state)
+TEST(test_no_step)
 {
     const char *data = lks_test_folder(), *out = lks_test_folder();
     lks_test_generated_golf(data);
@@ -145,14 +145,4 @@ static void test_no_step(void **state)
     assert_line(r.out, "^step:0/0 val_loss:6.9[0-9]{3} train_time:0ms step_avg:0.00ms$");
     assert_line(r.out, "^final_int8_zlib_roundtrip_exact val_loss:6.9[0-9]{7}$");
     assert_int_equal(n_lines(out, "train"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_no_step),
-        cmocka_unit_test(test_timed_steps),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

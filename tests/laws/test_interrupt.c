@@ -101,7 +101,7 @@ static bool check_long(int which, int W, bool evaluates, const char *whole)
     return early;
 }
 
-static void test_long(void **state)
+TEST(test_long)
 {
     for (int which = 0; which < 2; which++)
         for (int evaluates = 0; evaluates < 2; evaluates++) {
@@ -168,7 +168,7 @@ static void check_anywhere(int which, int stride, const char *whole)
     assert_in_range(n_stops, 5, 25);
 }
 
-static void test_anywhere(void **state)
+TEST(test_anywhere)
 {
     static const int strides[] = {229, 229, 41};
     for (int which = 0; which < 3; which++) {
@@ -188,7 +188,7 @@ static law_args long_steps(const char *sampler, const char *out)
 }
 
 /* Evaluation 0 is done, step 0 is not: a resume from checkpoint 0 repeats both. */
-static void test_behind_first_evaluation(void **state)
+TEST(test_behind_first_evaluation)
 {
     for (int which = 0; which < 2; which++) {
         const char *out, *whole = lks_test_folder();
@@ -211,7 +211,7 @@ static void test_behind_first_evaluation(void **state)
 
 /* One signal, or two, don't interrupt a save; a third does. The calls are slowed down, because
  * signals within 0.3 s count as one. */
-static void test_save(void **state)
+TEST(test_save)
 {
     const char *out;
     law_args args = law_train("nanogpt", &out);
@@ -251,7 +251,7 @@ static lks_test_result signalled(int n, const char *out, law_args args, const ch
     return r;
 }
 
-static void test_launcher(void **state)
+TEST(test_launcher)
 {
     static const char slow[] = "fsync:1:slow,fsync:2:slow,fsync:3:slow,fsync:4:slow,fsync:5:slow";
     const char *out;
@@ -277,7 +277,7 @@ static void test_launcher(void **state)
 }
 
 /* Two signals at once count as one; a later second one ends the process, unless it saves. */
-static void test_second(void **state)
+TEST(test_second)
 {
     const char *out;
     law_args args = law_train("random", &out);
@@ -312,7 +312,7 @@ static const char *state_of(const char *out)
 /* During set-up nothing is written, from scratch or on a resume; in the first step of a resumed run
  * the loaded checkpoint stays as it is. Iteration 3 has only a checkpoint; 4 would have an
  * evaluation; 12 has both, and a resume writes the checkpoint again. */
-static void test_nothing_new(void **state)
+TEST(test_nothing_new)
 {
     const char *out;
     law_args args = law_train("nanogpt", &out);
@@ -339,7 +339,7 @@ static void test_nothing_new(void **state)
 }
 
 /* A sampler's state is restored, and with it the same batches. */
-static void test_sampler(void **state)
+TEST(test_sampler)
 {
     lks__batch_sampler *s;
     const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
@@ -363,7 +363,7 @@ static void test_sampler(void **state)
 }
 
 /* The signal is answered at once, even if the current micro-batch never ends. */
-static void test_answered_at_once(void **state)
+TEST(test_answered_at_once)
 {
     const char *out, *env[] = {"LOCKSTEP_FAULT=read:150:term,read:151:hang", NULL};
     law_args args = law_train("random", &out);
@@ -373,20 +373,4 @@ static void test_answered_at_once(void **state)
                            "signal ends the run at once, and a third while it saves\n");
     assert_int_equal(kill(child.pid, SIGKILL), 0);
     assert_int_equal(lks_test_wait(&child, 60).signal, SIGKILL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_anywhere),
-        cmocka_unit_test(test_behind_first_evaluation),
-        cmocka_unit_test(test_save),
-        cmocka_unit_test(test_launcher),
-        cmocka_unit_test(test_second),
-        cmocka_unit_test(test_answered_at_once),
-        cmocka_unit_test(test_nothing_new),
-        cmocka_unit_test(test_sampler),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

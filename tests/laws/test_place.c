@@ -56,7 +56,7 @@ static const char *stopped(bool golf)
     return trained(golf, golf ? "--iterations=3" : "--max_iters=6");
 }
 
-static void test_seed(void **state)
+TEST(test_seed)
 {
     EXPECT(reference(false), trained(false, "--seed=7"),
            "execution         step 0 again: A from the seed, B from the seed; 1 and 1 steps\n"
@@ -71,7 +71,7 @@ static void test_seed(void **state)
     law_assert_remedy(other, reference(true), lks_test_text("%s-equal", reference(true)), other);
 }
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     EXPECT(reference(false), trained(false, "--n_embd=48"),
            "place             step 0, before the step: moments of transformer.wte.weight.exp_avg\n"
@@ -79,7 +79,7 @@ static void test_shapes(void **state)
 }
 
 /* A rate that the record has, and settings that first act on weights without a figure. */
-static void test_resumed(void **state)
+TEST(test_resumed)
 {
     const char *rate = stopped(false), *decay = stopped(false), *golf = stopped(true);
     resume(false, rate, "--learning_rate=5e-4");
@@ -106,7 +106,7 @@ static void test_resumed(void **state)
 }
 
 /* The command begins with the run's config files, and names all that they don't say. */
-static void test_config(void **state)
+TEST(test_config)
 {
     const char *conf = lks_test_text("%s/my.conf", lks_test_folder());
     static const char text[] = "n_layer = 3\nseed = 5\n";
@@ -119,7 +119,7 @@ static void test_config(void **state)
 }
 
 /* The command leaves out a setting that its optimizer doesn't use, which would be refused. */
-static void test_unused(void **state)
+TEST(test_unused)
 {
     const char *conf = lks_test_text("%s/my.conf", lks_test_folder());
     static const char text[] = "beta2 = 0.9\n";
@@ -129,7 +129,7 @@ static void test_unused(void **state)
 }
 
 /* Muon's momentum, which the weights follow, and weights in bfloat16 next to frozen ones. */
-static void test_updates(void **state)
+TEST(test_updates)
 {
     const char *golf = stopped(true), *frozen[2];
     resume(true, golf, "--muon_momentum=0.5");
@@ -154,7 +154,7 @@ static void test_updates(void **state)
            "cause             freeze ");
 }
 
-static void test_dropout(void **state)
+TEST(test_dropout)
 {
     const char *other = trained(false, "--dropout=0.25");
     EXPECT(reference(false), other,
@@ -182,7 +182,7 @@ static void change_weight(const char *name, float *x, size_t n, size_t width)
 }
 
 /* A weight of the checkpoint from which the run continued, with all hashes computed again. */
-static void test_checkpoint(void **state)
+TEST(test_checkpoint)
 {
     for (int golf = 0; golf < 2; golf++) {
         const char *other = stopped(golf);
@@ -200,7 +200,7 @@ static void test_checkpoint(void **state)
 }
 
 /* The hash of a gradient in the record. */
-static void test_false_record(void **state)
+TEST(test_false_record)
 {
     const char *out = trained(false, NULL);
     const char *file = lks_test_text("%s/leaves.bin", out);
@@ -220,7 +220,7 @@ static void test_false_record(void **state)
            "cause             A's or B's record doesn't follow from its run\n");
 }
 
-static void test_not_executed(void **state)
+TEST(test_not_executed)
 {
     const char *other = stopped(false);
     resume(false, other, "--learning_rate=5e-4");
@@ -241,16 +241,4 @@ static void test_not_executed(void **state)
         "steps\n                  not possible here: B: step 6 was made with kernels of ",
         lks_test_text("next              `lockstep audit %s --step=7 --trail=FILE` on that run's ",
                       reference(false)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seed),         cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_config),
-        cmocka_unit_test(test_unused),       cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_checkpoint),
-        cmocka_unit_test(test_false_record), cmocka_unit_test(test_not_executed),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

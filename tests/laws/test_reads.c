@@ -110,7 +110,7 @@ static bool check(const char *a, const char *b, int altered)
     return json_is_object(first);
 }
 
-static void test_steps(void **state)
+TEST(test_steps)
 {
     static const struct {
         const char *sampler, *more;
@@ -136,7 +136,7 @@ static void test_steps(void **state)
 
 /* Of runs that begin with given weights, too, except with sampler=nanogpt, which draws its
  * positions after the weights of a run that has none. */
-static void test_given_weights(void **state)
+TEST(test_given_weights)
 {
     const char *first = train(write_data(false, -1), "random", NULL);
     for (int nanogpt = 0; nanogpt < 2; nanogpt++) {
@@ -156,7 +156,7 @@ static void test_given_weights(void **state)
 }
 
 /* People see file, offset and tokens. Data that no step has read change nothing. */
-static void test_printed(void **state)
+TEST(test_printed)
 {
     const char *a = train(write_data(false, -1), "random", NULL);
     int seen = 0;
@@ -210,7 +210,7 @@ static void test_printed(void **state)
 }
 
 /* Data that have moved: the remedy needs those of the run that it repeats. */
-static void test_moved(void **state)
+TEST(test_moved)
 {
     static uint16_t ids[N];
     const char *dirs[2], *places[2], *runs[2];
@@ -247,7 +247,7 @@ static void test_moved(void **state)
 
 /* If many tokens differ, the data's row names the token at which the execution finds the place.
  */
-static void test_same_place(void **state)
+TEST(test_same_place)
 {
     static uint16_t ids[N];
     static const int every[] = {41, 80, 3}; /* anywhere, at the ends of samples, several in each */
@@ -281,7 +281,7 @@ static void test_same_place(void **state)
 }
 
 /* Only evaluations read the validation split. */
-static void test_evaluations(void **state)
+TEST(test_evaluations)
 {
     const char *data = write_data(false, -1), *a = train(data, "random", NULL);
     const char *other = write_data(false, -1), *file = lks_test_text("%s/val.bin", other);
@@ -329,7 +329,7 @@ static void alter(const char *path, long at)
 }
 
 /* A token in no page that the digest reads. */
-static void test_large(void **state)
+TEST(test_large)
 {
     enum { TOKEN = 1000003 };
     const char *runs[2], *dirs[2];
@@ -354,15 +354,4 @@ static void test_large(void **state)
     write_meta(dirs[0]); /* prepared again, from another text */
     audit = assert_exits(4, lks_test_tool("audit", runs[0], "--step=0"));
     assert_contains(audit.out, " aren't the run's: their hash is ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),         cmocka_unit_test(test_printed),
-        cmocka_unit_test(test_same_place),    cmocka_unit_test(test_evaluations),
-        cmocka_unit_test(test_large),         cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_given_weights),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

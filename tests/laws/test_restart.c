@@ -66,7 +66,7 @@ static int checkpoint_before(const char *out, int iter)
     "export LOCKSTEP_FAULT_RANK=" #rank " LOCKSTEP_FAULT=" fault "; "
 
 /* Before the first checkpoint, in a step, in a save: each time another rank. */
-static void test_three_deaths(void **state)
+TEST(test_three_deaths)
 {
     const char *out;
     lks_test_result r =
@@ -81,7 +81,7 @@ static void test_three_deaths(void **state)
 }
 
 /* The newest checkpoint is damaged, too: the one before it is used. */
-static void test_torn_checkpoint(void **state)
+TEST(test_torn_checkpoint)
 {
     const char *out, *folder = lks_test_folder();
     assert_exits(
@@ -123,7 +123,7 @@ static void from_older_checkpoint(const char *name)
     assert_false(lks_test_exists(lks_test_text("%s/earlier-2", out)));
 }
 
-static void test_older_checkpoint(void **state)
+TEST(test_older_checkpoint)
 {
     from_older_checkpoint("ckpt-00000003");
     from_older_checkpoint("best");
@@ -131,7 +131,7 @@ static void test_older_checkpoint(void **state)
 
 /* Too many deaths: the exit code is the last one's, and any number of ranks can go on from its
  * checkpoint. */
-static void test_budget(void **state)
+TEST(test_budget)
 {
     const char *out;
     assert_exits(128 + SIGKILL,
@@ -144,7 +144,7 @@ static void test_budget(void **state)
 
 /* Files of an earlier run in the folder don't belong to this job: its second start doesn't resume
  * them, but begins where the first did. */
-static void test_not_an_earlier_run(void **state)
+TEST(test_not_an_earlier_run)
 {
     const char *out;
     law_args args = law_train("random", &out);
@@ -159,7 +159,7 @@ static void test_not_an_earlier_run(void **state)
 
 /* The last line of the lock names the job that files in a folder belong to: only exactly this job,
  * and no other whose name is as long, longer or a part of it. */
-static void test_other_job(void **state)
+TEST(test_other_job)
 {
     static const char *const names[] = {"job-a", "job-b", "ob-a", "job-aa", "b-a", "a"};
     const char *out = lks_test_folder(), *lock = lks_test_text("%s/.lock", out);
@@ -196,7 +196,7 @@ static void test_other_job(void **state)
 }
 
 /* `train` restarts its own ranks, too. One of them is killed at some moment. */
-static void test_train_itself(void **state)
+TEST(test_train_itself)
 {
     const char *out, *mark = marked_variable();
     for (int tries = 0; tries < 20; tries++) {
@@ -236,7 +236,7 @@ static const char lasting[] =
     "; not restarted, as it would fail again: put that right, then start it again";
 
 /* The disk is full before there is anything to resume: in the set-up, or at the first save. */
-static void test_full_disk_at_once(void **state)
+TEST(test_full_disk_at_once)
 {
     static const char *const faults[] = {"write:2", "fsync:1"};
     for (int i = 0; i < 2; i++) {
@@ -253,7 +253,7 @@ static void test_full_disk_at_once(void **state)
 
 /* A restart would fail at the same save, so there is none: the message says what to do, and then
  * the run goes on. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     static const char *const faults[][2] = {{"fsync:14:ENOSPC", "No space left on device"},
                                             {"fsync:14:EDQUOT", "Disk quota exceeded"},
@@ -281,12 +281,5 @@ static void test_full_disk(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_three_deaths),       cmocka_unit_test(test_torn_checkpoint),
-        cmocka_unit_test(test_older_checkpoint),   cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_not_an_earlier_run), cmocka_unit_test(test_other_job),
-        cmocka_unit_test(test_train_itself),       cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_full_disk_at_once),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+    return lks_test_run_all(train_whole, NULL);
 }

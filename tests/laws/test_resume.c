@@ -42,7 +42,7 @@ static void resume_and_compare(int which, const char *out, int W)
 }
 
 /* Ranks die in the middle of a step, while they read one of its samples. */
-static void test_killed_rank(void **state)
+TEST(test_killed_rank)
 {
     const char *out = killed_run("random", 4, 2, "read:200:die");
     resume_and_compare(0, out, 1);
@@ -54,7 +54,7 @@ static void test_killed_rank(void **state)
     resume_and_compare(1, out, 5);
 }
 
-static void test_killed_twice(void **state)
+TEST(test_killed_twice)
 {
     const char *out = killed_run("random", 4, 3, "read:120:die");
     law_args args;
@@ -70,7 +70,7 @@ static void test_killed_twice(void **state)
 /* Rank 0 dies in a save, or just after it, at each kind of call that only saves make. The first
  * save's folder is already in place, the second one's is in each possible state. The second is the
  * best, so that some die between saving it and naming it. */
-static void test_killed_in_save(void **state)
+TEST(test_killed_in_save)
 {
     static const struct {
         const char *fault;
@@ -93,7 +93,7 @@ static void test_killed_in_save(void **state)
 /* Resumed from checkpoint 6 with another learning rate, killed before its first save, and resumed:
  * neither loses anything nor mixes the two histories.
  * (shared/studies/resume-and-rollback/c3.) */
-static void test_older_checkpoint(void **state)
+TEST(test_older_checkpoint)
 {
     static const char rate[] = "--learning_rate=1e-4";
     const char *out = law_output("random", LAW_REFERENCE), *reference = lks_test_folder();
@@ -124,7 +124,7 @@ static void test_older_checkpoint(void **state)
 
 /* The evaluation of an end that isn't on golf's schedule leaves no trace in the run that continues
  * from there. */
-static void test_extended_golf(void **state)
+TEST(test_extended_golf)
 {
     const char *outs[] = {lks_test_folder(), lks_test_folder()};
     for (int i = 0; i < 2; i++) {
@@ -144,7 +144,7 @@ static void test_extended_golf(void **state)
 
 /* A copied or renamed checkpoint belongs to no run, so a resume from it must not touch the files
  * around it. In a checkpoint's own folder `.` names it. */
-static void test_outside(void **state)
+TEST(test_outside)
 {
     static const char *const names[] = {"good", "a_name_of_more_than_32_characters"};
     const char *out = law_output("random", LAW_REFERENCE), *lines = law_lines(out);
@@ -172,7 +172,7 @@ static void test_outside(void **state)
 
 /* Without a step to train nothing is moved or written: from an older checkpoint, beyond its limit,
  * and from the newest one with a lower limit. Settings that no step uses are named. */
-static void test_nothing_to_train(void **state)
+TEST(test_nothing_to_train)
 {
     static const char unused[] = "no effect on training: learning_rate\n";
     const char *out = law_output("random", NULL), *path = lks_test_text("%s/metrics.jsonl", out);
@@ -206,25 +206,18 @@ static void test_nothing_to_train(void **state)
 }
 
 /* Its ranks die with it. */
-static void test_killed_launcher(void **state)
+TEST(test_killed_launcher)
 {
     resume_and_compare(0, law_signalled("random", 4, SIGKILL, -1, NULL), 2);
     resume_and_compare(1, law_signalled("nanogpt", 2, SIGKILL, -1, NULL), 1);
 }
 
-static void test_killed_alone(void **state)
+TEST(test_killed_alone)
 {
     resume_and_compare(0, law_signalled("random", 1, SIGKILL, -1, NULL), 4);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_rank),      cmocka_unit_test(test_killed_twice),
-        cmocka_unit_test(test_killed_in_save),   cmocka_unit_test(test_killed_launcher),
-        cmocka_unit_test(test_killed_alone),     cmocka_unit_test(test_older_checkpoint),
-        cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_outside),
-        cmocka_unit_test(test_extended_golf),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+    return lks_test_run_all(train_whole, NULL);
 }

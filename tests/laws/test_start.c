@@ -46,7 +46,7 @@ static void expect_refused(const char *each, const char *more, const char *what,
     assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
 }
 
-static void test_settings(void **state)
+TEST(test_settings)
 {
     static const char *const different[][4] = {
         {"--seed=$((7 + RANK))", "seed", "7,", "8:"},
@@ -75,7 +75,7 @@ static void test_settings(void **state)
 
 /* On one host the shared memory alone and an engine with one host give the same bits, and start
  * other operations. */
-static void test_backend(void **state)
+TEST(test_backend)
 {
     lks_test_need_gloo();
     expect_refused(":", "--backend=$([ $RANK = 0 ] && echo auto || echo gloo)", "backend", "shm,",
@@ -85,7 +85,7 @@ static void test_backend(void **state)
 }
 
 /* Others may differ, also if they decide what ranks do on the way. */
-static void test_free_settings(void **state)
+TEST(test_free_settings)
 {
     const char *out;
     assert_exits(0, started(":",
@@ -98,7 +98,7 @@ static void test_free_settings(void **state)
 }
 
 /* A copy of the program that has another version. */
-static void test_version(void **state)
+TEST(test_version)
 {
     const char *other = lks_test_text("%s/lockstep", lks_test_folder());
     lks_test_do("sh", "-ec",
@@ -110,7 +110,7 @@ static void test_version(void **state)
 }
 
 /* One token differs, in the middle of the training data or of the validation data. */
-static void test_data(void **state)
+TEST(test_data)
 {
     static const char *const files[] = {"train.bin", "val.bin"};
     for (int i = 0; i < 2; i++) {
@@ -144,7 +144,7 @@ static const char *final_hash(const char *out)
 
 /* Each rank uses its own level, and the bytes are the same. A resume at another level has the same
  * bits; one of a checkpoint with another fingerprint says that its bytes differ from here on. */
-static void test_kernels(void **state)
+TEST(test_kernels)
 {
     lks__cpu_level level;
     assert_ok(lks__cpu_level_get(&level));
@@ -181,7 +181,7 @@ static void test_kernels(void **state)
 }
 
 /* Products are the same with oneDNN and without it, so ranks may differ in it. */
-static void test_own_products(void **state)
+TEST(test_own_products)
 {
     static const char *const lacks[] = {"[ $RANK = 0 ]", "[ $RANK = 1 ]", "true", "false"};
     const char *first = NULL;
@@ -196,15 +196,4 @@ static void test_own_products(void **state)
         first = first == NULL ? hash : first;
         assert_string_equal(hash, first);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settings),     cmocka_unit_test(test_free_settings),
-        cmocka_unit_test(test_backend),      cmocka_unit_test(test_version),
-        cmocka_unit_test(test_data),         cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_own_products),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -83,7 +83,7 @@ static int count_inside(const json_t *outer, int rank, const char *name)
     return n;
 }
 
-static void test_entries(void **state)
+TEST(test_entries)
 {
     assert_true(json_is_array(trace));
     for (int r = 0; r < W; r++) {
@@ -101,7 +101,7 @@ static void test_entries(void **state)
 
 /* Times are microseconds from the first rank's beginning: none is negative, and together they are
  * most of what the processes took. */
-static void test_unit(void **state)
+TEST(test_unit)
 {
     double last = 0;
     size_t i;
@@ -116,7 +116,7 @@ static void test_unit(void **state)
 }
 
 /* On one rank any two spans are apart or nested (to the printed nanosecond). */
-static void test_nesting(void **state)
+TEST(test_nesting)
 {
     static double ends[64];
     static const double digit = 0.002;
@@ -146,7 +146,7 @@ static void test_nesting(void **state)
     }
 }
 
-static void test_step(void **state)
+TEST(test_step)
 {
     for (int r = 0; r < W; r++) {
         for (int s = 0; s < LAW_STEPS; s++) {
@@ -207,7 +207,7 @@ static bool all_early(const int early[W])
 
 /* With a core for each, every rank sums early sometimes. On a busy machine one of them may be first
  * all through a run: then try some more runs. */
-static void test_overlap(void **state)
+TEST(test_overlap)
 {
     enum { RUNS = 10 };
     cpu_set_t cores;
@@ -224,7 +224,7 @@ static void test_overlap(void **state)
 }
 
 /* A file that can't be written is found before the run, and a failed run leaves none. */
-static void test_failures(void **state)
+TEST(test_failures)
 {
     const char *out;
     law_args args = law_train("random", &out);
@@ -246,7 +246,7 @@ static void test_failures(void **state)
 }
 
 /* Old contents of the file are replaced, shorter or longer. */
-static void test_again(void **state)
+TEST(test_again)
 {
     size_t bytes;
     lks_test_read(trace_path, &bytes);
@@ -262,7 +262,7 @@ static void test_again(void **state)
 
 /* The times of metrics.jsonl: steps follow one another, so all of them fit into the time of the
  * process; a step's wait for other ranks is a part of it; tokens are counted in that time. */
-static void test_times(void **state)
+TEST(test_times)
 {
     for (int ranks = 1; ranks <= 2; ranks++) {
         const char *out;
@@ -293,11 +293,5 @@ static void test_times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_times),    cmocka_unit_test(test_entries),
-        cmocka_unit_test(test_unit),     cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_step),     cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_again),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
+    return lks_test_run_all(train, NULL);
 }
