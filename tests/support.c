@@ -23,6 +23,7 @@
 
 #include "data/text/sentencepiece/spm.h"
 #include "files/zip/zip_module.h"
+#include "settings/settings.h"
 
 /* ---- memory and folders that are kept until the end -------------------------------------- */
 
@@ -311,6 +312,11 @@ void lks_test_write(const char *path, const void *data, size_t bytes)
         fail_msg("cannot write %s: %s", path, strerror(errno));
 }
 
+void lks_test_write_text(const char *path, const char *text)
+{
+    lks_test_write(path, text, strlen(text));
+}
+
 char *lks_test_read(const char *path, size_t *bytes_p)
 {
     FILE *f = fopen(path, "rb");
@@ -385,12 +391,23 @@ int lks_test_in_little_memory(int (*fn)(const char *arg), const char *arg, size_
     return WEXITSTATUS(code);
 }
 
+const char *lks_test_link(const char *path)
+{
+    char target[256];
+    const ssize_t n = readlink(path, target, sizeof target);
+    return n > 0 ? lks_test_text("%.*s", (int)n, target) : "";
+}
+
 const char *lks_test_sha256(const char *path)
 {
-    lks_test_result r = lks_test_run((const char *const[]){"sha256sum", path, NULL}, NULL, 60);
-    if (r.exit_code != 0 || strlen(r.out) < 64)
-        fail_msg("sha256sum %s: exit code %d, %s", path, r.exit_code, r.err);
-    return lks_test_text("%.64s", r.out);
+    return lks_test_text("%.64s", lks_test_do("sha256sum", path).out);
+}
+
+const char *lks_test_copy_of(const char *folder)
+{
+    const char *copy = lks_test_folder();
+    lks_test_do("cp", "-a", lks_test_text("%s/.", folder), copy);
+    return copy;
 }
 
 const char *lks_test_shared(const char *name)
@@ -445,6 +462,15 @@ double lks_test_number(const json_t *json, const char *dotted)
     return json_number_value(number);
 }
 
+const json_t *lks_test_json(const char *text)
+{
+    json_t *json = json_loads(text, 0, NULL);
+    if (json == NULL)
+        fail_msg("not JSON: %s", text);
+    keep(NULL, json, 0);
+    return json;
+}
+
 const json_t *lks_test_metrics(const char *path, const char *kind)
 {
     json_t *lines = json_array();
@@ -463,6 +489,11 @@ const json_t *lks_test_metrics(const char *path, const char *kind)
         p += n + 1;
     }
     return lines;
+}
+
+const json_t *lks_test_record(const char *run, const char *kind)
+{
+    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", run), kind);
 }
 
 /* The generator of the figures' README: advances x, returns the token that follows t. */
@@ -548,6 +579,16 @@ void lks_test_generated_golf(const char *folder)
 void lks_test_short_golf(const char *folder)
 {
     lks_test_golf_tokens(folder, 2500);
+}
+
+void lks_test_parse(struct lks__settings *s, const char *const words[])
+{
+    lks__args args;
+    int n = 0;
+    while (words[n] != NULL)
+        n++;
+    lks__settings_defaults(s);
+    assert_ok(lks__settings_parse(s, LKS__CMD_TRAIN, n, (char *const *)(uintptr_t)words, 0, &args));
 }
 
 const char *lks_test_modules(void)

@@ -102,11 +102,14 @@ int lks_test_exit(int n_failed);
 const char *lks_test_folder(void); /* a new empty folder, removed at the end with what is in it */
 /* The same in memory, if the machine has /dev/shm: for thousands of small files. */
 const char *lks_test_folder_in_memory(void);
+const char *lks_test_copy_of(const char *folder); /* in a new folder */
 const char *lks_test_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void lks_test_write(const char *path, const void *data, size_t bytes);
+void lks_test_write_text(const char *path, const char *text);
 /* With a 0 byte at its end; the test fails if it can't be read. */
 char *lks_test_read(const char *path, size_t *bytes_p);
 bool lks_test_exists(const char *path);
+const char *lks_test_link(const char *path);   /* where it leads; "" if it is no link */
 int lks_test_count_files(const char *folder);  /* entries except . and .. */
 const char *lks_test_sha256(const char *path); /* hex, by sha256sum */
 long lks_test_pages(void);                     /* that this process has mapped */
@@ -123,12 +126,19 @@ const char *lks_test_shared(const char *name);
 /* tests/figures/NAME as JSON, or the file at NAME if that is an absolute path; see the README
  * there. */
 const json_t *lks_test_figure(const char *name);
+const json_t *lks_test_json(const char *text);
 /* The member at a dotted path ("config.seeds", "loss.0"); the test fails if there is none. For
  * names that contain dots, use json_object_get(). */
 const json_t *lks_test_member(const json_t *json, const char *dotted);
 double lks_test_number(const json_t *json, const char *dotted);
 /* All lines of a metrics.jsonl whose "kind" is `kind` (NULL: all), as a JSON array. */
 const json_t *lks_test_metrics(const char *path, const char *kind);
+const json_t *lks_test_record(const char *run, const char *kind); /* of a run's folder */
+
+/* The settings of `lockstep train` with these arguments (words: ended by NULL). */
+struct lks__settings;
+void lks_test_parse(struct lks__settings *s, const char *const words[]);
+#define lks_test_settings(s, ...) lks_test_parse((s), (const char *const[]){__VA_ARGS__, NULL})
 
 /* Write the tokens on which tests/figures/generated/ was recorded: FOLDER/train.bin (200,000 ids
  * below 65) and FOLDER/val.bin (20,000), uint16, without meta.json. */
@@ -215,6 +225,11 @@ bool lks_test_is_running(const lks_test_child *child);
 /* kill() of one process. Use it for process ids that were searched for: kill(-1, ...), after a
  * search that found none, would signal all processes of the machine. */
 int lks_test_kill(pid_t pid, int sig);
+/* Run any program with these arguments for at most 60 s, or a shell's command. lks_test_do(): its
+ * exit code must be 0. */
+#define lks_test_command(...) lks_test_run((const char *const[]){__VA_ARGS__, NULL}, NULL, 60)
+#define lks_test_shell(...)   lks_test_command("sh", "-c", __VA_ARGS__)
+#define lks_test_do(...)      assert_exits(0, lks_test_command(__VA_ARGS__))
 /* Wait; if the child runs longer than lks_test_patience() times `timeout_s`, its process group is
  * killed and the test fails. */
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);

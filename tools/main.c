@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/system/early.h"
+#include "base/system/sys.h"
 #include "base/text/nearest.h"
 #include "settings/settings_table.h"
 #include "settings/synonyms.h"
@@ -261,9 +262,8 @@ static void end_on_signals(void)
 /* Ranks are started through /proc/self/exe: without this, ps and top would show them as "exe". */
 static void show_name(const char *path)
 {
-    const char *slash = path == NULL ? NULL : strrchr(path, '/');
     if (path != NULL && path[0] != '\0')
-        prctl(PR_SET_NAME, slash != NULL ? slash + 1 : path);
+        prctl(PR_SET_NAME, lks__sys_name(path));
 }
 
 int main(int argc, char **argv)

@@ -212,7 +212,7 @@ static lks_status check_checkpoint(const char *folder)
 {
     char run[LKS__CKPT_PATH], bare[LKS__CKPT_PATH];
     snprintf(bare, sizeof bare, "%.*s", (int)lks__sys_path_length(folder), folder);
-    const char *slash = strrchr(bare, '/'), *name = slash != NULL ? slash + 1 : bare;
+    const char *name = lks__sys_name(bare);
     const lks__entry e = lks__entry_parse(name);
     lks__ckpt ckpt;
     lks_status st = LKS_OK;

@@ -428,8 +428,7 @@ static bool has_tokens(const char *folder)
  * GPT-2's weights, use GPT-2's tokens. */
 static const char *prep_of(const lks__settings *s)
 {
-    const char *prep = lks__family_of(s)->prep, *name = strrchr(s->dataset, '/');
-    name = name == NULL ? s->dataset : name + 1;
+    const char *prep = lks__family_of(s)->prep, *name = lks__sys_name(s->dataset);
     return strcmp(prep, "char") != 0               ? prep
            : strcmp(name, "openwebtext") == 0      ? "openwebtext --tokenizer=DIR"
            : strcmp(name, "shakespeare") == 0      ? "shakespeare --tokenizer=DIR"
@@ -440,8 +439,7 @@ static const char *prep_of(const lks__settings *s)
 /* The command that downloads a known dataset, or its text; "" for others. */
 static const char *fetch_of(const lks__settings *s)
 {
-    const char *name = strrchr(s->dataset, '/');
-    name = name == NULL ? s->dataset : name + 1;
+    const char *name = lks__sys_name(s->dataset);
     return strcmp(name, "fineweb10B_sp1024") == 0
                ? "; `lockstep fetch fineweb-sp1024` downloads parameter-golf's"
            : strncmp(name, "shakespeare", 11) == 0

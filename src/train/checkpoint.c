@@ -251,7 +251,7 @@ uint64_t lks__state_tokens(const lks__run *run, const lks__state *state)
 
 lks_status lks__state_segment(const lks__ckpt *c, lks__segment *s)
 {
-    const uint64_t shift = (uint64_t)json_integer_value(json_object_get(c->state, "data_shift"));
+    const uint64_t shift = (uint64_t)lks__json_int(c->state, "data_shift");
     const json_t *all = json_object_get(c->state, "segment");
     const char *name;
     bool good = all == NULL || json_is_object(all);
@@ -299,7 +299,7 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
 {
     json_t *eval_done = json_object_get(c->state, "eval_done");
     json_t *best = json_object_get(c->state, "best_val_loss");
-    const char *digest = json_string_value(json_object_get(c->state, "data_digest"));
+    const char *digest = lks__json_str(c->state, "data_digest");
     char have[17];
     snprintf(have, sizeof have, "%016" PRIx64, run->data_digest);
     if (!json_is_boolean(eval_done) || !json_is_number(best) || digest == NULL)
@@ -314,9 +314,9 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
             run->shown_data_dir, c->path, have, lks__shown(digest, 128),
             lks__quoted(run->s.out_dir, 512), lks__quoted(run->s.dataset, 512));
     /* Older versions wrote none of them; all are then 0. */
-    json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
-    json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));
-    json_int_t from = json_integer_value(json_object_get(c->state, "elapsed_from"));
+    json_int_t shift = lks__json_int(c->state, "data_shift");
+    json_int_t nonfinite = lks__json_int(c->state, "nonfinite");
+    json_int_t from = lks__json_int(c->state, "elapsed_from");
     if (shift < 0 || nonfinite < 0 || nonfinite >= INT_MAX || from < 0 ||
         (uint64_t)from > c->iter + (uint64_t)shift)
         return lks__fail(LKS_ERR_FORMAT,

@@ -107,7 +107,7 @@ static void test_model(void **state)
     const char *path = lks_test_text("%s/cpuinfo", lks_test_folder());
     char model[LKS__CPU_MODEL];
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        lks_test_write(path, files[i][0], strlen(files[i][0]));
+        lks_test_write_text(path, files[i][0]);
         lks__cpu_read_model(path, model);
         assert_string_equal(model, files[i][1]);
     }

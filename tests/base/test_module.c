@@ -17,7 +17,7 @@ static void expect_none(const char *file, int version, const char *reason)
     assert_contains(why, reason);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     static const char file[] = "lockstep_test.so";
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/%s", folder, file);
@@ -39,7 +39,7 @@ static void test_files(void **state)
 }
 
 /* A module of another version isn't used. */
-static void test_versions(void **state)
+TEST(test_versions)
 {
     char tool[] = LKS_TEST_TOOL;
     static const char *const files[] = {"lockstep_hwloc.so", "lockstep_tty.so", "lockstep_zip.so"};
@@ -57,21 +57,11 @@ static void test_versions(void **state)
         lks_test_lacks("modules", "none of those that need no engine was built");
 }
 
-static void test_advice(void **state)
+TEST(test_advice)
 {
     char advice[LKS__MODULE_ADVICE];
     assert_string_equal(lks__module_advice("lockstep_gloo.so", "libgloo-dev", advice),
                         "install the package lockstep-gloo");
     assert_string_equal(lks__module_advice("lockstep_sentencepiece.so", "x", advice),
                         "install the package lockstep-sentencepiece");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_advice),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_versions),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -56,7 +56,7 @@ static void run_rounds(int n_threads, int n_rounds)
     lks__pool_close(pool);
 }
 
-static void test_rounds(void **state)
+TEST(test_rounds)
 {
     static const int threads[] = {1, 2, 3, 8};
     for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++)
@@ -64,7 +64,7 @@ static void test_rounds(void **state)
 }
 
 /* Pools that are closed before their threads have begun to wait. */
-static void test_short_lives(void **state)
+TEST(test_short_lives)
 {
     for (int i = 0; i < 50; i++)
         run_rounds(4, i % 3);
@@ -83,7 +83,7 @@ static void count(void *ctx, size_t task, int thread)
 }
 
 /* Rounds so short that a worker often comes when its round is over, and the next begins at once. */
-static void test_short_rounds(void **state)
+TEST(test_short_rounds)
 {
     lks__pool *pool;
     assert_int_equal(lks__pool_open(2, 0, NULL, &pool), LKS_OK);
@@ -117,7 +117,7 @@ static void late_task(void *ctx, size_t task, int thread)
 }
 
 /* A round ends with its last task, whichever thread has it. */
-static void test_waits(void **state)
+TEST(test_waits)
 {
     lks__pool *pool;
     assert_int_equal(lks__pool_open(2, 0, NULL, &pool), LKS_OK);
@@ -145,7 +145,7 @@ static void be_late(void)
 }
 
 /* A round doesn't wait for a worker that has no part in it. */
-static void test_late_worker(void **state)
+TEST(test_late_worker)
 {
     lks__pool *pool;
     caller = pthread_self();
@@ -188,7 +188,7 @@ static void subnormal_task(void *ctx, size_t task, int thread)
 
 /* Every thread begins with thread_init, and has the same arithmetic: subnormals are kept, even if
  * the thread that opens the pool flushes them. */
-static void test_thread_state(void **state)
+TEST(test_thread_state)
 {
     lks__pool *pool;
     struct subnormals f = {.half = {1, 1}, .up = {1, 1}};
@@ -211,7 +211,7 @@ static void test_thread_state(void **state)
 
 /* Scratch memory: each thread has its own, complete and aligned; lks__pool_alone() gives the
  * same. */
-static void test_scratch(void **state)
+TEST(test_scratch)
 {
     enum { THREADS = 5 };
     lks__pool *pool;
@@ -234,15 +234,4 @@ static void test_scratch(void **state)
         assert_int_equal(sum, 55);
     }
     lks__pool_close(pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),       cmocka_unit_test(test_short_lives),
-        cmocka_unit_test(test_waits),        cmocka_unit_test(test_late_worker),
-        cmocka_unit_test(test_scratch),      cmocka_unit_test(test_thread_state),
-        cmocka_unit_test(test_short_rounds),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -46,7 +46,7 @@ static void check_rand(lks__mt *g, const json_t *f)
     assert_floats(lks_test_member(f, "rand5"), x, 5, 0);
 }
 
-static void test_rand(void **state)
+TEST(test_rand)
 {
     for_seeds(check_rand);
 }
@@ -61,7 +61,7 @@ static void check_linear(lks__mt *g, const json_t *f)
     assert_floats(lks_test_member(f, "linear_8_5.bias"), b, 5, 0);
 }
 
-static void test_uniform(void **state)
+TEST(test_uniform)
 {
     for_seeds(check_linear);
 }
@@ -79,7 +79,7 @@ static void check_normal_small(lks__mt *g, const json_t *f)
 }
 
 /* A value that was kept belongs to the old seed. */
-static void test_seeded_again(void **state)
+TEST(test_seeded_again)
 {
     lks__mt g = {0}, fresh = {0};
     float x[7], y[7];
@@ -92,7 +92,7 @@ static void test_seeded_again(void **state)
     assert_memory_equal(x, y, sizeof x);
 }
 
-static void test_normal_below_16(void **state)
+TEST(test_normal_below_16)
 {
     for_seeds(check_normal_small);
 }
@@ -115,7 +115,7 @@ static void check_normal_sizes(lks__mt *g, const json_t *f)
     }
 }
 
-static void test_normal_from_16(void **state)
+TEST(test_normal_from_16)
 {
     for_seeds(check_normal_sizes);
 }
@@ -135,14 +135,14 @@ static void check_normal_1000(lks__mt *g, const json_t *f)
     assert_near(sumsq, lks_test_number(f, "normal1000.sumsq"), 1e-7);
 }
 
-static void test_normal_1000(void **state)
+TEST(test_normal_1000)
 {
     for_seeds(check_normal_1000);
 }
 
 /* The ends of the range, where log and radius are largest, and 0: all finite, and equal to the C
  * library's. One draw of 2^20 contains nearly all of them. */
-static void test_normal_tails(void **state)
+TEST(test_normal_tails)
 {
     enum { N = 1 << 20 };
     float *x = malloc(N * sizeof *x), *u = malloc(N * sizeof *u);
@@ -185,7 +185,7 @@ static void check_randint(lks__mt *g, const json_t *f)
     }
 }
 
-static void test_randint(void **state)
+TEST(test_randint)
 {
     for_seeds(check_randint);
 }
@@ -207,12 +207,12 @@ static void check_randperm(lks__mt *g, const json_t *f)
     assert_randint(g, lks_test_member(f, "randint_1000000_after_randperm100000"), 1000000);
 }
 
-static void test_randperm(void **state)
+TEST(test_randperm)
 {
     for_seeds(check_randperm);
 }
 
-static void test_randperm_small(void **state)
+TEST(test_randperm_small)
 {
     lks__mt g;
     uint32_t one = 9;
@@ -224,7 +224,7 @@ static void test_randperm_small(void **state)
     assert_memory_equal(&g, &start, sizeof g); /* no number was drawn */
 }
 
-static void test_seed_is_cut(void **state)
+TEST(test_seed_is_cut)
 {
     lks__mt a, b;
     lks__mt_seed(&a, 42);
@@ -234,7 +234,7 @@ static void test_seed_is_cut(void **state)
 
 /* Skipping n draws equals drawing n numbers: without a refill, over one and several, and from the
  * middle. */
-static void test_skip(void **state)
+TEST(test_skip)
 {
     static const uint64_t ns[] = {0, 1, 10, 623, 624, 625, 1247, 1248, 5000};
     for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++)
@@ -253,7 +253,7 @@ static void test_skip(void **state)
 }
 
 /* Uniforms are the same, drawn in pieces or at once. */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     float whole[2000], pieces[2000];
     lks__mt g;
@@ -268,7 +268,7 @@ static void test_pieces(void **state)
 }
 
 /* kat_vectors of Random123 (Salmon et al.): philox4x32-10 on zeros, ones and digits of pi. */
-static void test_philox(void **state)
+TEST(test_philox)
 {
     static const struct {
         uint32_t counter[4], key[2], out[4];
@@ -287,25 +287,4 @@ static void test_philox(void **state)
         lks__philox4x32(lks__philox_key_of(seed), known[i].counter, out);
         assert_memory_equal(out, known[i].out, sizeof out);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rand),
-        cmocka_unit_test(test_uniform),
-        cmocka_unit_test(test_normal_below_16),
-        cmocka_unit_test(test_seeded_again),
-        cmocka_unit_test(test_normal_from_16),
-        cmocka_unit_test(test_normal_1000),
-        cmocka_unit_test(test_normal_tails),
-        cmocka_unit_test(test_randint),
-        cmocka_unit_test(test_randperm),
-        cmocka_unit_test(test_randperm_small),
-        cmocka_unit_test(test_seed_is_cut),
-        cmocka_unit_test(test_skip),
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_philox),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

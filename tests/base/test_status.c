@@ -13,7 +13,7 @@
 #include "base/text/utf8.h"
 #include "base/text/utf8_stream.h"
 
-static void test_sentences(void **state)
+TEST(test_sentences)
 {
     assert_int_equal(lks__fail(LKS_ERR_IO, "file %d", 7), LKS_ERR_IO);
     assert_string_equal(lks_last_error(), "file 7");
@@ -26,7 +26,7 @@ static void test_sentences(void **state)
 }
 
 /* However long the parts are, the result is cut and ends with a 0 byte. */
-static void test_long_sentences(void **state)
+TEST(test_long_sentences)
 {
     char text[5000];
     memset(text, 'x', sizeof text - 1);
@@ -39,7 +39,7 @@ static void test_long_sentences(void **state)
     assert_true(strlen(lks_last_error()) <= n);
 }
 
-static void test_escape(void **state)
+TEST(test_escape)
 {
     static const struct {
         const char *in;
@@ -64,7 +64,7 @@ static void test_escape(void **state)
     assert_string_equal(lks__escape(out, sizeof out, "\xe2\x80\xae", 3), "\\xe2\\x80\\xae");
 }
 
-static void test_escape_is_cut(void **state)
+TEST(test_escape_is_cut)
 {
     char out[32];
     for (size_t room = 1; room < 20; room++) {
@@ -78,7 +78,7 @@ static void test_escape_is_cut(void **state)
 }
 
 /* The name that was meant: signs for each other are none of its mistakes, and it may have few. */
-static void test_nearest(void **state)
+TEST(test_nearest)
 {
     static const char *const names[] = {"a_b_c_d", NULL, "decay_lr", "seed"};
     const size_t n = sizeof names / sizeof *names;
@@ -89,7 +89,7 @@ static void test_nearest(void **state)
     assert_null(lks__nearest("", names, n));
 }
 
-static void test_utf8(void **state)
+TEST(test_utf8)
 {
     static const struct {
         const char *bytes;
@@ -139,7 +139,7 @@ static lks_status append(void *ctx, const char *text, size_t bytes)
 }
 
 /* Whatever pieces the bytes come in: whole characters, and nothing that a terminal obeys. */
-static void test_stream(void **state)
+TEST(test_stream)
 {
 #define BAD "\xef\xbf\xbd"
     static const char in[] = "a\t\n\xc3\xa9\x1b[2J\x7f\xc2\x9b\xc2\x80\xc2\xa0\xff\xe2\x82"
@@ -159,7 +159,7 @@ static void test_stream(void **state)
     }
 }
 
-static void test_checked(void **state)
+TEST(test_checked)
 {
     uint64_t r = 5;
     assert_true(lks__add(UINT64_MAX - 1, 1, &r));
@@ -175,7 +175,7 @@ static void test_checked(void **state)
     assert_int_equal(lks__round_up(64, 64), 64);
 }
 
-static void test_units(void **state)
+TEST(test_units)
 {
     static const struct {
         double bytes;
@@ -199,16 +199,4 @@ static void test_units(void **state)
     snprintf(out, sizeof out, "%.2f", lks__units_plain(-(double)NAN));
     assert_string_equal(out, "nan");
     assert_true(lks__units_plain(-1.5) == -1.5 && lks__units_plain(-(double)INFINITY) < -1e300);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sentences), cmocka_unit_test(test_long_sentences),
-        cmocka_unit_test(test_escape),    cmocka_unit_test(test_escape_is_cut),
-        cmocka_unit_test(test_utf8),      cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_checked),   cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_units),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

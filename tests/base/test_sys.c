@@ -80,7 +80,7 @@ static void assert_text_file(const char *path, const char *want)
 
 /* ---- without faults ---------------------------------------------------------------------- */
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
     char *data;
@@ -99,21 +99,21 @@ static void test_round_trip(void **state)
 }
 
 /* A temporary file left by a killed process with our number is no obstacle. */
-static void test_stale_temporary(void **state)
+TEST(test_stale_temporary)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
-    lks_test_write(lks_test_text("%s.tmp-%ld", path, (long)getpid()), "stale and longer", 16);
+    lks_test_write_text(lks_test_text("%s.tmp-%ld", path, (long)getpid()), "stale and longer");
     assert_ok(lks__sys_write_file(path, "new", 3));
     assert_text_file(path, "new");
     assert_int_equal(lks_test_count_files(folder), 1);
 }
 
 /* A link in its place doesn't cause another file to be written. */
-static void test_planted_link(void **state)
+TEST(test_planted_link)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
     const char *victim = lks_test_text("%s/victim", folder);
-    lks_test_write(victim, "safe", 4);
+    lks_test_write_text(victim, "safe");
     assert_int_equal(symlink(victim, lks_test_text("%s.tmp-%ld", path, (long)getpid())), 0);
     assert_ok(lks__sys_write_file(path, "new", 3));
     assert_text_file(victim, "safe");
@@ -122,13 +122,13 @@ static void test_planted_link(void **state)
 
 /* What a link points to is written, and the link stays; a pipe isn't replaced, nor what a link to
  * it names. */
-static void test_targets(void **state)
+TEST(test_targets)
 {
     const char *folder = lks_test_folder(), *other = lks_test_folder();
     const char *file = lks_test_text("%s/file", other), *link = lks_test_text("%s/link", folder);
     const char *fifo = lks_test_text("%s/fifo", other), *there = lks_test_text("%s/there", folder);
     struct stat info;
-    lks_test_write(file, "old and longer", 14);
+    lks_test_write_text(file, "old and longer");
     assert_int_equal(symlink(file, link), 0);
     assert_ok(lks__sys_write_file(link, "new", 3));
     assert_text_file(file, "new");
@@ -148,13 +148,13 @@ static void test_targets(void **state)
     assert_text_file(there, "new");
 }
 
-static void test_unreadable(void **state)
+TEST(test_unreadable)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
     const char *fifo = lks_test_text("%s/fifo\x1b", folder);
     char *data;
     size_t bytes;
-    lks_test_write(path, "12345", 5);
+    lks_test_write_text(path, "12345");
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_fails(LKS_ERR_FORMAT, lks__sys_read_file(path, 4, &data, &bytes), path, "5 bytes",
                  "at most 4");
@@ -166,7 +166,7 @@ static void test_unreadable(void **state)
                  "/none", "No such file");
 }
 
-static void test_unwritable(void **state)
+TEST(test_unwritable)
 {
     const char *folder = lks_test_folder();
     assert_fails(LKS_ERR_IO, lks__sys_write_file(lks_test_text("%s/no/a", folder), "x", 1), "/no/a",
@@ -183,11 +183,11 @@ static void test_unwritable(void **state)
     free(too_long);
 }
 
-static void test_read_at(void **state)
+TEST(test_read_at)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     char buf[8] = "";
-    lks_test_write(path, "0123456789", 10);
+    lks_test_write_text(path, "0123456789");
     int fd = lks__sys_open(path, O_RDONLY, 0);
     assert_true(fd >= 0);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -203,7 +203,7 @@ static void test_read_at(void **state)
     assert_int_equal(errno, EBADF);
 }
 
-static void test_make_dirs(void **state)
+TEST(test_make_dirs)
 {
     const char *folder = lks_test_folder();
     const char *deep = lks_test_text("%s//x/y/../z/", folder);
@@ -212,7 +212,7 @@ static void test_make_dirs(void **state)
     assert_true(lks_test_exists(lks_test_text("%s/x/z", folder)));
     assert_ok(lks__sys_sync_dir(deep));
 
-    lks_test_write(lks_test_text("%s/file", folder), "", 0);
+    lks_test_write_text(lks_test_text("%s/file", folder), "");
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file", folder)), "/file",
                  "Not a directory");
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file/a/b", folder)), "/file");
@@ -221,7 +221,7 @@ static void test_make_dirs(void **state)
 }
 
 /* A name may contain what else ends it; a process that doesn't exist has no state. */
-static void test_process_state(void **state)
+TEST(test_process_state)
 {
     char name[16];
     const pid_t pid = fork();
@@ -235,7 +235,7 @@ static void test_process_state(void **state)
     assert_int_equal(prctl(PR_SET_NAME, name), 0);
 }
 
-static void test_shared_memory(void **state)
+TEST(test_shared_memory)
 {
     int fd = lks__sys_memfd("lockstep-test");
     assert_true(fd >= 0);
@@ -256,11 +256,11 @@ static void test_shared_memory(void **state)
 }
 
 /* Fields of /proc: kB are 1,024 bytes each, and a name that only begins alike is another one. */
-static void test_proc_bytes(void **state)
+TEST(test_proc_bytes)
 {
     static const char text[] = "VmHWMark:\t7 kB\nVmHWM:\t    1234 kB\nVmRSS:\t5 kB\n";
     const char *path = lks_test_text("%s/status", lks_test_folder());
-    lks_test_write(path, text, sizeof text - 1);
+    lks_test_write_text(path, text);
     assert_int_equal(lks__sys_proc_bytes(path, "VmHWM"), 1263616);
     assert_int_equal(lks__sys_proc_bytes(path, "VmPeak"), 0);
     assert_int_equal(lks__sys_proc_bytes(lks_test_text("%s.none", path), "VmHWM"), 0);
@@ -272,13 +272,13 @@ static bool asked(void)
 }
 
 /* Once a stop is asked for, reading and writing end, and the status is that of a stop. */
-static void test_stop(void **state)
+TEST(test_stop)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     char *data, byte;
     size_t bytes;
     int ends[2];
-    lks_test_write(path, "old", 3);
+    lks_test_write_text(path, "old");
     assert_int_equal(pipe(ends), 0);
     assert_ok(lks__sys_stop_check());
     lks__sys_stop_when(asked);
@@ -293,7 +293,7 @@ static void test_stop(void **state)
     assert_text_file(path, "old");
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
     double a = lks__sys_now(), b = lks__sys_now();
     assert_true(a > 0 && b >= a && b - a < 10);
@@ -303,7 +303,7 @@ static void test_clock(void **state)
 
 /* If any step of replacing a file fails, the error names it, the old file stays complete, and no
  * other file is left. */
-static void test_failed_replacement(void **state)
+TEST(test_failed_replacement)
 {
     static const struct {
         const char *fault, *cause;
@@ -317,9 +317,9 @@ static void test_failed_replacement(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
-        lks_test_write(path, "old", 3);
-        lks_test_result r = run_self("write", path, "new text", cases[i].fault, NULL);
-        assert_int_equal(r.exit_code, 1);
+        lks_test_write_text(path, "old");
+        lks_test_result r =
+            assert_exits(1, run_self("write", path, "new text", cases[i].fault, NULL));
         assert_contains(r.out, path);
         assert_contains(r.out, cases[i].cause);
         assert_text_file(path, "old");
@@ -329,40 +329,39 @@ static void test_failed_replacement(void **state)
 
 /* The folder around each new one is synced, if the file system can; an existing folder needs no
  * sync. */
-static void test_new_folders(void **state)
+TEST(test_new_folders)
 {
     const char *path = lks_test_text("%s/a/b", lks_test_folder());
     for (int made = 1; made <= 2; made++) {
-        lks_test_result r = run_self("folder", path, "", "fsync:1:EIO", NULL);
-        assert_int_equal(r.exit_code, 1);
+        lks_test_result r = assert_exits(1, run_self("folder", path, "", "fsync:1:EIO", NULL));
         assert_contains(r.out, "cannot sync the folder");
     }
-    assert_int_equal(run_self("folder", path, "", "fsync:1:EIO", NULL).exit_code, 0);
+    assert_exits(0, run_self("folder", path, "", "fsync:1:EIO", NULL));
     assert_true(lks_test_exists(path));
     path = lks_test_text("%s/other", lks_test_folder());
-    assert_int_equal(run_self("folder", path, "", "fsync:1:EINVAL", NULL).exit_code, 0);
+    assert_exits(0, run_self("folder", path, "", "fsync:1:EINVAL", NULL));
 }
 
-static void test_counting(void **state)
+TEST(test_counting)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
-    assert_int_equal(run_self("write", path, "x", "write:2:EIO", NULL).exit_code, 0);
-    assert_int_equal(run_self("write-twice", path, "x", "write:2:EIO", NULL).exit_code, 1);
+    assert_exits(0, run_self("write", path, "x", "write:2:EIO", NULL));
+    assert_exits(1, run_self("write-twice", path, "x", "write:2:EIO", NULL));
     assert_text_file(path, "first");
-    assert_int_equal(run_self("write-twice", path, "x", "write:3:EIO", NULL).exit_code, 0);
+    assert_exits(0, run_self("write-twice", path, "x", "write:3:EIO", NULL));
     assert_text_file(path, "x");
     /* open, write, fsync, rename, open, WRITE */
-    lks_test_result r = run_self("write-twice", path, "x", "write:9:EIO,any:6:ENOSPC", NULL);
-    assert_int_equal(r.exit_code, 1);
+    lks_test_result r =
+        assert_exits(1, run_self("write-twice", path, "x", "write:9:EIO,any:6:ENOSPC", NULL));
     assert_contains(r.out, "No space left");
     /* A forked rank has its own counts. */
-    assert_int_equal(run_self("write-forked", path, "x", "write:2:EIO", NULL).exit_code, 0);
+    assert_exits(0, run_self("write-forked", path, "x", "write:2:EIO", NULL));
 }
 
-static void test_death(void **state)
+TEST(test_death)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);
-    lks_test_write(path, "old", 3);
+    lks_test_write_text(path, "old");
     lks_test_result r = run_self("write", path, "new", "rename:1:die", NULL);
     assert_int_equal(r.signal, SIGKILL);
     assert_text_file(path, "old");
@@ -371,40 +370,39 @@ static void test_death(void **state)
     assert_text_file(path, "new");
 }
 
-static void test_one_rank_only(void **state)
+TEST(test_one_rank_only)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
     setenv("LOCKSTEP_FAULT_RANK", "1", 1);
-    assert_int_equal(run_self("write", path, "x", "write:1:EIO", NULL).exit_code, 0);
-    assert_int_equal(run_self("write", path, "x", "write:1:EIO", "RANK=0").exit_code, 0);
-    assert_int_equal(run_self("write", path, "x", "write:1:EIO", "RANK=1").exit_code, 1);
+    assert_exits(0, run_self("write", path, "x", "write:1:EIO", NULL));
+    assert_exits(0, run_self("write", path, "x", "write:1:EIO", "RANK=0"));
+    assert_exits(1, run_self("write", path, "x", "write:1:EIO", "RANK=1"));
     unsetenv("LOCKSTEP_FAULT_RANK");
 }
 
-static void test_other_calls(void **state)
+TEST(test_other_calls)
 {
     const char *path = lks_test_text("%s/a", lks_test_folder());
-    lks_test_write(path, "0123", 4);
-    lks_test_result r = run_self("read", path, "", "read:1:short", NULL);
-    assert_int_equal(r.exit_code, 1);
+    lks_test_write_text(path, "0123");
+    lks_test_result r = assert_exits(1, run_self("read", path, "", "read:1:short", NULL));
     assert_contains(r.out, "the file ended early");
     r = run_self("read", path, "", "read:1:EIO", NULL);
     assert_contains(r.out, "Input/output error");
-    assert_int_equal(run_self("arena", "", "", "memfd:1:EMFILE", NULL).exit_code, 10);
-    assert_int_equal(run_self("arena", "", "", "fallocate:1:ENOSPC", NULL).exit_code, 11);
-    assert_int_equal(run_self("arena", "", "", "mmap:1:ENOMEM", NULL).exit_code, 12);
-    assert_int_equal(run_self("arena", "", "", "mmap:2:ENOMEM", NULL).exit_code, 0);
+    assert_exits(10, run_self("arena", "", "", "memfd:1:EMFILE", NULL));
+    assert_exits(11, run_self("arena", "", "", "fallocate:1:ENOSPC", NULL));
+    assert_exits(12, run_self("arena", "", "", "mmap:1:ENOMEM", NULL));
+    assert_exits(0, run_self("arena", "", "", "mmap:2:ENOMEM", NULL));
 }
 
 /* Threads and processes: the error's own text doesn't say that there are too many. */
-static void test_start_reason(void **state)
+TEST(test_start_reason)
 {
     assert_contains(lks__sys_start_reason(EAGAIN), "the limit on processes (ulimit -u");
     assert_string_equal(lks__sys_start_reason(ENOMEM), strerror(ENOMEM));
 }
 
 /* An invalid rule must not look like a run that survived a fault. */
-static void test_bad_rules(void **state)
+TEST(test_bad_rules)
 {
     static const char *const bad[] = {"write",          "write:1",     "write:0:EIO",
                                       "write:x:EIO",    "spell:1:EIO", "write:1:EWHAT",
@@ -420,28 +418,5 @@ int main(int argc, char **argv)
 {
     if (argc == 4)
         return child(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_stale_temporary),
-        cmocka_unit_test(test_planted_link),
-        cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_read_at),
-        cmocka_unit_test(test_make_dirs),
-        cmocka_unit_test(test_new_folders),
-        cmocka_unit_test(test_process_state),
-        cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_failed_replacement),
-        cmocka_unit_test(test_counting),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_one_rank_only),
-        cmocka_unit_test(test_other_calls),
-        cmocka_unit_test(test_start_reason),
-        cmocka_unit_test(test_bad_rules),
-        cmocka_unit_test(test_proc_bytes),
-        cmocka_unit_test(test_stop),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -12,7 +12,7 @@ static void pass_time(void)
         ;
 }
 
-static void test_off(void **state)
+TEST(test_off)
 {
     assert_null(lks__trace_current);
     lks__trace_begin(LKS__SPAN_STEP, 1);
@@ -22,7 +22,7 @@ static void test_off(void **state)
 }
 
 /* Each span counts only its own time; together they give the time of the outermost one. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     lks__trace *t;
     double parts[LKS__N_PARTS];
@@ -74,7 +74,7 @@ static void test_parts(void **state)
 }
 
 /* The newest events in their order, however many were dropped. */
-static void test_ring(void **state)
+TEST(test_ring)
 {
     enum { ROOM = 4 };
     for (int n_seen = 1; n_seen < 14; n_seen++) {
@@ -99,7 +99,7 @@ static void test_ring(void **state)
 }
 
 /* Only sums; and spans deeper than the limit change only their own record. */
-static void test_depth(void **state)
+TEST(test_depth)
 {
     lks__trace *t;
     double parts[LKS__N_PARTS];
@@ -118,15 +118,4 @@ static void test_depth(void **state)
     assert_int_equal(lks__trace_events(t, NULL, &n), 0);
     assert_int_equal(n, 0);
     lks__trace_close(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_off),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_depth),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -22,10 +22,7 @@
 
 enum { LIES = 5, FIRST = 2 }; /* a run with rollbacks begins at checkpoint FIRST */
 
-static int n_runs = 2, seed = 1, only = -1;
-
 static struct {
-    int index;
     char setup[2048], lie[512];
     const char *out; /* the honest run */
     bool rolls_back;
@@ -67,8 +64,7 @@ static void train_poisoned(const char *out)
     law_run(&first);
     poison_embedding(out);
     rest = poison_train(out, 1 << draw(3));
-    law_add(&rest, "--init_from=resume");
-    law_add(&rest, "--iterations=10");
+    law_add_all(&rest, "--init_from=resume", "--iterations=10");
     CHOOSE(&rest, "--on_nan=skip", "--on_nan=rollback");
     lks_test_run(rest.argv, NULL, 60); /* its artifact can't be written */
 }
@@ -82,34 +78,18 @@ static void train_golf(const char *out)
     if (resume == 0)
         return;
     args = poison_train(out, 1 << draw(3));
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=10");
+    law_add_all(&args, "--init_from=resume", "--iterations=10");
     CHOOSE(&args, "--matrix_lr=0.02", "--muon_momentum=0.9", "");
     law_run(&args);
 }
 
 static void train_gpt2(const char *out)
 {
-    static const char *const sizes[] = {"--n_layer=2",
-                                        "--n_head=2",
-                                        "--n_embd=16",
-                                        "--block_size=8",
-                                        "--batch_size=2",
-                                        "--virtual_ranks=4",
-                                        "--gradient_accumulation_steps=8",
-                                        "--threads=1",
-                                        "--eval_interval=4",
-                                        "--eval_iters=2",
-                                        "--keep=0",
-                                        "--checkpoint_interval=3",
-                                        "--weight_decay=0"};
-    law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
-    law_add(&args, "--dataset=%s", law_data());
-    law_add(&args, "--out_dir=%s", out);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        law_add(&args, "%s", sizes[i]);
+    law_args args = law_begin(law_data(), out);
+    law_add_all(&args, "--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=8",
+                "--batch_size=2", "--virtual_ranks=4", "--gradient_accumulation_steps=8",
+                "--threads=1", "--eval_interval=4", "--eval_iters=2", "--keep=0",
+                "--checkpoint_interval=3", "--weight_decay=0");
     CHOOSE(&args, "--sampler=random", "--sampler=nanogpt", "--sampler=epoch");
     CHOOSE(&args, "--optimizer=adamw", "--optimizer=muon", "--optimizer=sgd");
     CHOOSE(&args, "--dropout=0.1", "--dropout=0");
@@ -123,8 +103,7 @@ static void train_gpt2(const char *out)
     law_run(&args);
     if (resume == 0)
         return;
-    law_add(&rest, "--init_from=resume");
-    law_add(&rest, "--max_iters=12");
+    law_add_all(&rest, "--init_from=resume", "--max_iters=12");
     CHOOSE(&rest, "", "--learning_rate=5e-4", "--grad_clip=0.1", "--dropout=0.2",
            "--eval_interval=5");
     CHOOSE(&rest, "--nproc_per_node=1", "--nproc_per_node=2", "--nproc_per_node=4");
@@ -160,14 +139,6 @@ static lks_test_result audit(const char *out, const char *more)
 }
 
 /* ---- lies ------------------------------------------------------------------------------------ */
-
-static const char *copy_of_run(void)
-{
-    const char *copy = lks_test_folder();
-    const char *const cp[] = {"cp", "-a", lks_test_text("%s/.", at.out), copy, NULL};
-    assert_int_equal(lks_test_run(cp, NULL, 10).exit_code, 0);
-    return copy;
-}
 
 /* A step that an audit computes. */
 static const lks__claim *draw_step(void)
@@ -232,7 +203,7 @@ static void lie_in_figure(const char *out)
         done = change_digit(text, lks_test_text("\"train\",\"iter\":%d,", (int)iter),
                             lks_test_text("\"%s\":", figure));
         if (done)
-            lks_test_write(path, text, strlen(text));
+            lks_test_write_text(path, text);
         snprintf(at.lie, sizeof at.lie, "FALSE     step %d: %s is ", (int)iter, figure);
     }
 }
@@ -260,7 +231,7 @@ static void lie_in_evaluation(const char *out)
     assert_true(
         change_digit(text, lks_test_text("\"final\",\"iter\":%d,", iter), "\"val_loss\":") ||
         change_digit(text, lks_test_text("\"eval\",\"iter\":%d,", iter), "\"val_loss\":"));
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     snprintf(at.lie, sizeof at.lie, "FALSE     evaluation %d: val_loss is ", iter);
 }
 
@@ -275,7 +246,7 @@ static void delete_step(const char *out)
     assert_non_null(line);
     const char *next = strchr(line, '\n') + 1;
     memmove(line, next, strlen(next) + 1);
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     snprintf(at.lie, sizeof at.lie, "FALSE     step %d: metrics.jsonl has no line of this step",
              iter);
 }
@@ -321,7 +292,7 @@ static void lie_in_params_hash(const char *out)
     assert_non_null(found);
     found += draw(16);
     *found = *found == '7' ? '3' : '7';
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     snprintf(at.lie, sizeof at.lie, "FALSE     checkpoint %d: the weights have the hash ",
              (int)iter);
 }
@@ -356,7 +327,7 @@ static void tell_lie(void)
                                                  delete_step,       lie_in_evaluation};
     const lks__claimed_eval *all[64];
     const int kind = draw(evaluations(all) > 0 ? 6 : 5);
-    const char *out = copy_of_run();
+    const char *out = lks_test_copy_of(at.out);
     lies[kind](out);
     const lks_test_result r = audit(out, NULL);
     const char *first = strstr(r.out, "FALSE     ");
@@ -365,14 +336,12 @@ static void tell_lie(void)
     tally.lies++;
     if (!at.rolls_back) /* whose first segments can't be executed */
         audit_sample(out, kind == 2);
-    const char *const rm[] = {"rm", "-r", out, NULL};
-    assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
+    lks_test_do("rm", "-r", out);
 }
 
 static void test_audits(void **state)
 {
-    for (at.index = only < 0 ? 0 : only; at.index < (only < 0 ? n_runs : only + 1); at.index++) {
-        chance_begin(seed, at.index);
+    while (chance_next()) {
         train();
         const lks_test_result r = audit(at.out, NULL);
         if (r.exit_code != 0)
@@ -381,8 +350,7 @@ static void test_audits(void **state)
         for (int i = 0; i < LIES; i++)
             tell_lie();
         lks__history_close(&at.record);
-        const char *const rm[] = {"rm", "-r", at.out, NULL};
-        assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
+        lks_test_do("rm", "-r", at.out);
     }
     const double error = fabs(tally.found - tally.expected);
     if (error > 1 + 4 * sqrt(tally.variance))
@@ -392,14 +360,13 @@ static void test_audits(void **state)
 
 int main(int argc, char **argv)
 {
-    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    if (!chance_options(argc, argv, 2))
         return 2;
     lks_test_need_zip();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_audits)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (n_failed != 0)
-        printf("seed %d, run %d:%s\nthe lie: %s\n", seed, at.index, at.setup, at.lie);
+        printf("seed %d, run %d:%s\nthe lie: %s\n", chance.seed, chance.run, at.setup, at.lie);
     printf(
         "%d honest runs are equal, %d of %d lies were found and located; samples found %d of %d, "
         "%.1f expected\n",

@@ -77,17 +77,11 @@ static struct setup {
 
 static law_args training(const struct setup *r, const char *out, int W)
 {
-    law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
-    law_add(&args, "--dataset=%s", r->data);
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(r->data, out);
     for (const char *const *s = r->settings; *s != NULL; s++)
         law_add(&args, "%s", *s);
-    law_add(&args, "--gradient_accumulation_steps=8");
-    law_add(&args, "--virtual_ranks=8");
-    law_add(&args, "--checkpoint_interval=3");
-    law_add(&args, "--threads=1");
+    law_add_all(&args, "--gradient_accumulation_steps=8", "--virtual_ranks=8",
+                "--checkpoint_interval=3", "--threads=1");
     law_add(&args, "--nproc_per_node=%d", W);
     law_add(&args, "--allow_uneven");
     return args;
@@ -109,7 +103,6 @@ typedef struct run {
 } run;
 
 static struct {
-    int seed, index;
     const char *what, *setup, *out;
     int W[4], n_W; /* ranks at first, and for each resume */
 } at;              /* for the report of a failure */
@@ -170,16 +163,6 @@ static bool died_in_save(const run *r)
     return any_name_ends(r->out, ".tmp") || any_name_ends(r->out, ".old");
 }
 
-/* The checkpoint to go on from. */
-static int latest_iter(const run *r)
-{
-    char target[64];
-    ssize_t n = readlink(lks_test_text("%s/latest", r->out), target, sizeof target - 1);
-    assert_true(n > 5);
-    target[n] = '\0';
-    return atoi(target + 5); /* after "ckpt-" */
-}
-
 /* The run has ended and left only its folder. Time limits are for hangs, because a run on a busy
  * machine is slow. */
 static lks_test_result ended(const run *r, double timeout_s)
@@ -192,9 +175,7 @@ static lks_test_result ended(const run *r, double timeout_s)
 
 static void expect_success(const run *r)
 {
-    lks_test_result result = ended(r, 300);
-    if (result.exit_code != 0)
-        fail_msg("exit code %d, signal %d: %s", result.exit_code, result.signal, result.err);
+    assert_exits(0, ended(r, 300));
 }
 
 /* False if it ended just before the signal. */
@@ -295,7 +276,7 @@ static bool disturb_starve(run *r)
 static void resume(run *r, bool again)
 {
     static const char *const resumed[] = {"--init_from=resume", NULL};
-    int iter = latest_iter(r), before = r->W;
+    int iter = law_named(r->out, "latest"), before = r->W;
     assert_true(iter > 0);
     tally.resumed_min = iter < tally.resumed_min ? iter : tally.resumed_min;
     tally.resumed_max = iter > tally.resumed_max ? iter : tally.resumed_max;
@@ -332,10 +313,7 @@ static bool attempt(enum disturbance what, int setup)
     static bool (*const disturb[N_DISTURBANCES])(run *) = {disturb_kill, disturb_save, disturb_stop,
                                                            disturb_hang, disturb_starve};
     static const char *const soon[] = {"--timeout=5", NULL};
-    const char *base = getenv("TMPDIR");
-    char folder[1024];
-    snprintf(folder, sizeof folder, "%s/lockstep-campaign-XXXXXX", base && *base ? base : "/tmp");
-    assert_non_null(mkdtemp(folder));
+    const char *folder = chance_folder();
     run r = {.setup = &setups[setup], .W = 1 + draw(8)};
     r.out = at.out = lks_test_text("%s/out", folder);
     r.temp = lks_test_text("%s/temp", folder);
@@ -367,8 +345,6 @@ static bool attempt(enum disturbance what, int setup)
     return hit;
 }
 
-static int n_runs = 5, seed = 1, only = -1;
-
 static int train_whole(void **state)
 {
     for (size_t i = 0; i < COUNT(setups); i++) {
@@ -384,12 +360,9 @@ static int train_whole(void **state)
 
 static void test_campaign(void **state)
 {
-    at.seed = seed;
-    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance_begin(seed, i);
-        at.index = i;
+    while (chance_next()) {
         int tries = 0;
-        while (!attempt(disturbance_of(i), i % (int)COUNT(setups)))
+        while (!attempt(disturbance_of(chance.run), chance.run % (int)COUNT(setups)))
             if (++tries == 40)
                 fail_msg("forty runs came to their end before they could be %s", at.what);
     }
@@ -397,7 +370,7 @@ static void test_campaign(void **state)
 
 static void report_failure(void)
 {
-    printf("seed %d, run %d: %s, %s, on", at.seed, at.index, at.setup, at.what);
+    printf("seed %d, run %d: %s, %s, on", chance.seed, chance.run, at.setup, at.what);
     for (int i = 0; i < at.n_W; i++)
         printf("%s %d", i > 0 ? ", then" : "", at.W[i]);
     printf(" ranks, in %s\n", at.out);
@@ -405,10 +378,9 @@ static void report_failure(void)
 
 int main(int argc, char **argv)
 {
-    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    if (!chance_options(argc, argv, 5))
         return 2;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_campaign)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
     if (n_failed != 0)
         report_failure();

@@ -7,23 +7,11 @@
 
 static fault_run settings(const char *data, const char *out, int W)
 {
-    fault_run run = {.data = data, .out = out};
-    fault_add(&run, "lockstep");
-    fault_add(&run, "train");
-    fault_add(&run, "--dataset=%s", data);
-    fault_add(&run, "--out_dir=%s", out);
-    fault_add(&run, "--vocab_size=65");
-    fault_add(&run, "--n_layer=1");
-    fault_add(&run, "--n_head=2");
-    fault_add(&run, "--n_embd=16");
-    fault_add(&run, "--block_size=8");
-    fault_add(&run, "--batch_size=2");
-    fault_add(&run, "--virtual_ranks=4");
-    fault_add(&run, "--gradient_accumulation_steps=4");
-    fault_add(&run, "--max_iters=9");
-    fault_add(&run, "--eval_interval=2");
-    fault_add(&run, "--eval_iters=2");
-    fault_add(&run, "--threads=1");
+    fault_run run = {.data = data, .out = out, .args = law_begin(data, out)};
+    law_add_all(&run.args, "--vocab_size=65", "--n_layer=1", "--n_head=2", "--n_embd=16",
+                "--block_size=8", "--batch_size=2", "--virtual_ranks=4",
+                "--gradient_accumulation_steps=4", "--max_iters=9", "--eval_interval=2",
+                "--eval_iters=2", "--threads=1");
     fault_add(&run, "--nproc_per_node=%d", W);
     return run;
 }
@@ -44,9 +32,7 @@ fault_run fault_resume(const fault_run *run, int W)
 
 void fault_succeeds(const fault_run *run)
 {
-    lks_test_result r = lks_test_run(run->args.argv, NULL, 30);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+    assert_exits(0, lks_test_run(run->args.argv, NULL, 30));
 }
 
 const char *fault_fails(const fault_run *run, int exit_code, const char *const env[],
@@ -73,14 +59,9 @@ const char *fault_fails(const fault_run *run, int exit_code, const char *const e
 
 const char *fault_snapshot(const char *folder)
 {
-    const char *const argv[] = {"sh",
-                                "-c",
-                                "cd \"$1\" && find . -printf '%p %y %l\\n' | sort; find . -type f "
-                                "| sort | xargs -d '\\n' md5sum",
-                                "sh",
-                                folder,
-                                NULL};
-    lks_test_result r = lks_test_run(argv, NULL, 30);
-    assert_int_equal(r.exit_code, 0);
-    return r.out;
+    return lks_test_do("sh", "-c",
+                       "cd \"$1\" && find . -printf '%p %y %l\\n' | sort; find . -type f "
+                       "| sort | xargs -d '\\n' md5sum",
+                       "sh", folder)
+        .out;
 }

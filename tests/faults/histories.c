@@ -103,27 +103,17 @@ static const char *write_data(void)
 /* "lockstep train"; `rate`: a value, or NULL. */
 static law_args training(const struct setup *s, const char *out, int W, const char *rate)
 {
-    law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
-    law_add(&args, "--dataset=%s", write_data());
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(write_data(), out);
     law_add(&args, "--vocab_size=%d", VOCAB);
     for (const char *const *p = s->settings; *p != NULL; p++)
         law_add(&args, "%s", *p);
-    law_add(&args, "--n_layer=2");
-    law_add(&args, "--n_head=2");
-    law_add(&args, "--n_embd=32");
+    law_add_all(&args, "--n_layer=2", "--n_head=2", "--n_embd=32");
     law_add(&args, "--block_size=%d", T);
     law_add(&args, "--gradient_accumulation_steps=%d", V * A);
     law_add(&args, "--virtual_ranks=%d", V);
-    law_add(&args, "--eval_interval=4");
-    law_add(&args, "--checkpoint_interval=3");
+    law_add_all(&args, "--eval_interval=4", "--checkpoint_interval=3");
     law_add(&args, "--keep=%d", s->keep);
-    law_add(&args, "--on_nan=rollback");
-    law_add(&args, "--tensorboard=false");
-    law_add(&args, "--threads=1");
-    law_add(&args, "--allow_uneven");
+    law_add_all(&args, "--on_nan=rollback", "--tensorboard=false", "--threads=1", "--allow_uneven");
     if (rate != NULL)
         law_add(&args, "--%s=%s", s->rate, rate);
     law_add(&args, "--nproc_per_node=%d", W);
@@ -143,7 +133,6 @@ typedef struct run {
 } run;
 
 static struct {
-    int seed, index;
     const char *setup, *out, *reference;
     char events[2000];
 } at; /* for the report of a failure */
@@ -190,15 +179,6 @@ static lks_test_result ended(const run *r)
     return result;
 }
 
-static int latest_of(const char *out)
-{
-    char target[64];
-    ssize_t n = readlink(lks_test_text("%s/latest", out), target, sizeof target - 1);
-    assert_true(n > 5);
-    target[n] = '\0';
-    return atoi(target + 5); /* after "ckpt-" */
-}
-
 /* Folders to which later parts of the run were moved as a whole. */
 static int count_moved(const char *out)
 {
@@ -212,7 +192,7 @@ static int count_moved(const char *out)
  * there is none. */
 static int older_checkpoint(const run *r)
 {
-    int found[LAST], n = 0, latest = latest_of(r->out);
+    int found[LAST], n = 0, latest = law_named(r->out, "latest");
     for (int i = BEGUN; i < latest && i < LAST; i++)
         if (lks_test_exists(lks_test_text("%s/ckpt-%08d", r->out, i)) &&
             law_has_line(r->reference, "checkpoint", i) &&
@@ -281,23 +261,16 @@ static bool has_begun(const run *r, const char *rate)
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-static const char *target_of(const char *out, const char *name)
-{
-    char target[64] = "none";
-    ssize_t n = readlink(lks_test_text("%s/%s", out, name), target, sizeof target - 1);
-    return lks_test_text("%.*s", n < 0 ? 4 : (int)n, target);
-}
-
 static void check_whole(const run *r)
 {
     static const char *const names[] = {"latest", "best"};
     law_assert_same_lines(law_common_lines(r->out, r->reference),
                           law_common_lines(r->reference, r->reference));
     for (int i = 0; i < 2; i++) {
-        const char *name = target_of(r->reference, names[i]);
-        assert_string_equal(target_of(r->out, names[i]), name);
-        if (strcmp(name, "none") != 0)
-            law_assert_same_checkpoint(r->out, r->reference, name);
+        const int iter = law_named(r->reference, names[i]);
+        assert_int_equal(law_named(r->out, names[i]), iter);
+        if (iter >= 0)
+            law_assert_same_checkpoint(r->out, r->reference, lks_test_text("ckpt-%08d", iter));
     }
     if (r->setup->keep == 0)
         law_assert_same_checkpoints(r->out, r->reference);
@@ -393,7 +366,7 @@ static bool go_on(run *r, enum event event, int older)
         fail_msg("exit code %d: %s", result.exit_code, result.err);
     /* Once anything of the folder has changed, it is another history. */
     if (older > 0 && (count_moved(r->out) > moved || law_count_lines(r->out) < before ||
-                      latest_of(r->out) == older || has_begun(r, rate))) {
+                      law_named(r->out, "latest") == older || has_begun(r, rate))) {
         r->reference = at.reference = new_reference(r, older, rate);
         r->rate = rate;
         tally.older++;
@@ -409,10 +382,7 @@ static bool go_on(run *r, enum event event, int older)
 static void attempt(int index)
 {
     static const enum event events[] = {STOP, STOP, KILL, KILL, KILL_AND_RESTART, RUN_ON};
-    const char *base = getenv("TMPDIR");
-    char *folder = (char *)lks_test_text("%s/lockstep-histories-XXXXXX",
-                                         base != NULL && *base != '\0' ? base : "/tmp");
-    assert_non_null(mkdtemp(folder));
+    const char *folder = chance_folder();
     run r = {.setup = &setups[index % (int)COUNT(setups)], .folder = folder};
     r.out = at.out = lks_test_text("%s/out", folder);
     r.reference = at.reference = r.setup->whole;
@@ -430,14 +400,12 @@ static void attempt(int index)
         fail_msg("it doesn't come to its end");
     check_whole(&r);
     tally.ends++;
-    const json_t *back = lks_test_metrics(lks_test_text("%s/metrics.jsonl", r.out), "rollback");
+    const json_t *back = lks_test_record(r.out, "rollback");
     tally.rollbacks += (int)json_array_size(back);
     remove_tree(folder);
 }
 
 /* ---- the campaign ---------------------------------------------------------------------------- */
-
-static int n_runs = 3, seed = 1, only = -1;
 
 static int train_whole(void **state)
 {
@@ -457,8 +425,7 @@ static int train_whole(void **state)
         if (!is_complete(&result))
             fail_msg("%s: the undisturbed run ends with %d: %s", s->name, result.exit_code,
                      result.err);
-        const char *metrics = lks_test_text("%s/metrics.jsonl", s->whole);
-        const size_t n = json_array_size(lks_test_metrics(metrics, "rollback"));
+        const size_t n = json_array_size(lks_test_record(s->whole, "rollback"));
         print_message("%s: %zu rollbacks, %d lines\n", s->name, n, law_count_lines(s->whole));
         assert_true(n > 0);
     }
@@ -467,25 +434,20 @@ static int train_whole(void **state)
 
 static void test_histories(void **state)
 {
-    at.seed = seed;
-    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance_begin(seed, i);
-        at.index = i;
-        attempt(i);
-    }
+    while (chance_next())
+        attempt(chance.run);
 }
 
 int main(int argc, char **argv)
 {
-    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    if (!chance_options(argc, argv, 3))
         return 2;
     lks_test_need_zip();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_histories)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
     if (n_failed != 0)
         printf("seed %d, run %d: %s%s\nits folder is %s, and that of the undisturbed run %s\n",
-               at.seed, at.index, at.setup, at.events, at.out, at.reference);
+               chance.seed, chance.run, at.setup, at.events, at.out, at.reference);
     printf("%d runs have the right bytes: %d stops, %d kills and %d more with a "
            "restart, %d saves by signal, %d resumes from older checkpoints; %d rollbacks are left "
            "in their metrics\n",

@@ -153,8 +153,7 @@ struct outcome {
 
 static int run_on(const char *hosts, law_args *args, const char *log, const struct plant *p)
 {
-    law_add(args, "--threads=1");
-    law_add(args, "--allow_uneven");
+    law_add_all(args, "--threads=1", "--allow_uneven");
     law_add(args, "--backend=%s", engine);
     args->argv[0] = self;
     setenv("LKS_TEST_LOG", log, 1);
@@ -182,7 +181,7 @@ static struct outcome trained(const struct setup *s, const char *hosts, double s
 
 static const json_t *alarms(const char *out)
 {
-    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "recheck");
+    return lks_test_record(out, "recheck");
 }
 
 static int host_of(const char *hosts, int rank, int *first_p)
@@ -230,7 +229,7 @@ static const char *summary(const char *out)
 
 static void assert_summary(const char *out, const char *hosts, int different, const char *result)
 {
-    const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *steps = lks_test_record(out, "train");
     assert_string_equal(summary(out),
                         lks_test_text("recheck: %d gradients computed again, %s",
                                       (int)json_array_size(steps) * hosts_world(hosts) + different,
@@ -278,7 +277,6 @@ static void assert_right_bytes(const struct outcome *o, const struct setup *s)
 /* --- one run ---------------------------------------------------------------------------------- */
 
 static struct {
-    int seed, index;
     const char *setup, *hosts, *what;
 } at; /* for the report of a failure */
 
@@ -369,25 +367,16 @@ static void attempt(int index)
 
 /* --- the tests -------------------------------------------------------------------------------- */
 
-static int n_runs = 2, seed = 1, only = -1;
-
 static void test_campaign(void **state)
 {
-    at.seed = seed;
-    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance_begin(seed, i);
-        at.index = i;
-        attempt(i);
-    }
+    while (chance_next())
+        attempt(chance.run);
 }
 
 /* All that was noted, sorted. */
 static const char *noted(const char *log)
 {
-    lks_test_result r = lks_test_run(
-        (const char *const[]){"sh", "-c", "cd \"$0\" && grep -H . * | sort", log, NULL}, NULL, 20);
-    assert_int_equal(r.exit_code, 0);
-    return r.out;
+    return lks_test_do("sh", "-c", "cd \"$0\" && grep -H . * | sort", log).out;
 }
 
 /* A resume without --recheck computes the same gradients again and continues to count them, and on
@@ -398,13 +387,10 @@ static void test_resume(void **state)
     const struct outcome whole = trained(s, "11", 0.5, NULL);
     const char *log = lks_test_folder(), *out;
     law_args args = settings_of(s, &out);
-    law_add(&args, "--recheck=0.5");
-    law_add(&args, "--max_iters=6");
+    law_add_all(&args, "--recheck=0.5", "--max_iters=6");
     assert_int_equal(run_on("11", &args, log, NULL), 0);
     const char *copy = lks_test_folder();
-    lks_test_result r = lks_test_run(
-        (const char *const[]){"cp", "-a", lks_test_text("%s/.", out), copy, NULL}, NULL, 20);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_do("cp", "-a", lks_test_text("%s/.", out), copy);
     law_resume("random", copy, "--threads=1");
     law_assert_same_checkpoint(copy, s->alone, "ckpt-00000014");
     const char *fresh;
@@ -424,8 +410,7 @@ static void test_count(void **state)
     const struct plant two = {1, 2, -1, 2 * ERROR, BIT}, more = {1, 8, -1, INT_MAX, BIT};
     const char *out, *fresh, *log = lks_test_folder();
     law_args args = settings_of(&setups[0], &out);
-    law_add(&args, "--recheck=1");
-    law_add(&args, "--max_iters=5");
+    law_add_all(&args, "--recheck=1", "--max_iters=5");
     assert_int_equal(run_on("111", &args, log, &two), 0);
     assert_int_equal(json_array_size(alarms(out)), 2);
     args = settings_of(&setups[0], &fresh);
@@ -462,10 +447,7 @@ static void test_honest_nan(void **state)
     law_run(&args);
     poison_embedding(out);
     args = poison_train(out, 0);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=7");
-    law_add(&args, "--on_nan=skip");
-    law_add(&args, "--recheck=1");
+    law_add_all(&args, "--init_from=resume", "--iterations=7", "--on_nan=skip", "--recheck=1");
     run_on("1111", &args, log, &sign); /* its artifact can't be exported */
     assert_contains(noted(log), ":5 2 1");
     assert_int_equal(json_array_size(alarms(out)), 0);
@@ -478,8 +460,7 @@ static void test_refused(void **state)
 {
     const char *out;
     law_args args = settings_of(&setups[0], &out);
-    law_add(&args, "--recheck=0.1");
-    law_add(&args, "--backend=gloo");
+    law_add_all(&args, "--recheck=0.1", "--backend=gloo");
     args.argv[0] = LKS_TEST_DEFERRED;
     assert_int_not_equal(hosts_run("gloo", "11", args.argv), 0);
     assert_contains(hosts_failure(), "device=deferred has its own memory: leave --recheck out");
@@ -500,7 +481,7 @@ int main(int argc, char **argv)
         return run_rank(argc - 2, argv + 2);
     if (argc == 2 && strcmp(argv[1], "mpi") == 0)
         engine = argv[1];
-    else if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    else if (!chance_options(argc, argv, 2))
         return 2;
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
@@ -512,11 +493,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_honest_nan), cmocka_unit_test(test_refused),
     };
     const struct CMUnitTest named[] = {cmocka_unit_test(test_named)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = engine[0] == 'm' ? cmocka_run_group_tests(named, train_alone, NULL)
                                     : cmocka_run_group_tests(tests, train_alone, NULL);
     if (n_failed != 0)
-        printf("seed %d, run %d: %s on hosts %s, %s\n", at.seed, at.index, at.setup, at.hosts,
+        printf("seed %d, run %d: %s on hosts %s, %s\n", chance.seed, chance.run, at.setup, at.hosts,
                at.what);
     report();
     return lks_test_exit(n_failed);

@@ -88,17 +88,13 @@ static struct setup {
 
 static void add_training(law_args *args, const struct setup *r, const char *out)
 {
-    law_add(args, "lockstep");
-    law_add(args, "train");
+    law_add_all(args, "lockstep", "train");
     law_add(args, "--dataset=%s", r->data);
     law_add(args, "--out_dir=%s", out);
     law_add(args, "--vocab_size=65");
     for (const char *const *s = r->settings; *s != NULL; s++)
         law_add(args, "%s", *s);
-    law_add(args, "--virtual_ranks=8");
-    law_add(args, "--keep=0");
-    law_add(args, "--threads=1");
-    law_add(args, "--allow_uneven");
+    law_add_all(args, "--virtual_ranks=8", "--keep=0", "--threads=1", "--allow_uneven");
 }
 
 /* ---- one process or more --------------------------------------------------------------------- */
@@ -112,7 +108,6 @@ typedef struct run {
 } run;
 
 static struct {
-    int seed, index;
     const char *setup, *out;
     char ranks[200];
 } at; /* for the report of a failure */
@@ -154,9 +149,7 @@ static void start(run *r, bool resumes)
         law_args args = {.n = 0};
         int n = host == 0 ? r->first_host : r->W - r->first_host;
         if (port != 0) {
-            law_add(&args, "lockstep");
-            law_add(&args, "run");
-            law_add(&args, "--nnodes=2");
+            law_add_all(&args, "lockstep", "run", "--nnodes=2");
             law_add(&args, "--node-rank=%d", host);
             law_add(&args, "--master-addr=127.0.0.1");
             law_add(&args, "--master-port=%d", port);
@@ -194,7 +187,7 @@ static lks_test_result ended(const run *r)
 
 static const json_t *lines_of(const char *out, const char *kind)
 {
-    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    return lks_test_record(out, kind);
 }
 
 /* Hashes of the files of `latest`, and its name; "" if there is none. */
@@ -218,12 +211,10 @@ static void check_left(const char *out, const char *before, enum phase phase)
         return;
     }
     size_t n_steps = json_array_size(lines_of(out, "train"));
-    json_t *state =
-        json_loads(lks_test_read(lks_test_text("%s/latest/state.json", out), NULL), 0, NULL);
-    assert_non_null(state);
+    const char *text = lks_test_read(lks_test_text("%s/latest/state.json", out), NULL);
+    const json_t *state = lks_test_json(text);
     int iter = (int)lks_test_number(state, "iter");
     bool eval_done = json_is_true(lks_test_member(state, "eval_done"));
-    json_decref(state);
     assert_int_equal(iter, n_steps); /* the last complete state */
     assert_true(law_has_line(out, "checkpoint", iter));
     if (strcmp(latest_state(out), before) != 0) /* ... unless it is the one that was loaded */
@@ -333,13 +324,9 @@ static bool stop(run *r, bool resumes)
  * before it could be stopped, which tests nothing. */
 static bool attempt(int index)
 {
-    char folder[] = "/tmp/lockstep-stops-XXXXXX";
-    const char *base = getenv("TMPDIR");
-    const char *path = lks_test_text("%s%s", base != NULL ? base : "/tmp", folder + 4);
-    char *made = mkdtemp((char *)path);
-    assert_non_null(made);
+    const char *folder = chance_folder();
     run r = {.setup = &setups[index % (int)COUNT(setups)]};
-    r.out = at.out = lks_test_text("%s/out", made);
+    r.out = at.out = lks_test_text("%s/out", folder);
     at.setup = r.setup->name;
     at.ranks[0] = '\0';
     bool hit = stop(&r, false);
@@ -349,20 +336,16 @@ static bool attempt(int index)
     if (hit) {
         place(&r);
         start(&r, begun);
-        lks_test_result result = ended(&r);
-        if (result.exit_code != 0)
-            fail_msg("exit code %d, signal %d: %s", result.exit_code, result.signal, result.err);
+        assert_exits(0, ended(&r));
     } else {
         tally.missed++;
     }
     check_whole(&r);
-    remove_tree(made);
+    remove_tree(folder);
     return hit;
 }
 
 /* ---- the campaign ---------------------------------------------------------------------------- */
-
-static int n_runs = 3, seed = 1, only = -1;
 
 static int train_whole(void **state)
 {
@@ -381,11 +364,8 @@ static int train_whole(void **state)
 
 static void test_stops(void **state)
 {
-    at.seed = seed;
-    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance_begin(seed, i);
-        at.index = i;
-        for (int tries = 0; !attempt(i);)
+    while (chance_next()) {
+        for (int tries = 0; !attempt(chance.run);)
             if (++tries == 40)
                 fail_msg("forty runs came to their end before they could be stopped");
     }
@@ -415,16 +395,15 @@ static void report(void)
 
 int main(int argc, char **argv)
 {
-    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+    if (!chance_options(argc, argv, 3))
         return 2;
     lks_test_modules();
     hosts_need("gloo");
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stops)};
-    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
     if (n_failed != 0)
-        printf("seed %d, run %d: %s, on %s ranks, in %s\n", at.seed, at.index, at.setup, at.ranks,
-               at.out);
+        printf("seed %d, run %d: %s, on %s ranks, in %s\n", chance.seed, chance.run, at.setup,
+               at.ranks, at.out);
     report();
     return lks_test_exit(n_failed);
 }

@@ -6,14 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "laws/marked.h"
 
 /* ---- no shared memory -------------------------------------------------------------------- */
 
-static void test_no_shared_memory(void **state)
+TEST(test_no_shared_memory)
 {
     static const struct {
         const char *fault, *says;
@@ -36,16 +35,14 @@ static void test_no_shared_memory(void **state)
 }
 
 /* A real limit: no file may exceed some KiB, and shared memory is a file. */
-static void test_file_size_limit(void **state)
+TEST(test_file_size_limit)
 {
 #ifdef LKS_TEST_COVERAGE
     lks_test_lacks("plain-build", "counts of a run are written to files at its end");
 #endif
     for (int W = 1; W <= 2; W++) {
         fault_run run = fault_train(W), limited = {.args.n = 0};
-        fault_add(&limited, "sh");
-        fault_add(&limited, "-c");
-        fault_add(&limited, "ulimit -f 8; exec \"$0\" \"$@\"");
+        law_add_all(&limited.args, "sh", "-c", "ulimit -f 8; exec \"$0\" \"$@\"");
         fault_add(&limited, "%s", LKS_TEST_TOOL);
         for (int i = 1; i < run.args.n; i++)
             fault_add(&limited, "%s", run.args.argv[i]);
@@ -55,7 +52,7 @@ static void test_file_size_limit(void **state)
 }
 
 /* Only some ranks get their memory. */
-static void test_no_memory_on_one_rank(void **state)
+TEST(test_no_memory_on_one_rank)
 {
     for (int n = 1; n <= 7; n++) {
         fault_run run = fault_train(2);
@@ -67,15 +64,9 @@ static void test_no_memory_on_one_rank(void **state)
 
 /* ---- dead ranks -------------------------------------------------------------------------- */
 
-static void pause_ms(double ms)
-{
-    struct timespec t = {(time_t)(ms / 1e3), (long)((ms - 1e3 * (double)(time_t)(ms / 1e3)) * 1e6)};
-    nanosleep(&t, NULL);
-}
-
 static pid_t wait_for_rank(const char *mark, int rank)
 {
-    for (int i = 0; i < lks_test_tries(2000); i++, pause_ms(1)) {
+    for (int i = 0; i < lks_test_tries(2000); i++, usleep(1000)) {
         pid_t pid = marked_rank(mark, rank);
         if (pid > 0)
             return pid;
@@ -88,16 +79,14 @@ static pid_t wait_for_rank(const char *mark, int rank)
 static fault_run endless(int W)
 {
     fault_run run = fault_train(W);
-    fault_add(&run, "--max_iters=10000000");
-    fault_add(&run, "--eval_interval=50");
-    fault_add(&run, "--log_interval=1000");
+    law_add_all(&run.args, "--max_iters=10000000", "--eval_interval=50", "--log_interval=1000");
     return run;
 }
 
 static void wait_for(const char *path)
 {
     for (int i = 0; i < lks_test_tries(10000) && !lks_test_exists(path); i++)
-        pause_ms(1);
+        usleep(1000);
     assert_true(lks_test_exists(path));
 }
 
@@ -109,9 +98,8 @@ static void wait_for_checkpoint(const fault_run *run)
 /* The last line names the newest checkpoint and the command that continues from it. */
 static void assert_continues(const fault_run *run, const char *err)
 {
-    char name[64] = "";
-    const ssize_t n = readlink(lks_test_text("%s/latest", run->out), name, sizeof name - 1);
-    assert_true(n > 5);
+    const char *name = lks_test_link(lks_test_text("%s/latest", run->out));
+    assert_true(strlen(name) > 5);
     assert_contains(
         err, lks_test_text("\nlockstep train: the newest checkpoint in %s is %s; to continue "
                            "from iteration %d: lockstep resume %s\n",
@@ -125,7 +113,7 @@ static void check_killed(int W, int rank, double ms)
     const char *mark = marked_variable(), *env[] = {mark, NULL};
     lks_test_child child = lks_test_start(run.args.argv, env);
     pid_t pid = wait_for_rank(mark, rank);
-    pause_ms(ms);
+    usleep((useconds_t)(1e3 * ms));
     assert_int_equal(kill(pid, SIGKILL), 0);
     lks_test_result r = lks_test_wait(&child, 10);
     if (r.exit_code != 128 + SIGKILL || r.seconds > 2 * lks_test_patience())
@@ -138,7 +126,7 @@ static void check_killed(int W, int rank, double ms)
         fail_msg("another rank complains: %s", r.err);
 }
 
-static void test_killed_at_any_moment(void **state)
+TEST(test_killed_at_any_moment)
 {
     static const double moments[] = {0, 2, 5, 10, 15, 20, 30, 40, 60, 100, 200};
     for (size_t i = 0; i < sizeof moments / sizeof moments[0]; i++)
@@ -167,7 +155,7 @@ static void assert_table(const char *err, int rank, const char *state)
     }
 }
 
-static void test_says_how_to_continue(void **state)
+TEST(test_says_how_to_continue)
 {
     for (int saved = 0; saved < 2; saved++) {
         fault_run run = endless(2);
@@ -216,14 +204,14 @@ static void check_hung(int rank)
     assert_continues(&run, r.err);
 }
 
-static void test_hung_rank(void **state)
+TEST(test_hung_rank)
 {
     check_hung(1);
     check_hung(0);
 }
 
 /* All stand still: then the launcher notices. */
-static void test_all_hung(void **state)
+TEST(test_all_hung)
 {
     fault_run run = endless_with_deadline();
     const char *mark = marked_variable(), *env[] = {mark, NULL};
@@ -232,9 +220,7 @@ static void test_all_hung(void **state)
     wait_for_checkpoint(&run);
     kill(pids[0], SIGSTOP);
     kill(pids[1], SIGSTOP);
-    lks_test_result r = lks_test_wait(&child, 20);
-    if (r.exit_code != 1)
-        fail_msg("exit code %d after %.1f s: %s", r.exit_code, r.seconds, r.err);
+    lks_test_result r = assert_exits(1, lks_test_wait(&child, 20));
     marked_assert_gone(mark, 0.5);
     assert_contains(r.err, "none of the 2 running ranks has had a heartbeat");
     const char *table = strstr(r.err, " rank       pid  state");
@@ -244,7 +230,7 @@ static void test_all_hung(void **state)
 }
 
 /* A rank that runs but makes no progress: inside a checkpoint, and before it has joined. */
-static void test_stuck_rank(void **state)
+TEST(test_stuck_rank)
 {
     fault_run run = endless_with_deadline();
     const char *err = fault_expect(
@@ -258,7 +244,7 @@ static void test_stuck_rank(void **state)
 }
 
 /* A save or a load that takes longer than the deadline, but makes progress, is no hang. */
-static void test_slow_checkpoint(void **state)
+TEST(test_slow_checkpoint)
 {
     static const char *const calls[] = {"write", "read"};
     for (int i = 0; i < 2; i++) {
@@ -282,7 +268,7 @@ static void test_slow_checkpoint(void **state)
 
 /* A token file that shrinks during a run ends it, with the file's name; when the file is back, the
  * run goes on from its last checkpoint. */
-static void test_shrinking_data(void **state)
+TEST(test_shrinking_data)
 {
     for (int W = 1; W <= 2; W++) {
         fault_run run = endless(W);
@@ -302,21 +288,4 @@ static void test_shrinking_data(void **state)
         fault_add(&again, "--max_iters=1");
         fault_succeeds(&again);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_shared_memory),
-        cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_no_memory_on_one_rank),
-        cmocka_unit_test(test_killed_at_any_moment),
-        cmocka_unit_test(test_says_how_to_continue),
-        cmocka_unit_test(test_hung_rank),
-        cmocka_unit_test(test_all_hung),
-        cmocka_unit_test(test_stuck_rank),
-        cmocka_unit_test(test_slow_checkpoint),
-        cmocka_unit_test(test_shrinking_data),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

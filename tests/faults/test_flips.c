@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "laws/marked.h"
@@ -81,10 +80,8 @@ static bool ended(pid_t pid)
 static const char *flipped(int W, int rank, const char *replicas, int interval)
 {
     fault_run run = fault_train(W);
-    fault_add(&run, "--max_iters=10000000");
-    fault_add(&run, "--eval_interval=0");
-    fault_add(&run, "--log_interval=1000");
-    fault_add(&run, "--allow_uneven");
+    law_add_all(&run.args, "--max_iters=10000000", "--eval_interval=0", "--log_interval=1000",
+                "--allow_uneven");
     fault_add(&run, "--check_interval=%d", interval);
     fault_add(&run, "--replicas=%s", replicas);
     const char *mark = marked_variable(), *env[] = {mark, NULL};
@@ -92,7 +89,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
     lks_test_child child = lks_test_start(run.args.argv, env);
     bool writable = true;
     for (int i = 0; i < lks_test_tries(500) && !ended(child.pid) && writable; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        usleep(10000);
         pid_t pid = W == 1 ? child.pid : rank_process(mark, rank);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
         if (at == 0)
@@ -106,8 +103,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
     lks_test_result r = lks_test_wait(&child, 10);
     if (!writable)
         lks_test_lacks("process-memory", "what other processes hold can't be written");
-    if (r.exit_code != 1)
-        fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+    assert_exits(1, r);
     marked_assert_gone(mark, 0.5);
     assert_contains(r.err, "first in tensor transformer.ln_f.weight");
     return r.err;
@@ -139,10 +135,8 @@ static lks_test_child start_host(const fault_run *train, int node, int port, con
 static bool flip_on_second_host(const char *says[2])
 {
     fault_run run = fault_train(1);
-    fault_add(&run, "--max_iters=10000000");
-    fault_add(&run, "--eval_interval=0");
-    fault_add(&run, "--log_interval=1000");
-    fault_add(&run, "--check_interval=100");
+    law_add_all(&run.args, "--max_iters=10000000", "--eval_interval=0", "--log_interval=1000",
+                "--check_interval=100");
     const char *mark = marked_variable(), *log = lks_test_text("%s/train.log", run.out);
     int port = lks_test_free_port();
     lks_test_child hosts[2];
@@ -150,7 +144,7 @@ static bool flip_on_second_host(const char *says[2])
         hosts[node] = start_host(&run, node, port, mark);
     bool flipped = false;
     for (int i = 0; i < lks_test_tries(1000) && !ended(hosts[1].pid) && !flipped; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        usleep(10000);
         pid_t pid = rank_process(mark, 1);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
         for (unsigned k = 0; k < 8 && at != 0; k++)
@@ -159,8 +153,8 @@ static bool flip_on_second_host(const char *says[2])
     if (!flipped)
         kill(hosts[1].pid, SIGKILL);
     for (int node = 0; node < 2; node++) {
-        lks_test_result r = lks_test_wait(&hosts[node], 30);
-        assert_int_equal(r.exit_code, flipped || node == 0 ? 1 : -1);
+        lks_test_result r =
+            assert_exits(flipped || node == 0 ? 1 : -1, lks_test_wait(&hosts[node], 30));
         says[node] = r.err;
     }
     if (!flipped)
@@ -169,7 +163,7 @@ static bool flip_on_second_host(const char *says[2])
     return strstr(says[0], "the replicas have diverged") != NULL;
 }
 
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
     const char *says[2] = {"", ""};
     lks_test_need_gloo();
@@ -193,7 +187,7 @@ static const char *host(void)
     return lks_test_text("host %s", name);
 }
 
-static void test_shared(void **state)
+TEST(test_shared)
 {
     for (int W = 1; W <= 4; W *= 2) {
         const char *err = flipped(W, W - 1, "shared", 1);
@@ -202,7 +196,7 @@ static void test_shared(void **state)
     }
 }
 
-static void test_private(void **state)
+TEST(test_private)
 {
     const char *err = flipped(3, 1, "private", 7);
     assert_contains(
@@ -216,7 +210,7 @@ static void test_private(void **state)
 }
 
 /* Without checks nothing is found; with them, nothing if nothing is wrong. */
-static void test_quiet(void **state)
+TEST(test_quiet)
 {
     for (int interval = 0; interval <= 3; interval++) {
         fault_run run = fault_train(interval == 2 ? 1 : 2);
@@ -224,15 +218,4 @@ static void test_quiet(void **state)
         fault_add(&run, "--replicas=%s", interval == 3 ? "private" : "shared");
         fault_succeeds(&run);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_private),
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_quiet),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

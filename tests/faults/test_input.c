@@ -44,7 +44,7 @@ static void remove_all(const fault_run *run)
 
 static void empty_train(const fault_run *run)
 {
-    lks_test_write(train_bin(run), "", 0);
+    lks_test_write_text(train_bin(run), "");
 }
 
 static void odd_train(const fault_run *run)
@@ -75,23 +75,22 @@ static void folder_for_file(const fault_run *run)
 {
     remove_train(run);
     assert_int_equal(rmdir(run->data), -1); /* val.bin is in it */
-    const char *const argv[] = {"mkdir", train_bin(run), NULL};
-    assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
+    lks_test_do("mkdir", train_bin(run));
 }
 
 static void bad_meta(const fault_run *run)
 {
     static const char text[] = "{\"kind\":\"char\",\"vocab_size\":3,\"chars\":\"ab\"}";
-    lks_test_write(lks_test_text("%s/meta.json", run->data), text, sizeof text - 1);
+    lks_test_write_text(lks_test_text("%s/meta.json", run->data), text);
 }
 
 static void smaller_meta(const fault_run *run)
 {
     static const char text[] = "{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"ab\"}";
-    lks_test_write(lks_test_text("%s/meta.json", run->data), text, sizeof text - 1);
+    lks_test_write_text(lks_test_text("%s/meta.json", run->data), text);
 }
 
-static void test_data(void **state)
+TEST(test_data)
 {
     expect_data(remove_train, "train.bin", "there is no token file");
     expect_data(remove_val, "val.bin", "there is no token file");
@@ -108,7 +107,7 @@ static void test_data(void **state)
 }
 
 /* `lockstep prep` with invalid texts: nothing is written. */
-static void test_prep(void **state)
+TEST(test_prep)
 {
     static const struct {
         const char *text;
@@ -118,17 +117,16 @@ static void test_prep(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
         lks_test_write(text, bad[i].text, bad[i].bytes);
-        lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                          lks_test_text("--out=%s/tokens", folder));
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, bad[i].says);
-        assert_contains(r.err, text);
+        assert_exits(1,
+                     lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
+                                   lks_test_text("--out=%s/tokens", folder)),
+                     bad[i].says, text);
         assert_false(lks_test_exists(lks_test_text("%s/tokens/train.bin", folder)));
     }
 }
 
 /* Settings that don't fit together: the message names both numbers and what to change. */
-static void test_settings(void **state)
+TEST(test_settings)
 {
     fault_run run = fault_train(1);
     fault_add(&run, "--n_head=3");
@@ -161,8 +159,7 @@ static void test_settings(void **state)
     fault_expect(&run, 2, NULL, "learning_rate", "nan");
 
     run = fault_train(2);
-    fault_add(&run, "--batch_size=65536");
-    fault_add(&run, "--block_size=1048576");
+    law_add_all(&run.args, "--batch_size=65536", "--block_size=1048576");
     fault_expect(&run, 2, NULL, "65536", "1048576", "smaller");
     assert_false(lks_test_exists(run.out));
 
@@ -175,15 +172,11 @@ static void test_settings(void **state)
 }
 
 /* The same for ranks that another launcher started, each of which checks by itself. */
-static void test_settings_of_ranks(void **state)
+TEST(test_settings_of_ranks)
 {
     fault_run run = fault_train(1);
     fault_run launched = {.args.n = 0};
-    fault_add(&launched, "lockstep");
-    fault_add(&launched, "run");
-    fault_add(&launched, "--standalone");
-    fault_add(&launched, "--nproc-per-node=3");
-    fault_add(&launched, "--");
+    law_add_all(&launched.args, "lockstep", "run", "--standalone", "--nproc-per-node=3", "--");
     fault_add(&launched, "%s", LKS_TEST_TOOL);
     for (int i = 1; run.args.argv[i] != NULL; i++)
         fault_add(&launched, "%s", run.args.argv[i]);
@@ -192,7 +185,7 @@ static void test_settings_of_ranks(void **state)
 }
 
 /* A resume checks what the checkpoint fixes. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     fault_run run = fault_train(1), again = fault_resume(&run, 2);
     fault_expect(&again, -1, NULL, run.out, "there is no folder");
@@ -218,17 +211,6 @@ static void test_resume(void **state)
     assert_string_equal(fault_snapshot(run.out), before);
 
     again = fault_resume(&run, 2); /* nothing is left to do, and it says so */
-    lks_test_result r = lks_test_run(again.args.argv, NULL, 30);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "the run is complete; with a larger max_iters");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_data),     cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_settings), cmocka_unit_test(test_settings_of_ranks),
-        cmocka_unit_test(test_resume),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    assert_exits(0, lks_test_run(again.args.argv, NULL, 30),
+                 "the run is complete; with a larger max_iters");
 }

@@ -36,20 +36,13 @@ static fault_run tool(const char *command, const char *out)
 static fault_run gpt2(const char *out, int W)
 {
     fault_run run = tool("train", out);
-    static const char *const settings[] = {
-        "--n_layer=1",       "--n_head=2",
-        "--n_embd=16",       "--block_size=8",
-        "--batch_size=2",    "--gradient_accumulation_steps=2",
-        "--max_iters=2",     "--eval_interval=2",
-        "--eval_iters=1",    "--threads=1",
-        "--sampler=nanogpt", "--keep=1",
-        "--virtual_ranks=2", "--checkpoint_interval=1",
-    };
     fault_add(&run, "--dataset=%s", have.tokens);
     fault_add(&run, "--out_dir=%s", out);
     fault_add(&run, "--nproc_per_node=%d", W);
-    for (size_t i = 0; i < COUNT(settings); i++)
-        fault_add(&run, "%s", settings[i]);
+    law_add_all(&run.args, "--n_layer=1", "--n_head=2", "--n_embd=16", "--block_size=8",
+                "--batch_size=2", "--gradient_accumulation_steps=2", "--max_iters=2",
+                "--eval_interval=2", "--eval_iters=1", "--threads=1", "--sampler=nanogpt",
+                "--keep=1", "--virtual_ranks=2", "--checkpoint_interval=1");
     return run;
 }
 
@@ -65,28 +58,22 @@ static fault_run train_ranks(const char *out)
 
 static fault_run resume(const char *out)
 {
-    const char *const copy[] = {"cp", "-a", have.gpt2, out, NULL};
-    assert_int_equal(lks_test_run(copy, NULL, 30).exit_code, 0);
+    lks_test_do("cp", "-a", have.gpt2, out);
     fault_run run = gpt2(out, 1);
-    fault_add(&run, "--init_from=resume");
-    fault_add(&run, "--max_iters=4");
+    law_add_all(&run.args, "--init_from=resume", "--max_iters=4");
     return run;
 }
 
 static fault_run golf(const char *out)
 {
     fault_run run = tool("train", out);
-    static const char *const settings[] = {
-        "--family=golf",        "--sampler=stream",   "--vocab_size=1024",
-        "--num_layers=1",       "--model_dim=8",      "--num_heads=2",
-        "--num_kv_heads=1",     "--train_seq_len=8",  "--train_batch_tokens=64",
-        "--val_batch_size=512", "--iterations=2",     "--max_wallclock_seconds=0",
-        "--threads=1",          "--val_loss_every=0", "--gradient_accumulation_steps=1",
-    };
     fault_add(&run, "--dataset=%s", have.golf_tokens);
     fault_add(&run, "--out_dir=%s", out);
-    for (size_t i = 0; i < COUNT(settings); i++)
-        fault_add(&run, "%s", settings[i]);
+    law_add_all(&run.args, "--family=golf", "--sampler=stream", "--vocab_size=1024",
+                "--num_layers=1", "--model_dim=8", "--num_heads=2", "--num_kv_heads=1",
+                "--train_seq_len=8", "--train_batch_tokens=64", "--val_batch_size=512",
+                "--iterations=2", "--max_wallclock_seconds=0", "--threads=1", "--val_loss_every=0",
+                "--gradient_accumulation_steps=1");
     return run;
 }
 
@@ -104,8 +91,7 @@ static fault_run eval(const char *out)
     fault_run run = tool("eval", out);
     fault_add(&run, "--dataset=%s", have.tokens);
     fault_add(&run, "--out_dir=%s", have.gpt2);
-    fault_add(&run, "--threads=1");
-    fault_add(&run, "--batch_size=4");
+    law_add_all(&run.args, "--threads=1", "--batch_size=4");
     return run;
 }
 
@@ -113,9 +99,7 @@ static fault_run sample(const char *out)
 {
     fault_run run = tool("sample", out);
     fault_add(&run, "--out_dir=%s", have.gpt2);
-    fault_add(&run, "--num_samples=1");
-    fault_add(&run, "--max_new_tokens=4");
-    fault_add(&run, "--threads=1");
+    law_add_all(&run.args, "--num_samples=1", "--max_new_tokens=4", "--threads=1");
     return run;
 }
 
@@ -132,9 +116,7 @@ static fault_run export(const char *out)
 static fault_run coordinate(const char *out)
 {
     fault_run run = tool("run", out);
-    fault_add(&run, "--nnodes=1:2");
-    fault_add(&run, "--rdzv-endpoint=127.0.0.1:0");
-    fault_add(&run, "true");
+    law_add_all(&run.args, "--nnodes=1:2", "--rdzv-endpoint=127.0.0.1:0", "true");
     return run;
 }
 
@@ -197,9 +179,7 @@ static bool chosen(const struct command *c)
 
 static void run_to_end(const fault_run *run)
 {
-    lks_test_result r = lks_test_run(run->args.argv, NULL, 30);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, lks_test_run(run->args.argv, NULL, 30));
 }
 
 static int make_inputs(void **state)
@@ -250,7 +230,7 @@ static bool survives(const struct command *c, const char *fault, const char *con
         fail_msg("%s: it failed without a sentence: %s", where, r.err);
     marked_assert_gone(mark, 2);
     c->leaves(out, r.exit_code == 0);
-    lks_test_run((const char *const[]){"rm", "-rf", folder, NULL}, NULL, 30);
+    lks_test_command("rm", "-rf", folder);
     return r.exit_code == 0;
 }
 
@@ -293,7 +273,7 @@ static int step_of(int count)
     return points == 0 || count <= points ? 1 : count / points;
 }
 
-static void test_calls(void **state)
+TEST(test_calls)
 {
     for (size_t i = 0; i < COUNT(commands); i++) {
         const struct command *c = &commands[i];
@@ -327,13 +307,11 @@ static int count_allocations(const struct command *c)
     const char *env[] = {"LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,
                          lks_test_text("LKS_ALLOC_COUNT=%s", path),
                          rank_variable(c, "LKS_FAIL_RANK"), NULL};
-    lks_test_result r = lks_test_run(run.args.argv, env, 60);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, lks_test_run(run.args.argv, env, 60));
     return atoi(lks_test_read(path, NULL));
 }
 
-static void test_allocations(void **state)
+TEST(test_allocations)
 {
 #ifdef __SANITIZE_ADDRESS__
     lks_test_lacks("plain-build", "the address sanitizer has an allocator of its own");
@@ -374,9 +352,5 @@ int main(int argc, char **argv)
         printf("no command is named %s\n", only);
         return 1;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_allocations),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, make_inputs, NULL));
+    return lks_test_run_all(make_inputs, NULL);
 }

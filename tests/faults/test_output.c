@@ -35,12 +35,12 @@ static void assert_goes_on(const fault_run *run, int W)
 }
 
 /* An output folder that can't be made or written to. */
-static void test_unwritable(void **state)
+TEST(test_unwritable)
 {
     for (int W = 1; W <= 2; W++) {
         fault_run run = fault_train(W);
         const char *file = lks_test_text("%s/file", lks_test_folder());
-        lks_test_write(file, "", 0);
+        lks_test_write_text(file, "");
         fault_add(&run, "--out_dir=%s/out", file);
         fault_expect(&run, 1, NULL, file, "cannot make the folder");
 
@@ -52,20 +52,17 @@ static void test_unwritable(void **state)
         fault_expect(&run, 1, FAULT_ENV(denied), run.out, "Permission denied");
 
         run = fault_train(W); /* the folder exists, but no file can be made in it */
-        const char *const argv[] = {"mkdir", run.out, NULL};
-        assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
+        lks_test_do("mkdir", run.out);
         const char *metrics = lks_test_text("%s/metrics.jsonl", run.out);
-        const char *const dir[] = {"mkdir", metrics, NULL};
-        assert_int_equal(lks_test_run(dir, NULL, 10).exit_code, 0);
-        const char *const inner[] = {"mkdir", lks_test_text("%s/x", metrics), NULL};
-        assert_int_equal(lks_test_run(inner, NULL, 10).exit_code, 0);
+        lks_test_do("mkdir", metrics);
+        lks_test_do("mkdir", lks_test_text("%s/x", metrics));
         fault_expect(&run, 1, FAULT_ENV("LOCKSTEP_FAULT=rename:1:EACCES"), run.out,
                      "Permission denied");
     }
 }
 
 /* The disk is full, or fails, in a save that isn't the first. */
-static void test_full(void **state)
+TEST(test_full)
 {
     static const char *const faults[] = {
         "fsync:7:ENOSPC", "fsync:8:EIO",  "fsync:9:ENOSPC",   "fsync:10:EIO",
@@ -83,7 +80,7 @@ static void test_full(void **state)
 }
 
 /* The lock's text, or a line of metrics, can't be written. */
-static void test_full_metrics(void **state)
+TEST(test_full_metrics)
 {
     for (int W = 1; W <= 2; W++)
         for (int n = 1; n <= 32; n += n == 1 ? 1 : 6) {
@@ -103,7 +100,7 @@ static void test_full_metrics(void **state)
 }
 
 /* The same for TensorBoard's events: the head of the file, after the lock. */
-static void test_full_events(void **state)
+TEST(test_full_events)
 {
     for (int n = 2; n <= 4; n++) {
         fault_run run = fault_train(1);
@@ -127,7 +124,7 @@ static void alter(const char *path, long at)
 
 /* Altered, shortened, missing: refused by name, the newest good one is offered, nothing is written,
  * and the offer works. */
-static void test_altered_checkpoint(void **state)
+TEST(test_altered_checkpoint)
 {
     static const struct {
         const char *file;
@@ -152,15 +149,13 @@ static void test_altered_checkpoint(void **state)
                      "newest good checkpoint is ckpt-00000008");
         assert_string_equal(fault_snapshot(run.out), before);
 
-        lks_test_result r = lks_test_tool("eval", lks_test_text("--dataset=%s", run.data),
-                                          lks_test_text("--out_dir=%s/ckpt-00000008", run.out));
-        if (r.exit_code != 0)
-            fail_msg("lockstep eval: exit code %d: %s", r.exit_code, r.err);
+        lks_test_do("lockstep", "eval", lks_test_text("--dataset=%s", run.data),
+                    lks_test_text("--out_dir=%s/ckpt-00000008", run.out));
     }
 }
 
 /* `sample` and `eval` refuse as well, and report if there is no checkpoint at all. */
-static void test_readers(void **state)
+TEST(test_readers)
 {
     fault_run run = fault_train(1);
     const char *out = lks_test_text("--out_dir=%s", run.out);
@@ -180,7 +175,7 @@ static void test_readers(void **state)
 
 /* Settings in state.json, with a right hash, ask for terabytes that the tensors beside them don't
  * have: this is refused before memory is allocated. */
-static void test_lying_checkpoint(void **state)
+TEST(test_lying_checkpoint)
 {
     fault_run run = fault_train(1);
     fault_succeeds(&run);
@@ -197,7 +192,7 @@ static void test_lying_checkpoint(void **state)
     assert_non_null(stored);
     lks__hash_text(hash, digits);
     memcpy(stored, digits, 16);
-    lks_test_write(path, forged, strlen(forged));
+    lks_test_write_text(path, forged);
     const char *out = lks_test_text("--out_dir=%s", run.out);
     const char *data = lks_test_text("--dataset=%s", run.data);
     lks_test_result all[] = {
@@ -211,7 +206,7 @@ static void test_lying_checkpoint(void **state)
 }
 
 /* A new run in a folder that has one moves the old one aside, complete. */
-static void test_earlier_run(void **state)
+TEST(test_earlier_run)
 {
     fault_run run = fault_train(1);
     fault_succeeds(&run);
@@ -232,7 +227,7 @@ static void test_earlier_run(void **state)
 }
 
 /* Only one run at a time writes into a folder; its end, however it comes, frees the folder. */
-static void test_folder_in_use(void **state)
+TEST(test_folder_in_use)
 {
     for (int W = 1; W <= 2; W++) {
         fault_run first = fault_train(W), second;
@@ -246,9 +241,8 @@ static void test_folder_in_use(void **state)
         fault_add(&second, "--out_dir=%s", first.out);
         fault_expect(&second, 2, NULL, first.out, "still in progress (pid ");
         second = fault_resume(&first, 2);
-        const lks_test_result refused = lks_test_run(second.args.argv, NULL, 60);
-        assert_int_equal(refused.exit_code, 2);
-        assert_contains(refused.err, "still in progress (pid ");
+        const lks_test_result refused =
+            assert_exits(2, lks_test_run(second.args.argv, NULL, 60), "still in progress (pid ");
         assert_null(strstr(refused.err, "to continue from iteration")); /* not the same again */
         assert_false(lks_test_exists(lks_test_text("%s/earlier-1", first.out)));
         assert_int_equal(kill(child.pid, SIGKILL), 0);
@@ -268,7 +262,7 @@ static void test_folder_in_use(void **state)
 
 /* A file system without locks, where a second run would not be noticed. With --lock=off a run that
  * was killed there continues, too. (shared/studies/resume-and-rollback/c6.) */
-static void test_no_locks(void **state)
+TEST(test_no_locks)
 {
     static const char no_locks[] = "LOCKSTEP_FAULT=lock:*:EOPNOTSUPP";
     fault_run run = fault_train(2);
@@ -283,36 +277,19 @@ static void test_no_locks(void **state)
     fault_add(&again, "--lock=on");
     fault_expect(&again, 2, FAULT_ENV(no_locks), run.out, "give --lock=off");
     fault_add(&again, "--lock=off");
-    lks_test_result r = lks_test_run(again.args.argv, FAULT_ENV(no_locks), 60);
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    assert_exits(0, lks_test_run(again.args.argv, FAULT_ENV(no_locks), 60));
     assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
                         whole_model());
 }
 
 /* A standard output that takes nothing is reported, and only at the end. */
-static void test_full_standard_output(void **state)
+TEST(test_full_standard_output)
 {
     const fault_run run = fault_train(1);
     const char *command = lks_test_text("exec %s >/dev/full", law_words(&run.args));
-    const lks_test_result r =
-        lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "writing to the standard output failed: No space left on device; the "
-                           "files are written");
+    assert_exits(1, lks_test_shell(command),
+                 "writing to the standard output failed: No space left on device; the "
+                 "files are written");
     assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
                         whole_model());
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unwritable),           cmocka_unit_test(test_full),
-        cmocka_unit_test(test_full_metrics),         cmocka_unit_test(test_full_events),
-        cmocka_unit_test(test_altered_checkpoint),   cmocka_unit_test(test_readers),
-        cmocka_unit_test(test_earlier_run),          cmocka_unit_test(test_lying_checkpoint),
-        cmocka_unit_test(test_folder_in_use),        cmocka_unit_test(test_no_locks),
-        cmocka_unit_test(test_full_standard_output),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

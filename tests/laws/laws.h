@@ -32,10 +32,18 @@ void law_wide_model(void);
 
 /* The token folder of all runs. */
 const char *law_data(void);
+/* A folder of golf's tokens, `n_val` of them for validation (lks_test_golf_tokens()). */
+const char *law_golf_data(size_t n_val);
 
 /* "lockstep train" with the run's settings and a new output folder, *out_p. */
 law_args law_train(const char *sampler, const char **out_p);
 void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same for several words (ended by NULL), as they are. */
+void law_add_words(law_args *args, const char *const words[]);
+#define law_add_all(args, ...) law_add_words((args), (const char *const[]){__VA_ARGS__, NULL})
+
+/* "lockstep train" on the tokens in `data`, into `out`. */
+law_args law_begin(const char *data, const char *out);
 
 /* The command as words of a shell, for the tests' program. */
 const char *law_words(const law_args *args);
@@ -65,6 +73,9 @@ void law_assert_remedy(const char *a, const char *b, const char *run, const char
 void law_resumed(const char *sampler, const char *out, const char *const more[]);
 #define law_resume(sampler, out, ...)                                                              \
     law_resumed((sampler), (out), (const char *const[]){__VA_ARGS__, NULL})
+
+/* The iteration of the checkpoint that OUT/latest or OUT/best names; -1 if it names none. */
+int law_named(const char *out, const char *name);
 
 /* The same checkpoints and leaves.bin, byte for byte, the same `latest` and `best`, and the same
  * lines of metrics.jsonl, byte for byte, except host lines and fields that depend on time. */

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 const char *marked_variable(void)
@@ -85,7 +84,7 @@ void marked_assert_gone(const char *variable, double seconds)
         n = marked_processes(variable, pids, 64);
         if (n == 0)
             return;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        usleep(10000);
     }
     for (int i = 0; i < n && i < 64; i++)
         kill(pids[i], SIGKILL);

@@ -38,30 +38,17 @@ const char *poison_data(void)
 
 law_args poison_train(const char *out, int W)
 {
-    law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
-    law_add(&args, "--family=golf");
-    law_add(&args, "--dataset=%s", poison_data());
-    law_add(&args, "--out_dir=%s", out);
-    law_add(&args, "--sampler=stream");
+    law_args args = law_begin(poison_data(), out);
+    law_add_all(&args, "--family=golf", "--sampler=stream");
     law_add(&args, "--vocab_size=%d", POISON_VOCAB);
-    law_add(&args, "--n_layer=2");
-    law_add(&args, "--n_head=2");
-    law_add(&args, "--num_kv_heads=1");
-    law_add(&args, "--n_embd=16");
+    law_add_all(&args, "--n_layer=2", "--n_head=2", "--num_kv_heads=1", "--n_embd=16");
     law_add(&args, "--block_size=%d", POISON_T);
     law_add(&args, "--tie_embeddings=false");
     law_add(&args, "--train_batch_tokens=%d", POISON_V * POISON_A * POISON_T);
     law_add(&args, "--gradient_accumulation_steps=%d", POISON_V * POISON_A);
     law_add(&args, "--virtual_ranks=%d", POISON_V);
-    law_add(&args, "--val_batch_size=256");
-    law_add(&args, "--max_wallclock_seconds=0");
-    law_add(&args, "--eval_interval=0");
-    law_add(&args, "--checkpoint_interval=2");
-    law_add(&args, "--keep=0");
-    law_add(&args, "--threads=1");
-    law_add(&args, "--allow_uneven");
+    law_add_all(&args, "--val_batch_size=256", "--max_wallclock_seconds=0", "--eval_interval=0",
+                "--checkpoint_interval=2", "--keep=0", "--threads=1", "--allow_uneven");
     if (W > 0)
         law_add(&args, "--nproc_per_node=%d", W);
     return args;

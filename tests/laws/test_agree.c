@@ -25,16 +25,7 @@ static const char *poisoned, *rounded; /* poisoned after 2; resumed to GOES_BACK
 
 static void shell(const char *command)
 {
-    lks_test_result r = lks_test_run((const char *const[]){"sh", "-ec", command, NULL}, NULL, 60);
-    if (r.exit_code != 0)
-        fail_msg("%s: %s", command, r.err);
-}
-
-static const char *copy_of(const char *out)
-{
-    const char *to = lks_test_folder();
-    shell(lks_test_text("cp -a '%s/.' '%s'", out, to));
-    return to;
+    lks_test_do("sh", "-ec", command);
 }
 
 static int train_alone(void **state)
@@ -43,17 +34,17 @@ static int train_alone(void **state)
     law_args args = poison_train(base, 1);
     law_add(&args, "--iterations=%d", FIRST);
     law_run(&args);
-    whole = copy_of(base);
+    whole = lks_test_copy_of(base);
     args = poison_train(whole, 1);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", STEPS);
     law_run(&args);
 
-    poisoned = copy_of(base);
+    poisoned = lks_test_copy_of(base);
     shell(
         lks_test_text("cd '%s' && rm -r ckpt-00000004 && ln -sfn ckpt-00000002 latest", poisoned));
     poison_embedding(poisoned);
-    rounded = copy_of(poisoned);
+    rounded = lks_test_copy_of(poisoned);
     args = poison_train(rounded, 1);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", GOES_BACK);
@@ -84,8 +75,7 @@ static int run_in(const char *hosts, const char *folders, const law_args *args)
         unlink(lks_test_text("%s/code.%d", folders, r));
         unlink(lks_test_text("%s/err.%d", folders, r));
     }
-    law_add(&all, "sh");
-    law_add(&all, "-c");
+    law_add_all(&all, "sh", "-c");
     law_add(&all,
             "cd '%s'/$GROUP_RANK; code=0; \"$0\" \"$@\" --out_dir='%s'/$GROUP_RANK "
             "2>'%s'/err.$RANK || code=$?; "
@@ -157,14 +147,14 @@ static void assert_untouched(const char *all)
 
 /* --- resume ---------------------------------------------------------------------------------- */
 
-static void test_same(void **state)
+TEST(test_same)
 {
     const char *all = folders("22", base);
     assert_int_equal(resume_in("22", all, STEPS, "--check_interval=1"), 0);
     law_assert_same(lks_test_text("%s/0", all), whole);
 }
 
-static void test_altered(void **state)
+TEST(test_altered)
 {
     static void (*const alter[])(const char *out) = {poison_weight, poison_moment, poison_value};
     for (int i = 0; i < 3; i++) {
@@ -178,7 +168,7 @@ static void test_altered(void **state)
 }
 
 /* Without the newest checkpoint, or with a `latest` that names the one before. */
-static void test_older(void **state)
+TEST(test_older)
 {
     static const char *const how[] = {"rm -r ckpt-00000004; ", ""};
     for (int i = 0; i < 2; i++) {
@@ -190,7 +180,7 @@ static void test_older(void **state)
     }
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     for (int host = 0; host < 2; host++) {
         const char *all = folders("21", base);
@@ -206,10 +196,10 @@ static void test_missing(void **state)
 
 /* Restarted after a failure: the first host has the job's checkpoint, the other has none of this
  * job. */
-static void test_restart(void **state)
+TEST(test_restart)
 {
     const char *all = folders("21", base), *lock = "pid 1 on somewhere\nthe job\n";
-    lks_test_write(lks_test_text("%s/0/.lock", all), lock, strlen(lock));
+    lks_test_write_text(lks_test_text("%s/0/.lock", all), lock);
     shell(lks_test_text("rm -r '%s/1'/*", all));
     setenv("LOCKSTEP_JOB", "the job", 1);
     setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
@@ -229,7 +219,7 @@ static void test_restart(void **state)
 
 /* The second host has the checkpoint to which rank 0 goes back, although its `latest` names
  * another. */
-static void test_back_to_one(void **state)
+TEST(test_back_to_one)
 {
     const char *all = folders("22", poisoned);
     shell(lks_test_text("cp -a '%s/ckpt-00000004' '%s/1'", rounded, all));
@@ -238,7 +228,7 @@ static void test_back_to_one(void **state)
     law_assert_same_checkpoints(lks_test_text("%s/0", all), rounded);
 }
 
-static void test_back_to_others(void **state)
+TEST(test_back_to_others)
 {
     for (int altered = 0; altered < 2; altered++) {
         const char *all = folders("22", poisoned);
@@ -261,12 +251,11 @@ static void test_back_to_others(void **state)
 
 /* --- other commands, other differences ------------------------------------------------------- */
 
-static void test_eval(void **state)
+TEST(test_eval)
 {
     const char *all = folders("11", base);
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "eval");
+    law_add_all(&args, "lockstep", "eval");
     law_add(&args, "--dataset=%s", poison_data());
     law_add(&args, "--batch_size=2");
     assert_int_equal(run_in("11", all, &args), 0);
@@ -286,7 +275,7 @@ static void test_eval(void **state)
 }
 
 /* One rank of eval or sample has another setting. */
-static void test_eval_settings(void **state)
+TEST(test_eval_settings)
 {
     static const struct {
         const char *command, *odd, *name, *first, *other;
@@ -324,7 +313,7 @@ static void test_eval_settings(void **state)
 }
 
 /* One rank has other data, one host has another check interval: neither run begins. */
-static void test_settings(void **state)
+TEST(test_settings)
 {
     const char *other = lks_test_folder(), *all = folders("22", base);
     poison_write_data(other);
@@ -411,7 +400,7 @@ lks_status __wrap_lks_comm_barrier(lks_comm *comm)
     if (arrives_late) {
         arrives_late = false;
         usleep(200000);
-        lks_test_write(arrived(), "", 0);
+        lks_test_write_text(arrived(), "");
     }
     return __real_lks_comm_barrier(comm);
 }
@@ -436,18 +425,10 @@ static lks_status open_trainer(lks__trainer *t)
         args = poison_train(getenv("LKS_TEST_BASE"), 0);
         law_add(&args, is("clock") ? "--max_wallclock_seconds=100" : "--init_from=resume");
     } else {
-        law_add(&args, "lockstep");
-        law_add(&args, "train");
-        law_add(&args, "--vocab_size=65");
-        law_add(&args, "--n_layer=1");
-        law_add(&args, "--n_head=1");
-        law_add(&args, "--n_embd=16");
-        law_add(&args, "--block_size=8");
-        law_add(&args, "--batch_size=2");
-        law_add(&args, "--gradient_accumulation_steps=4");
-        law_add(&args, "--virtual_ranks=4");
-        law_add(&args, "--allow_uneven");
-        law_add(&args, "--sampler=nanogpt");
+        law_add_all(&args, "lockstep", "train", "--vocab_size=65", "--n_layer=1", "--n_head=1",
+                    "--n_embd=16", "--block_size=8", "--batch_size=2",
+                    "--gradient_accumulation_steps=4", "--virtual_ranks=4", "--allow_uneven",
+                    "--sampler=nanogpt");
     }
     law_add(&args, "--backend=%s", getenv("LKS_TEST_ENGINE"));
     law_add(&args, "--dataset=%s", getenv("LKS_TEST_DATA"));
@@ -528,7 +509,7 @@ static int run_compare(void)
 
 static const struct rank_body bodies[] = {{"compare", .run = run_compare}, {.name = NULL}};
 
-static void test_state(void **state)
+TEST(test_state)
 {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -557,7 +538,7 @@ static void test_state(void **state)
 
 /* Notes that ranks exchange in a step: hashes of those that compare, and errors if one is
  * missing. */
-static void test_judge(void **state)
+TEST(test_judge)
 {
     lks__trainer t = {.ses.world = {0, 3, 0, 1}};
     lks__divergence_vote good[3], notes[3];
@@ -605,13 +586,5 @@ int main(int argc, char **argv)
     ranks_main(argc, argv, bodies);
     engine = argc == 2 ? argv[1] : "";
     hosts_need(engine);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),           cmocka_unit_test(test_altered),
-        cmocka_unit_test(test_older),          cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_restart),        cmocka_unit_test(test_back_to_one),
-        cmocka_unit_test(test_back_to_others), cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_eval_settings),  cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_state),          cmocka_unit_test(test_judge),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+    return lks_test_run_all(train_alone, NULL);
 }

@@ -14,9 +14,7 @@
 
 static void expect(const char *const argv[], int code, const char *const texts[])
 {
-    const lks_test_result r = lks_test_run(argv, NULL, 60);
-    if (r.exit_code != code)
-        fail_msg("exit code %d instead of %d: %s%s", r.exit_code, code, r.out, r.err);
+    const lks_test_result r = assert_exits(code, lks_test_run(argv, NULL, 60));
     for (int i = 0; texts[i] != NULL; i++)
         assert_contains(code == 1 || code == 2 ? r.err : r.out, texts[i]);
 }
@@ -40,18 +38,9 @@ static const char *whole(const char *out, int steps, int V)
     return out;
 }
 
-static const char *copy_of(const char *out)
-{
-    const char *copy = lks_test_folder();
-    const char *const cp[] = {"cp", "-a", lks_test_text("%s/.", out), copy, NULL};
-    assert_int_equal(lks_test_run(cp, NULL, 10).exit_code, 0);
-    return copy;
-}
-
 static void remove_folder(const char *path)
 {
-    const char *const rm[] = {"rm", "-r", path, NULL};
-    assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
+    lks_test_do("rm", "-r", path);
 }
 
 static const char *reference(void)
@@ -64,15 +53,15 @@ static const char *reference(void)
 
 /* --- honest runs ------------------------------------------------------------------------------ */
 
-static void test_whole(void **state)
+TEST(test_whole)
 {
     static const char *const samplers[] = {"nanogpt", "epoch"};
     static const char *const more[] = {"--optimizer=muon", "--optimizer=sgd",
                                        "--freeze=wpe|h.0.mlp", "--dtype=bfloat16"};
-    const char *before = copy_of(reference());
+    const char *before = lks_test_copy_of(reference());
     whole(reference(), LAW_STEPS, LAW_V);
     const char *const diff[] = {"diff", "-r", before, reference(), NULL}; /* nothing is written */
-    assert_int_equal(lks_test_run(diff, NULL, 10).exit_code, 0);
+    assert_exits(0, lks_test_run(diff, NULL, 10));
     for (int i = 0; i < 2; i++)
         whole(law_output(samplers[i], "--nproc_per_node=4"), LAW_STEPS, LAW_V);
     for (int i = 0; i < 4; i++) {
@@ -103,9 +92,9 @@ lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts,
 
 /* A checkpoint that is deleted while the audit opens it is compared by its hash, as one that was
  * deleted before. */
-static void test_pruned(void **state)
+TEST(test_pruned)
 {
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     enum lks__verdict verdict;
     lks__settings s;
     char *text;
@@ -124,7 +113,7 @@ static void test_pruned(void **state)
 }
 
 /* Parts of a run, from the nearest checkpoint. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     const char *out = reference();
     EXPECT(0,
@@ -155,15 +144,14 @@ static void test_parts(void **state)
     assert_int_equal(n, 5);
     const char *texts[2];
     for (int i = 0; i < 2; i++) {
-        r = lks_test_tool("audit", out, "--sample=1", i == 0 ? "--draw=1" : "--draw=3");
-        assert_int_equal(r.exit_code, 0);
+        r = lks_test_do("lockstep", "audit", out, "--sample=1", i == 0 ? "--draw=1" : "--draw=3");
         texts[i] = lks_test_text("%s", strchr(r.out, '\n'));
     }
     assert_string_not_equal(texts[0], texts[1]); /* other numbers draw another segment */
 }
 
 /* The first weights are gone, and no segment has the steps before the first checkpoint. */
-static void test_no_start(void **state)
+TEST(test_no_start)
 {
     static const char lacks[] = "0-3  not compared, because there is no checkpoint before\n";
     const char *first = lks_test_text("%s/ckpt-00000003", reference());
@@ -173,7 +161,7 @@ static void test_no_start(void **state)
 }
 
 /* A resume changed the learning rate: from the checkpoint, and over it from an earlier one. */
-static void test_resumed(void **state)
+TEST(test_resumed)
 {
     const char *out = law_output("nanogpt", "--max_iters=6");
     law_resume("nanogpt", out, "--learning_rate=5e-4", "--weight_decay=0.3", "--eval_interval=5");
@@ -183,7 +171,7 @@ static void test_resumed(void **state)
     EXPECT(0, TEXTS("7-9  from checkpoint 6, 3 steps"), out, "--from=7", "--to=9");
     const char *other = law_output("random", "--max_iters=6");
     law_resume("random", other, "--dropout=0.2");
-    whole(copy_of(reference()), LAW_STEPS, LAW_V);
+    whole(lks_test_copy_of(reference()), LAW_STEPS, LAW_V);
     EXPECT(0, TEXTS("7-9  from checkpoint 7, 2 steps"), other, "--from=7", "--to=9");
     EXPECT(0, TEXTS("0-7  from the seed, 7 steps", "7-14  from checkpoint 7, 7 steps"), other);
     remove_folder(lks_test_text("%s/ckpt-00000007", other));
@@ -191,30 +179,27 @@ static void test_resumed(void **state)
 }
 
 /* A lost record begins again where the run was resumed. Older checkpoints are no part of it. */
-static void test_lost(void **state)
+TEST(test_lost)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const json_t *host = json_array_get(lks_test_metrics(path, "host"), 0);
     const char *data =
         json_string_value(json_object_get(json_object_get(host, "paths"), "dataset"));
     assert_int_equal(unlink(path), 0);
-    const lks_test_result r = lks_test_tool("resume", lks_test_text("%s/ckpt-00000009", out),
-                                            lks_test_text("--dataset=%s", data));
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_do("lockstep", "resume", lks_test_text("%s/ckpt-00000009", out),
+                lks_test_text("--dataset=%s", data));
     EXPECT(0, TEXTS("9-14  from checkpoint 9, 5 steps"), out);
 }
 
 /* The auditor's variables, which would be settings of a new run, change nothing. */
-static void test_variables(void **state)
+TEST(test_variables)
 {
     const char *out = lks_test_folder();
     law_args args = law_family(true, out);
     law_add(&args, "--iterations=3");
     law_run(&args);
     args = law_family(true, out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--matrix_lr=0.05");
+    law_add_all(&args, "--init_from=resume", "--matrix_lr=0.05");
     law_run(&args);
     setenv("MATRIX_LR", "0.5", 1);
     setenv("SCALAR_LR", "0.5", 1);
@@ -226,7 +211,7 @@ static void test_variables(void **state)
 }
 
 /* A resume with another batch begins a segment of the run and of leaves.bin. */
-static void test_segments(void **state)
+TEST(test_segments)
 {
     const char *out = law_output("nanogpt", "--max_iters=6");
     law_resume("nanogpt", lks_test_text("%s/ckpt-00000006", out), "--batch_size=3",
@@ -239,21 +224,19 @@ static void test_segments(void **state)
     law_args args = law_family(true, golf);
     law_run(&args);
     args = law_family(true, lks_test_text("%s/ckpt-00000003", golf));
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--train_batch_tokens=768");
-    law_add(&args, "--virtual_ranks=4");
+    law_add_all(&args, "--init_from=resume", "--train_batch_tokens=768", "--virtual_ranks=4");
     law_run(&args);
     EXPECT(0, TEXTS("equal (3 steps, 12 gradients"), golf, "--from=3");
 }
 
 /* A resume with another batch evaluates again, and keeps the lower loss of before. */
-static void test_evaluated_again(void **state)
+TEST(test_evaluated_again)
 {
     const char *out = law_output("nanogpt", "--max_iters=8", "--eval_iters=1",
                                  "--learning_rate=0.01", "--seed=11");
     law_resume("nanogpt", lks_test_text("%s/ckpt-00000008", out), "--batch_size=3",
                "--gradient_accumulation_steps=24");
-    const json_t *evals = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+    const json_t *evals = lks_test_record(out, "eval");
     lks__ckpt c = {.iter = 0};
     assert_ok(lks__ckpt_open_iter(out, 8, LKS__CKPT_ONLY_STATE, &c));
     for (int i = 0; i < 3; i++)
@@ -265,26 +248,21 @@ static void test_evaluated_again(void **state)
 
 /* Two resumes from one checkpoint. The second begins with the settings of the first if that had
  * saved the checkpoint again, else with those of before. */
-static void test_resumed_twice(void **state)
+TEST(test_resumed_twice)
 {
     const char *out = law_output("nanogpt", "--max_iters=8");
-    const char *from = lks_test_text("%s/ckpt-00000008", out), *stopped = copy_of(out);
+    const char *from = lks_test_text("%s/ckpt-00000008", out), *stopped = lks_test_copy_of(out);
     law_resume("nanogpt", from, "--batch_size=3", "--gradient_accumulation_steps=24",
                "--learning_rate=5e-4", "--max_iters=9");
-    const char *const longer[] = {"lockstep", "resume", from, "--max_iters=12", NULL};
-    assert_int_equal(lks_test_run(longer, NULL, 60).exit_code, 0);
+    lks_test_do("lockstep", "resume", from, "--max_iters=12");
     EXPECT(0, TEXTS("0-8  from the seed", "8-13  from checkpoint 8", "equal (5 steps, 40"), out);
-    const char *const other[] = {"lockstep",       "resume",         from,
-                                 "--max_iters=11", "--batch_size=2", NULL};
-    assert_int_equal(lks_test_run(other, NULL, 60).exit_code, 0);
+    lks_test_do("lockstep", "resume", from, "--max_iters=11", "--batch_size=2");
     EXPECT(0, TEXTS("0-8  from the seed", "8-12  from checkpoint 8", "equal (4 steps, 32"), out);
-    const char *const back[] = {
-        "lockstep", "resume", from, "--max_iters=10", "--learning_rate=1e-3", NULL};
-    assert_int_equal(lks_test_run(back, NULL, 60).exit_code, 0);
+    lks_test_do("lockstep", "resume", from, "--max_iters=10", "--learning_rate=1e-3");
     EXPECT(0, TEXTS("0-8  from the seed", "8-11  from checkpoint 8", "equal (3 steps, 24"), out);
     /* The first one is stopped in its evaluation. */
     for (int killed = 0; killed < 2; killed++) {
-        const char *copy = copy_of(stopped);
+        const char *copy = lks_test_copy_of(stopped);
         from = lks_test_text("%s/ckpt-00000008", copy);
         const char *const first[] = {"lockstep",
                                      "resume",
@@ -299,8 +277,7 @@ static void test_resumed_twice(void **state)
         lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", copy), "\"resumed_iter\":8,");
         kill(child.pid, killed ? SIGKILL : SIGTERM);
         lks_test_wait(&child, 60);
-        const char *const again[] = {"lockstep", "resume", from, "--max_iters=12", NULL};
-        assert_int_equal(lks_test_run(again, NULL, 60).exit_code, 0);
+        lks_test_do("lockstep", "resume", from, "--max_iters=12");
         EXPECT(0, TEXTS("0-13  from the seed", "equal (13 steps, 104 gradients"), copy);
     }
 }
@@ -315,7 +292,7 @@ static void drop_line(const char *text, char *at)
 }
 
 /* Steps that were skipped, and data that a rollback left out. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     static const char *const on_nan[] = {"skip", "rollback"};
     for (int i = 0; i < 2; i++) {
@@ -343,7 +320,7 @@ static void test_not_finite(void **state)
         const int step = atoi(strstr(again, "\"iter\":") + strlen("\"iter\":"));
         assert_true(strstr(text, lks_test_text("\"train\",\"iter\":%d,", step)) < again);
         drop_line(text, again);
-        lks_test_write(path, text, strlen(text));
+        lks_test_write_text(path, text);
         EXPECT(3,
                TEXTS(lks_test_text("FALSE     step %d: metrics.jsonl has no line of this step\n",
                                    step)),
@@ -353,7 +330,7 @@ static void test_not_finite(void **state)
 
 /* A step that no run could have made: with the recorded rate its loss isn't finite, and the run
  * would have gone back. */
-static void test_would_go_back(void **state)
+TEST(test_would_go_back)
 {
     const char *out = law_output("random", "--on_nan=rollback", "--threads=1");
     const char *path = lks_test_text("%s/metrics.jsonl", out), *text = lks_test_read(path, NULL);
@@ -361,9 +338,8 @@ static void test_would_go_back(void **state)
     const char *at = strstr(text, rate);
     assert_non_null(at);
     text = lks_test_text("%.*s%s1e6%s", (int)(at - text), text, rate, at + strcspn(at, ","));
-    lks_test_write(path, text, strlen(text));
-    const lks_test_result r = lks_test_tool("audit", out);
-    assert_int_equal(r.exit_code, 3);
+    lks_test_write_text(path, text);
+    const lks_test_result r = assert_exits(3, lks_test_tool("audit", out));
     assert_contains(r.out, "the record says that it was made; it was not finite when computed\n");
     assert_null(strstr(r.out, "nan computed"));
 }
@@ -382,9 +358,9 @@ static void alter(const char *path, long at)
     fclose(f);
 }
 
-static void test_false_hashes(void **state)
+TEST(test_false_hashes)
 {
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     for (int i = 0; i < 6; i++) {
         const int step = i * 5 % LAW_STEPS, v = i * 3 % LAW_V;
         const long at = 32 + (long)(step * (1 + LAW_V) + 1 + v) * 8 + i;
@@ -424,7 +400,7 @@ static void test_false_hashes(void **state)
  * line. Returns a copy of the run. */
 static const char *forged(const char *line, const char *figure)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
     char *at = strstr(text, line);
     assert_non_null(at);
@@ -436,11 +412,11 @@ static const char *forged(const char *line, const char *figure)
             digit = strchr(digit, '.') + 3;
         *digit = *digit == '7' ? '3' : '7';
     }
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return out;
 }
 
-static void test_false_figures(void **state)
+TEST(test_false_figures)
 {
     static const char *const figures[] = {"loss", "lr", "grad_norm", "tokens"};
     for (int i = 0; i < 4; i++)
@@ -464,7 +440,7 @@ static void test_false_figures(void **state)
 }
 
 /* Lines that were deleted from the record. */
-static void test_missing(void **state)
+TEST(test_missing)
 {
     static const int steps[] = {0, 7, 13};
     for (int i = 0; i < 3; i++)
@@ -481,7 +457,7 @@ static void test_missing(void **state)
            TEXTS("FALSE     metrics.jsonl has no config line\n",
                  "0-3  not compared, because there is no checkpoint before\n3-14  from "),
            forged("\"config\",", NULL));
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const char *text = lks_test_read(path, NULL);
     lks_test_write(path, text, (size_t)(strstr(text, "\"iter\":10,") - text));
     EXPECT(3,
@@ -494,15 +470,15 @@ static void test_missing(void **state)
 /* A copy of the run whose record ends with one more line. */
 static const char *with_line(const char *line)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const char *text = lks_test_text("%s%s\n", lks_test_read(path, NULL), line);
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return out;
 }
 
 /* Lines that no run writes there: claims that nothing else would compare, or that would lead an
  * audit away from the others. */
-static void test_added(void **state)
+TEST(test_added)
 {
     EXPECT(3, TEXTS("FALSE     evaluation 5000: metrics.jsonl has no steps before it"),
            with_line("{\"kind\":\"eval\",\"iter\":5000,\"val_loss\":1.01}"));
@@ -526,16 +502,16 @@ static void test_added(void **state)
 /* A copy of the run with another text in a file. */
 static const char *replaced(const char *file, const char *was, const char *is)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/%s", out, file);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/%s", out, file);
     const char *text = lks_test_text("%s", lks_test_read(path, NULL)), *at = strstr(text, was);
     assert_non_null(at);
     text = lks_test_text("%.*s%s%s", (int)(at - text), text, is, at + strlen(was));
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return out;
 }
 
 /* Figures that such a run doesn't have, and settings of other steps. */
-static void test_other_claims(void **state)
+TEST(test_other_claims)
 {
     EXPECT(3, TEXTS("FALSE     evaluation 0: val_bpb is ", "FALSE: 1 claim"),
            replaced("metrics.jsonl", "\"val_loss\":", "\"val_bpb\":0.91,\"val_loss\":"));
@@ -544,7 +520,7 @@ static void test_other_claims(void **state)
     EXPECT(3, TEXTS("FALSE     checkpoint 9: seed is "), out, "--step=9", "--leaf=1");
     EXPECT(1, TEXTS("or has a member twice"),
            replaced("metrics.jsonl", ",\"grad_norm\":", ",\"loss\":1.5,\"grad_norm\":"));
-    out = copy_of(reference()); /* a head of other virtual ranks */
+    out = lks_test_copy_of(reference()); /* a head of other virtual ranks */
     alter(lks_test_text("%s/leaves.bin", out), 16);
     EXPECT(3, TEXTS("FALSE     step 0: leaves.bin is of other virtual ranks"), out, "--step=0",
            "--leaf=7");
@@ -554,7 +530,7 @@ static void test_other_claims(void **state)
  * another digit after `member`; NULL: the same line. */
 static const char *doubled(const char *line, const char *member)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     const char *text = lks_test_text("%s", lks_test_read(path, NULL)), *at = strstr(text, line);
     assert_non_null(at);
     while (at > text && at[-1] != '\n')
@@ -566,12 +542,12 @@ static const char *doubled(const char *line, const char *member)
         *digit = *digit == '7' ? '3' : '7';
     }
     text = lks_test_text("%.*s%s%s", (int)(at - text), text, first, at);
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return out;
 }
 
 /* The newest line of a step, an evaluation or a checkpoint is true, but not the only one. */
-static void test_doubled(void **state)
+TEST(test_doubled)
 {
     const char *const step =
         "FALSE     step 7: metrics.jsonl has another line of it, or of a later "
@@ -605,26 +581,25 @@ static void change_moment(const char *name, float *x, size_t n, size_t width)
 }
 
 /* One weight or one moment of the last checkpoint, with all of its hashes computed again. */
-static void test_false_checkpoint(void **state)
+TEST(test_false_checkpoint)
 {
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     poison_alter(out, POISON_MODEL, change_weight);
     EXPECT(3,
            TEXTS("FALSE     checkpoint 14: transformer.h.1.mlp.c_proj.weight, element 777 is ",
                  "computed; 1 of its "),
            out, "--from=12");
-    out = copy_of(reference());
+    out = lks_test_copy_of(reference());
     poison_alter(out, POISON_OPTIMIZER, change_moment);
     EXPECT(3, TEXTS("FALSE     checkpoint 14: transformer.wpe.weight.exp_avg_sq, element 30 is "),
            out, "--from=12");
-    out = copy_of(reference()); /* and the checkpoint from which steps are computed */
+    out = lks_test_copy_of(reference()); /* and the checkpoint from which steps are computed */
     alter(lks_test_text("%s/ckpt-00000009/model.safetensors", out), 60000);
     EXPECT(3,
            TEXTS("FALSE     checkpoint 9: ",
                  "hash: --from below 9 with --to starts before this checkpoint\n"),
            out, "--step=9");
-    const lks_test_result all = lks_test_tool("audit", out, "--sample=99");
-    assert_int_equal(all.exit_code, 3);
+    const lks_test_result all = assert_exits(3, lks_test_tool("audit", out, "--sample=99"));
     assert_contains(all.out, "drawn     7 of 7 segments ");
     assert_contains(all.out, "one false segment passes such a sample in 14.3 % of all draws");
     EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged", " their hash\n"), out,
@@ -636,7 +611,7 @@ static void test_false_checkpoint(void **state)
 
 /* The rest of state.json, by which a resume continues; also of the checkpoint where an audit
  * starts. */
-static void test_false_state(void **state)
+TEST(test_false_state)
 {
     const struct {
         const char *member;
@@ -649,12 +624,12 @@ static void test_false_state(void **state)
         {"segment", json_pack("{s:i}", "iter", 3), "segment in state.json isn't the run's\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *out = copy_of(reference());
+        const char *out = lks_test_copy_of(reference());
         poison_state(out, cases[i].member, cases[i].value);
         EXPECT(3, TEXTS("FALSE     checkpoint 14: ", cases[i].text, "FALSE: 1 claim"), out,
                "--from=13");
     }
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     remove_folder(lks_test_text("%s/ckpt-00000014", out));
     remove_folder(lks_test_text("%s/ckpt-00000012", out));
     assert_int_equal(unlink(lks_test_text("%s/latest", out)), 0);
@@ -664,30 +639,29 @@ static void test_false_state(void **state)
 }
 
 /* An auditor elsewhere names the data, whose recorded folder doesn't exist there. */
-static void test_moved_data(void **state)
+TEST(test_moved_data)
 {
-    const char *out = copy_of(reference());
+    const char *out = lks_test_copy_of(reference());
     const char *path = lks_test_text("%s/metrics.jsonl", out), *data = law_data();
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
     const size_t last = strlen(data) - 1;
     for (char *at = text; (at = strstr(at, data)) != NULL; at += last)
         at[last] = at[last] == 'x' ? 'y' : 'x';
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     EXPECT(4, TEXTS("doesn't exist now: give --dataset=DIR"), out, "--step=0");
     EXPECT(0, TEXTS("equal (1 step"), out, "--step=0", lks_test_text("--dataset=%s", data));
 }
 
 /* --- seals ------------------------------------------------------------------------------------ */
 
-static void test_seal(void **state)
+TEST(test_seal)
 {
-    const char *out = copy_of(reference());
-    const lks_test_result r = lks_test_tool("audit", out, "--seal");
-    assert_int_equal(r.exit_code, 0);
+    const char *out = lks_test_copy_of(reference());
+    const lks_test_result r = lks_test_do("lockstep", "audit", out, "--seal");
     const char *seal = lks_test_text("%.64s", strstr(r.out, "seal      ") + 10);
     const char *file = lks_test_text("%s/published", lks_test_folder());
     const char *weights = lks_test_text("%s/ckpt-00000009/model.safetensors", out);
-    lks_test_write(file, r.out, strlen(r.out));
+    lks_test_write_text(file, r.out);
     assert_contains(
         r.out, lks_test_text("%s  ckpt-00000009/model.safetensors\n", lks_test_sha256(weights)));
     assert_contains(r.out, "  data/train.bin\n");
@@ -697,7 +671,7 @@ static void test_seal(void **state)
         EXPECT(0, TEXTS("seal      equal: ", "because only --seal was given; add"), out, by[i]);
     }
     const char *only = lks_test_text("%s/only", lks_test_folder()); /* the last line */
-    lks_test_write(only, strstr(r.out, "seal      "), strlen(strstr(r.out, "seal      ")));
+    lks_test_write_text(only, strstr(r.out, "seal      "));
     EXPECT(0, TEXTS("seal      equal: "), out, lks_test_text("--seal=%s", only));
     alter(weights, 70000);
     EXPECT(3, TEXTS("FALSE     the files have the seal "), out, lks_test_text("--seal=%s", only));
@@ -709,15 +683,15 @@ static void test_seal(void **state)
     EXPECT(3, TEXTS("ckpt-00000009/state.json is in the seal, but doesn't exist here\n"), out,
            by[1], "--step=0");
     const char *after = lks_test_text("%s%s", r.out, r.out);
-    lks_test_write(only, after, strlen(after));
+    lks_test_write_text(only, after);
     EXPECT(3, TEXTS("only was changed: there is text after its seal"), out,
            lks_test_text("--seal=%s", only));
     const char *longer = lks_test_text("%.*s00\n", (int)strlen(r.out) - 1, r.out);
-    lks_test_write(only, longer, strlen(longer));
+    lks_test_write_text(only, longer);
     EXPECT(2, TEXTS("its last line must be `seal`"), out, lks_test_text("--seal=%s", only));
     char *changed = strdup(r.out);
     changed[0] = changed[0] == '0' ? '1' : '0';
-    lks_test_write(only, changed, strlen(changed));
+    lks_test_write_text(only, changed);
     EXPECT(3, TEXTS("only was changed: its lines have the seal "), out,
            lks_test_text("--seal=%s", only));
     lks_test_write(only, changed, strlen(changed) - 75); /* without its last line */
@@ -750,7 +724,7 @@ static void compare(const char *a, const char *b, int code, const char *const te
 }
 
 /* The same step has the same trail on other ranks and threads, and from another checkpoint. */
-static void test_trails(void **state)
+TEST(test_trails)
 {
     const char *other = law_output("random", "--nproc_per_node=4"), *whole_step;
     whole_step = trail(reference(), 4, NULL);
@@ -772,7 +746,7 @@ static void test_trails(void **state)
     /* The sampler's generators don't notice that the gradients are computed twice. */
     const char *drawn = law_output("nanogpt", "--nproc_per_node=2");
     EXPECT(0, TEXTS("equal (4 steps, 32 "), drawn, "--from=6", "--to=10");
-    const char *altered = copy_of(drawn);
+    const char *altered = lks_test_copy_of(drawn);
     poison_alter_at(altered, 9, POISON_OPTIMIZER, change_sampler);
     EXPECT(3, TEXTS("FALSE     checkpoint 9: sampler.state isn't the computed one\n", "1 claim"),
            altered, "--from=8", "--to=9");
@@ -795,7 +769,7 @@ static void test_trails(void **state)
 }
 
 /* Each planted difference is the first entry that differs. */
-static void test_trail_places(void **state)
+TEST(test_trail_places)
 {
     const char *seed = law_output("random", "--seed=7"), *dropout, *rate;
     const char *a = trail(reference(), 0, "--leaf=2");
@@ -822,22 +796,22 @@ static void test_trail_places(void **state)
 
 /* --- not here --------------------------------------------------------------------------------- */
 
-static void test_impossible(void **state)
+TEST(test_impossible)
 {
-    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
     char *digit = strstr(text, "\"fingerprint\":\"") + 15;
     *digit = *digit == '7' ? '3' : '7';
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     EXPECT(4, TEXTS("not possible here: step 0 was made with kernels of fingerprint "), out);
     EXPECT(4, TEXTS("not possible here: ", " are not the run's: their digest is "),
-           copy_of(reference()), lks_test_text("--dataset=%s", poison_data()));
+           lks_test_copy_of(reference()), lks_test_text("--dataset=%s", poison_data()));
     const char *nothing = lks_test_folder();
     static const char *const starts[] = {"--step=0", "--step=10"};
     for (int i = 0; i < 2; i++) {
         const lks_test_result r =
-            lks_test_tool("audit", reference(), starts[i], lks_test_text("--dataset=%s", nothing));
-        assert_int_equal(r.exit_code, 4);
+            assert_exits(4, lks_test_tool("audit", reference(), starts[i],
+                                          lks_test_text("--dataset=%s", nothing)));
         assert_contains(r.out, lks_test_text("%s has no token files of the run: give their folder "
                                              "by --dataset\nnot compared",
                                              nothing));
@@ -864,36 +838,4 @@ static void test_impossible(void **state)
     EXPECT(2, TEXTS("contains no metrics.jsonl"), lks_test_folder());
     EXPECT(2, TEXTS("/none doesn't exist"), none);
     EXPECT(2, TEXTS("metrics.jsonl is a file: give the folder of a run"), path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_pruned),
-        cmocka_unit_test(test_would_go_back),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_resumed_twice),
-        cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_false_hashes),
-        cmocka_unit_test(test_false_figures),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_added),
-        cmocka_unit_test(test_other_claims),
-        cmocka_unit_test(test_doubled),
-        cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_moved_data),
-        cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_impossible),
-        cmocka_unit_test(test_trails),
-        cmocka_unit_test(test_trail_places),
-        cmocka_unit_test(test_false_state),
-        cmocka_unit_test(test_no_start),
-        cmocka_unit_test(test_evaluated_again),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -37,23 +37,12 @@ static const char *noise(void)
 
 static law_args train(const char *out, int last_iter)
 {
-    static const char *const settings[] = {
-        "--vocab_size=16",   "--n_layer=1",
-        "--n_head=2",        "--n_embd=32",
-        "--block_size=8",    "--batch_size=8",
-        "--eval_iters=8",    "--gradient_accumulation_steps=4",
-        "--keep=3",          "--checkpoint_interval=2",
-        "--threads=1",       "--learning_rate=8e-3",
-        "--warmup_iters=2",  "--lr_decay_iters=1000",
-        "--sampler=nanogpt", "--virtual_ranks=4",
-    };
-    law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
-    law_add(&args, "--dataset=%s", noise());
-    law_add(&args, "--out_dir=%s", out);
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        law_add(&args, "%s", settings[i]);
+    law_args args = law_begin(noise(), out);
+    law_add_all(&args, "--vocab_size=16", "--n_layer=1", "--n_head=2", "--n_embd=32",
+                "--block_size=8", "--batch_size=8", "--eval_iters=8",
+                "--gradient_accumulation_steps=4", "--keep=3", "--checkpoint_interval=2",
+                "--threads=1", "--learning_rate=8e-3", "--warmup_iters=2", "--lr_decay_iters=1000",
+                "--sampler=nanogpt", "--virtual_ranks=4");
     law_add(&args, "--eval_interval=%d", EVERY);
     law_add(&args, "--max_iters=%d", last_iter);
     return args;
@@ -72,7 +61,7 @@ static void go_on(const char *out, int last_iter, const char *more)
 
 static const json_t *lines(const char *out, const char *kind)
 {
-    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    return lks_test_record(out, kind);
 }
 
 /* The iteration with the lowest loss of all evaluations except the first, or of those up to
@@ -98,24 +87,12 @@ static int lowest(const char *out)
     return lowest_up_to(out, 1 << 30);
 }
 
-static int named(const char *out, const char *name)
-{
-    char target[64];
-    ssize_t n = readlink(lks_test_text("%s/%s", out, name), target, sizeof target - 1);
-    if (n < 0)
-        return -1;
-    target[n] = '\0';
-    return atoi(target + strlen("ckpt-"));
-}
-
 /* The loss that `lockstep eval` prints for the checkpoint that it uses, which must be `took`. */
 static const char *loss_of(const char *out, const char *which, const char *took)
 {
     lks_test_result r =
-        lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
-                      lks_test_text("--out_dir=%s", out), lks_test_text("--which=%s", which));
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+        lks_test_do("lockstep", "eval", lks_test_text("--dataset=%s", noise()),
+                    lks_test_text("--out_dir=%s", out), lks_test_text("--which=%s", which));
     assert_contains(r.out, lks_test_text(", %s\n", took));
     return lks_test_text("%.*s", (int)(strrchr(r.out, ',') - r.out), r.out);
 }
@@ -137,7 +114,7 @@ static void check_overfitting(bool always)
 {
     const char *out = lks_test_folder(), *then[200] = {NULL};
     for (int round = 1; round <= 6; round++) {
-        const int first = named(out, "latest");
+        const int first = law_named(out, "latest");
         law_args args = train(out, round * ROUND - 1);
         if (first >= 0)
             law_add(&args, "--init_from=resume");
@@ -146,8 +123,8 @@ static void check_overfitting(bool always)
         law_add(&args, "--nproc_per_node=%d", 1 << round % 3);
         law_run(&args);
         const int best = lowest(out), last = round * ROUND;
-        assert_int_equal(named(out, "latest"), last);
-        assert_int_equal(named(out, "best"), best);
+        assert_int_equal(law_named(out, "latest"), last);
+        assert_int_equal(law_named(out, "best"), best);
         if (then[best] == NULL) /* found in this round */
             then[best] = loss_of(out, lks_test_text("%d", best), lks_test_text("ckpt-%08d", best));
         const char *name = lks_test_text("ckpt-%08d (best)", best);
@@ -168,7 +145,7 @@ static void check_overfitting(bool always)
     assert_int_equal(lks_test_number(json_array_get(evals, 0), "iter"), lowest_up_to(out, ROUND));
 }
 
-static void test_overfitting(void **state)
+TEST(test_overfitting)
 {
     check_overfitting(false);
     check_overfitting(true);
@@ -206,7 +183,7 @@ static void check_saves(const char *out, int interval)
 
 /* With always_save_checkpoint=false: saves when the loss has fallen, and at the end. No worse state
  * in between, unless a checkpoint_interval asks for it. With true: also with each evaluation. */
-static void test_when_saved(void **state)
+TEST(test_when_saved)
 {
     static const struct {
         const char *always, *interval;
@@ -226,32 +203,31 @@ static void test_when_saved(void **state)
 
 /* Going back to an earlier checkpoint cuts later evaluations. Of the remaining ones, the lowest
  * whose checkpoint exists counts. */
-static void test_decided_anew(void **state)
+TEST(test_decided_anew)
 {
     const char *out = lks_test_folder();
     go_on(out, 40, "--keep=0");
     const int best = lowest(out), from = best - best % 2 - 2;
     assert_true(best > EVERY);
-    assert_int_equal(named(out, "best"), best);
+    assert_int_equal(law_named(out, "best"), best);
     law_args args = train(lks_test_text("%s/ckpt-%08d", out, from), from);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--keep=0");
+    law_add_all(&args, "--init_from=resume", "--keep=0");
     law_run(&args); /* one iteration */
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, best)));
-    assert_int_equal(named(lks_test_text("%s/earlier-1", out), "best"), best);
+    assert_int_equal(law_named(lks_test_text("%s/earlier-1", out), "best"), best);
     assert_int_equal(lowest(lks_test_text("%s/earlier-1", out)), best);
-    assert_int_equal(named(out, "best"), lowest_up_to(out, from));
-    assert_true(named(out, "best") < best);
+    assert_int_equal(law_named(out, "best"), lowest_up_to(out, from));
+    assert_true(law_named(out, "best") < best);
 
     /* Without metrics.jsonl the name stays until an evaluation is lower. */
-    const int kept = named(out, "best");
+    const int kept = law_named(out, "best");
     assert_int_equal(unlink(lks_test_text("%s/metrics.jsonl", out)), 0);
     go_on(out, 41, "--keep=1");
-    assert_int_equal(named(out, "best"), best); /* lower than `kept`, and made again */
+    assert_int_equal(law_named(out, "best"), best); /* lower than `kept`, and made again */
     assert_true(kept < best && lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
     assert_int_equal(unlink(lks_test_text("%s/metrics.jsonl", out)), 0);
     go_on(out, 46, "--keep=1");
-    assert_int_equal(named(out, "best"), best);
+    assert_int_equal(law_named(out, "best"), best);
 
     /* Its checkpoint is gone: the next lowest counts. */
     out = lks_test_folder();
@@ -259,12 +235,12 @@ static void test_decided_anew(void **state)
     const int first = lowest(out);
     const char *folder = lks_test_text("%s/ckpt-%08d", out, first);
     assert_int_equal(rename(folder, lks_test_text("%s/elsewhere", out)), 0);
-    lks_test_result r = lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
-                                      lks_test_text("--out_dir=%s", out), "--which=best");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "has no best checkpoint");
+    assert_exits(2,
+                 lks_test_tool("eval", lks_test_text("--dataset=%s", noise()),
+                               lks_test_text("--out_dir=%s", out), "--which=best"),
+                 "has no best checkpoint");
     go_on(out, 42, "--keep=0");
-    const int second = named(out, "best");
+    const int second = law_named(out, "best");
     const json_t *evals = lines(out, "eval");
     assert_int_not_equal(second, first);
     for (size_t i = 0; i < json_array_size(evals); i++) { /* evaluations that have a checkpoint */
@@ -281,21 +257,15 @@ static void test_decided_anew(void **state)
     }
     /* Another run's checkpoint with its name is not the one that was evaluated. */
     const char *impostor = lks_test_text("%s/ckpt-%08d", out, first);
-    const char *const copy[] = {"cp", "-a", lks_test_text("%s/elsewhere", out), impostor, NULL};
-    assert_int_equal(lks_test_run(copy, NULL, 30).exit_code, 0);
+    lks_test_do("cp", "-a", lks_test_text("%s/elsewhere", out), impostor);
     go_on(out, 44, "--keep=0");
-    assert_int_equal(named(out, "best"), first); /* the very same: found again */
+    assert_int_equal(law_named(out, "best"), first); /* the very same: found again */
     const char *strange = lks_test_folder();
     go_on(strange, first - 1, "--seed=7");
-    const char *const swap[] = {"sh",
-                                "-c",
-                                "rm -r \"$1\" && cp -a \"$0\" \"$1\"",
-                                lks_test_text("%s/ckpt-%08d", strange, first),
-                                impostor,
-                                NULL};
-    assert_int_equal(lks_test_run(swap, NULL, 30).exit_code, 0);
+    lks_test_do("sh", "-c", "rm -r \"$1\" && cp -a \"$0\" \"$1\"",
+                lks_test_text("%s/ckpt-%08d", strange, first), impostor);
     go_on(out, 46, "--keep=0");
-    assert_int_equal(named(out, "best"), second);
+    assert_int_equal(law_named(out, "best"), second);
 }
 
 /* The number that state.json has. */
@@ -307,20 +277,20 @@ static double number_in(const char *out, int iter, const char *key)
 
 /* After a power loss the last lines of metrics.jsonl may be missing, but `best` and the checkpoints
  * still agree. (shared/studies/resume-and-rollback/c2.) */
-static void test_power_loss(void **state)
+TEST(test_power_loss)
 {
     const char *out = lks_test_folder(), *whole = lks_test_folder();
     go_on(whole, 60, NULL);
-    const int best = named(whole, "best");
+    const int best = law_named(whole, "best");
     go_on(out, best, NULL);
     const char *lose = lks_test_text("cd '%s' && rm -rf ckpt-%08d && ln -sfn ckpt-%08d latest && "
                                      "sed -i '/\"train\",\"iter\":%d,/,$d' metrics.jsonl",
                                      out, best + 1, best, best - 3);
     const char *const argv[] = {"sh", "-c", lose, NULL};
-    assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
+    assert_exits(0, lks_test_run(argv, NULL, 10));
     assert_null(strstr(law_lines(out), lks_test_text("\"eval\",\"iter\":%d,", best)));
     go_on(out, 60, NULL);
-    assert_int_equal(named(out, "best"), best);
+    assert_int_equal(law_named(out, "best"), best);
     assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
     assert_true(number_in(out, best, "val_loss") == number_in(out, 61, "best_val_loss"));
     law_assert_same_checkpoint(out, whole, "ckpt-00000061");
@@ -332,8 +302,7 @@ static void test_power_loss(void **state)
     for (int fails = 0; fails < 2; fails++) {
         const char *env[] = {
             fails ? "LOCKSTEP_FAULT=fdatasync:1:EIO" : "LOCKSTEP_FAULT=fdatasync:1:die", NULL};
-        lks_test_result r = lks_test_run(args.argv, env, 60);
-        assert_int_equal(r.exit_code, fails ? 1 : -1);
+        lks_test_result r = assert_exits(fails ? 1 : -1, lks_test_run(args.argv, env, 60));
         assert_non_null(strstr(law_lines(out), "\"eval\",\"iter\":5,"));
         assert_int_equal(law_count_checkpoints(out), 0);
         if (fails)
@@ -341,28 +310,26 @@ static void test_power_loss(void **state)
     }
     /* So is the final line, before `best` names the final checkpoint. */
     const char *env[] = {"LOCKSTEP_FAULT=fdatasync:5:die", NULL};
-    assert_int_equal(lks_test_run(args.argv, env, 60).exit_code, -1);
+    assert_exits(-1, lks_test_run(args.argv, env, 60));
     assert_non_null(strstr(law_lines(out), "\"kind\":\"final\",\"iter\":9,"));
-    assert_int_equal(named(out, "best"), 5);
+    assert_int_equal(law_named(out, "best"), 5);
 }
 
 /* A resume from a checkpoint before all evaluations: the name of a later checkpoint is removed. */
-static void test_none_left(void **state)
+TEST(test_none_left)
 {
     const char *out = lks_test_folder();
     go_on(out, 8, "--keep=0");
-    assert_int_equal(named(out, "best"), 9);
+    assert_int_equal(law_named(out, "best"), 9);
     law_args args = train(lks_test_text("%s/ckpt-00000002", out), 2);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--keep=0");
-    law_add(&args, "--eval_interval=0");
+    law_add_all(&args, "--init_from=resume", "--keep=0", "--eval_interval=0");
     law_run(&args);
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-00000005", out)));
-    assert_int_equal(named(out, "best"), -1);
+    assert_int_equal(law_named(out, "best"), -1);
 }
 
 /* At the end of a run its final checkpoint is evaluated, with a copy of the generators. */
-static void test_final(void **state)
+TEST(test_final)
 {
     const char *out = lks_test_folder(), *whole = lks_test_folder();
     /* Before the second evaluation: lower than the first. */
@@ -375,7 +342,7 @@ static void test_final(void **state)
                 lks_test_number(json_array_get(lines(out, "eval"), 0), "val_loss"));
     const json_t *own = lks_test_figure(lks_test_text("%s/ckpt-00000004/state.json", out));
     assert_true(json_is_false(json_object_get(own, "eval_done")));
-    assert_int_equal(named(out, "best"), 4); /* a name only: the checkpoint exists already */
+    assert_int_equal(law_named(out, "best"), 4); /* a name only: the checkpoint exists already */
     assert_int_equal(json_array_size(lines(out, "checkpoint")), 2);
     assert_contains(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "best is 4\n");
     const char *text = law_lines(out);
@@ -384,9 +351,7 @@ static void test_final(void **state)
     /* The same evaluation again, with the checkpoint's generators. metrics.jsonl stays
      * unchanged. */
     law_args args = train(out, 3);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--eval_only");
-    law_add(&args, "--nproc_per_node=2");
+    law_add_all(&args, "--init_from=resume", "--eval_only", "--nproc_per_node=2");
     law_run(&args);
     assert_string_equal(law_lines(out), text);
     const json_t *only = lks_test_metrics(lks_test_text("%s/evals.jsonl", out), "eval_only");
@@ -403,7 +368,7 @@ static void test_final(void **state)
     law_assert_same_checkpoint(out, whole, "ckpt-00000013");
     assert_string_equal(strstr(law_lines(out), "\"kind\":\"final\",\"iter\":13,"),
                         strstr(law_lines(whole), "\"kind\":\"final\",\"iter\":13,"));
-    assert_int_equal(named(out, "best"), named(whole, "best"));
+    assert_int_equal(law_named(out, "best"), law_named(whole, "best"));
     /* At the end already: the line stays, with and without another evaluation. */
     text = law_lines(out);
     go_on(out, 12, "--eval_interval=0");
@@ -419,7 +384,7 @@ static void test_final(void **state)
 /* The final evaluation counts for `best`, which sample and eval use. A run that is extended
  * decides again without it, and still has the checkpoint that was the best one before, whatever
  * --keep. */
-static void test_final_is_best(void **state)
+TEST(test_final_is_best)
 {
     const char *out = lks_test_folder(), *whole = lks_test_folder();
     static const char keep[] = "--keep=1";
@@ -428,36 +393,33 @@ static void test_final_is_best(void **state)
     const double loss = lks_test_number(final, "val_loss");
     assert_int_equal(lowest(out), 5);
     assert_true(loss < lks_test_number(json_array_get(lines(out, "eval"), 1), "val_loss"));
-    assert_int_equal(named(out, "best"), 8);
+    assert_int_equal(law_named(out, "best"), 8);
     loss_of(out, "best", "ckpt-00000008 (best)");
     const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
     assert_contains(log, lks_test_text("last validation loss %.4f, best validation loss %.4f at "
                                        "iteration 8\n",
                                        loss, loss));
     go_on(out, 8, "--eval_interval=0");
-    assert_int_equal(named(out, "best"), 5);
+    assert_int_equal(law_named(out, "best"), 5);
     loss_of(out, "best", "ckpt-00000005 (best)");
     go_on(out, 12, keep);
     go_on(whole, 12, keep);
-    assert_int_equal(named(out, "best"), named(whole, "best"));
+    assert_int_equal(law_named(out, "best"), law_named(whole, "best"));
     law_assert_same_checkpoints(out, whole);
     assert_int_equal(law_count_checkpoints(out), law_count_checkpoints(whole));
 }
 
 /* The evaluation of the final checkpoint uses a copy of the generators, which afterwards are as in
  * the checkpoint. */
-static void test_generators(void **state)
+TEST(test_generators)
 {
     static lks__settings s;
-    lks__args args;
     lks__trainer t;
     lks__st_file *file;
     int stopped;
     const char *out = lks_test_folder();
     law_args command = train(out, 3);
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, command.n - 2,
-                                  (char *const *)(uintptr_t)(command.argv + 2), 0, &args));
+    lks_test_parse(&s, command.argv + 2);
     assert_ok(lks__trainer_open(&s, &t, &(int){0}));
     assert_ok(lks__train_loop(&t, &stopped));
     assert_int_equal(json_array_size(lines(out, "final")), 1);
@@ -485,7 +447,7 @@ static int count_in(const char *text, const char *part)
 }
 
 /* The last lines show results and what to do next. */
-static void test_last_lines(void **state)
+TEST(test_last_lines)
 {
     const char *out = lks_test_folder();
     go_on(out, 60, "--always_save_checkpoint=false");
@@ -503,33 +465,28 @@ static void test_last_lines(void **state)
 
 /* A file system without symbolic links: reported at the start, and everything works with small
  * files. */
-static void test_without_links(void **state)
+TEST(test_without_links)
 {
     const char *out = lks_test_folder();
     const char *const env[] = {"LOCKSTEP_FAULT=symlink:*:EPERM", NULL};
     law_args args = train(out, 11);
-    law_add(&args, "--always_save_checkpoint=false");
-    law_add(&args, "--checkpoint_interval=auto");
-    lks_test_result r = lks_test_run(args.argv, env, 60);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "no symbolic links can be made in");
-    assert_int_equal(named(out, "latest"), -1);
+    law_add_all(&args, "--always_save_checkpoint=false", "--checkpoint_interval=auto");
+    assert_exits(0, lks_test_run(args.argv, env, 60), "no symbolic links can be made in");
+    assert_int_equal(law_named(out, "latest"), -1);
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000012\n");
     const int best = lowest(out);
     assert_string_equal(lks_test_read(lks_test_text("%s/best", out), NULL),
                         lks_test_text("ckpt-%08d\n", best));
     loss_of(out, "", lks_test_text("ckpt-%08d (best)", best));
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--max_iters=17");
-    assert_int_equal(lks_test_run(args.argv, env, 60).exit_code, 0);
+    law_add_all(&args, "--init_from=resume", "--max_iters=17");
+    assert_exits(0, lks_test_run(args.argv, env, 60));
     assert_string_equal(lks_test_read(lks_test_text("%s/latest", out), NULL), "ckpt-00000018\n");
     /* Neither links nor files work: reported before the first step. */
     out = lks_test_folder();
     args = train(out, 11);
     const char *const full[] = {"LOCKSTEP_FAULT=symlink:1:ENOSPC", NULL};
-    r = lks_test_run(args.argv, full, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "the folder can't hold names of checkpoints");
+    lks_test_result r = assert_exits(1, lks_test_run(args.argv, full, 60),
+                                     "the folder can't hold names of checkpoints");
     assert_null(strstr(r.out, "iter 0"));
 }
 
@@ -552,7 +509,7 @@ static lks_test_result not_recorded(const char *const argv[], const char *evals)
 }
 
 /* A folder that is not writable: the result is printed, with a note that it isn't recorded. */
-static void test_not_recorded(void **state)
+TEST(test_not_recorded)
 {
     const char *out = lks_test_folder();
     go_on(out, 6, NULL);
@@ -561,18 +518,16 @@ static void test_not_recorded(void **state)
     lks_test_result r = lks_test_run(argv, NULL, 60);
     const char *line = r.out, *path = lks_test_text("%s/evals.jsonl", out);
     size_t bytes;
-    r = not_recorded(argv, path);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, not_recorded(argv, path));
     assert_string_equal(r.out, line);
     law_args only = train(out, 6);
-    law_add(&only, "--init_from=resume");
-    law_add(&only, "--eval_only");
-    assert_int_equal(not_recorded(only.argv, path).exit_code, 0);
+    law_add_all(&only, "--init_from=resume", "--eval_only");
+    assert_exits(0, not_recorded(only.argv, path));
     const char *text = lks_test_read(path, &bytes);
     const size_t line_bytes = strcspn(text, "\n") + 1;
     /* An incomplete line stays separate. */
     lks_test_write(path, text, bytes - 5);
-    assert_int_equal(lks_test_run(argv, NULL, 60).exit_code, 0);
+    assert_exits(0, lks_test_run(argv, NULL, 60));
     const char *now = lks_test_read(path, NULL);
     assert_int_equal(count_in(now, "\n"), count_in(text, "\n") + 1);
     now = lks_test_text("%.*s", (int)strlen(now) - 1, now);
@@ -580,28 +535,19 @@ static void test_not_recorded(void **state)
     /* A pipe would take the line and lose it. */
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
-    r = lks_test_run(argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "evals.jsonl is not a regular file");
+    assert_exits(1, lks_test_run(argv, NULL, 60), "evals.jsonl is not a regular file");
     /* The same for a link that leads elsewhere. */
     const char *victim = lks_test_text("%s/victim", out);
-    lks_test_write(victim, "x", 1);
+    lks_test_write_text(victim, "x");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink(victim, path), 0);
-    assert_int_equal(lks_test_run(argv, NULL, 60).exit_code, 1);
+    assert_exits(1, lks_test_run(argv, NULL, 60));
     assert_string_equal(lks_test_read(victim, NULL), "x");
 }
 
 static law_args golf(const char *out, int iterations)
 {
     static const char *data;
-    static const char *const settings[] = {
-        "--family=golf",        "--sampler=stream",  "--vocab_size=1024",
-        "--num_layers=1",       "--model_dim=8",     "--num_heads=2",
-        "--num_kv_heads=1",     "--train_seq_len=8", "--train_batch_tokens=64",
-        "--val_batch_size=512", "--threads=1",       "--max_wallclock_seconds=0",
-        "--val_loss_every=2",   "--keep=1",          "--gradient_accumulation_steps=1",
-    };
     if (data == NULL) {
         uint16_t ids[1100];
         data = lks_test_folder();
@@ -610,19 +556,18 @@ static law_args golf(const char *out, int iterations)
             ids[i] = (uint16_t)(i * i % 1024);
         lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", data), ids, 1100);
     }
-    law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
-    law_add(&args, "--dataset=%s", data);
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(data, out);
     law_add(&args, "--iterations=%d", iterations);
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        law_add(&args, "%s", settings[i]);
+    law_add_all(&args, "--family=golf", "--sampler=stream", "--vocab_size=1024", "--num_layers=1",
+                "--model_dim=8", "--num_heads=2", "--num_kv_heads=1", "--train_seq_len=8",
+                "--train_batch_tokens=64", "--val_batch_size=512", "--threads=1",
+                "--max_wallclock_seconds=0", "--val_loss_every=2", "--keep=1",
+                "--gradient_accumulation_steps=1");
     return args;
 }
 
 /* Golf: the evaluation of an end that isn't on the schedule is only the `final` line. */
-static void test_golf(void **state)
+TEST(test_golf)
 {
     const char *out = lks_test_folder();
     law_args args = golf(out, 7);
@@ -634,8 +579,8 @@ static void test_golf(void **state)
     assert_int_equal(lks_test_number(final, "iter"), 7);
     assert_int_equal(lks_test_number(last, "iter"), 6);
     assert_null(json_object_get(final, "train_loss"));
-    assert_int_equal(named(out, "best"), lowest(out));
-    assert_int_equal(named(out, "latest"), 7);
+    assert_int_equal(law_named(out, "best"), lowest(out));
+    assert_int_equal(law_named(out, "latest"), 7);
     const char *text = law_lines(out);
     args = golf(out, 7);
     law_add(&args, "--init_from=resume");
@@ -650,7 +595,7 @@ static void test_golf(void **state)
 }
 
 /* If no rate moves the weights, all losses are equal: the earliest is best, also after a resume. */
-static void test_equal_losses(void **state)
+TEST(test_equal_losses)
 {
     const char *out = lks_test_folder();
     static const char *const more[] = {"--keep=0", "--checkpoint_interval=2", "--matrix_lr=0",
@@ -669,20 +614,6 @@ static void test_equal_losses(void **state)
         for (size_t i = 1; i < json_array_size(evals); i++)
             assert_true(lks_test_number(json_array_get(evals, i), "val_loss") ==
                         lks_test_number(json_array_get(evals, 0), "val_loss"));
-        assert_int_equal(named(out, "best"), 2);
+        assert_int_equal(law_named(out, "best"), 2);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overfitting),   cmocka_unit_test(test_when_saved),
-        cmocka_unit_test(test_decided_anew),  cmocka_unit_test(test_power_loss),
-        cmocka_unit_test(test_final),         cmocka_unit_test(test_last_lines),
-        cmocka_unit_test(test_without_links), cmocka_unit_test(test_not_recorded),
-        cmocka_unit_test(test_golf),          cmocka_unit_test(test_generators),
-        cmocka_unit_test(test_none_left),     cmocka_unit_test(test_equal_losses),
-        cmocka_unit_test(test_final_is_best),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

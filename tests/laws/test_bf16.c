@@ -17,8 +17,8 @@ static int train_alone(void **state)
 
 static void test_near_float32(void **state)
 {
-    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", alone), "train");
-    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", full), "train");
+    const json_t *a = lks_test_record(alone, "train");
+    const json_t *b = lks_test_record(full, "train");
     int n_other = 0;
     assert_int_equal(json_array_size(a), LAW_STEPS);
     for (size_t i = 0; i < LAW_STEPS; i++) {
@@ -63,8 +63,7 @@ static void test_resume_in_another(void **state)
     }
     law_assert_same(outs[1], outs[0]);
 
-    const char *metrics = lks_test_text("%s/metrics.jsonl", outs[0]);
-    const json_t *host = lks_test_metrics(metrics, "host");
+    const json_t *host = lks_test_record(outs[0], "host");
     /* The last one is of its end. */
     const json_t *went_on = json_array_get(host, json_array_size(host) - 2);
     const char *dtype =
@@ -72,8 +71,8 @@ static void test_resume_in_another(void **state)
     assert_non_null(dtype);
     assert_string_equal(dtype, "bfloat16");
 
-    const json_t *a = lks_test_metrics(metrics, "train");
-    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", full), "train");
+    const json_t *a = lks_test_record(outs[0], "train");
+    const json_t *b = lks_test_record(full, "train");
     int n_other = 0;
     assert_int_equal(json_array_size(a), LAW_STEPS);
     for (size_t i = 0; i < LAW_STEPS; i++) {
@@ -89,10 +88,7 @@ static const char *eval_of(const char *dtype)
 {
     const char *data = lks_test_text("--dataset=%s", law_data());
     const char *out = lks_test_text("--out_dir=%s", alone);
-    lks_test_result r = lks_test_tool("eval", data, out, "--threads=1", dtype);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
-    return r.out;
+    return lks_test_do("lockstep", "eval", data, out, "--threads=1", dtype).out;
 }
 
 /* Its checkpoints hold float32 weights; they are used in the run's dtype unless another is

@@ -9,33 +9,26 @@
 /* 120 samples of 2 MB of activations each in a step, and little arithmetic. */
 static law_args wide(const char *out)
 {
-    law_args args = {.n = 0};
-    static const char *const settings[] = {"lockstep",          "train",
-                                           "--n_layer=32",      "--n_head=2",
-                                           "--n_embd=16",       "--block_size=64",
-                                           "--batch_size=15",   "--gradient_accumulation_steps=8",
-                                           "--virtual_ranks=1", "--max_iters=0",
-                                           "--eval_interval=0", "--batch_size=auto"};
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        law_add(&args, "%s", settings[i]);
-    law_add(&args, "--dataset=%s", law_data());
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(law_data(), out);
+    law_add_all(&args, "--n_layer=32", "--n_head=2", "--n_embd=16", "--block_size=64",
+                "--batch_size=15", "--gradient_accumulation_steps=8", "--virtual_ranks=1",
+                "--max_iters=0", "--eval_interval=0", "--batch_size=auto");
     return args;
 }
 
 static double last_host(const char *out, const char *what)
 {
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     return lks_test_number(json_array_get(hosts, json_array_size(hosts) - 1), what);
 }
 
 static int config_of(const char *out, const char *what)
 {
-    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
+    const json_t *config = lks_test_record(out, "config");
     return (int)lks_test_number(json_array_get(config, 0), what);
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     static const int limits[] = {60, 80, 115, 170, 300}; /* MB */
     if (lks_test_on_device())
@@ -61,21 +54,17 @@ static void test_limits(void **state)
 }
 
 /* The numbers alone make the same run; so does a resume, whether it says auto or not. */
-static void test_is_that_run(void **state)
+TEST(test_is_that_run)
 {
     const char *out[2];
     for (int i = 0; i < 2; i++) {
         out[i] = lks_test_folder();
         law_args args = law_family(false, out[i]);
-        law_add(&args, "--virtual_ranks=4");
-        law_add(&args, "--max_iters=5");
+        law_add_all(&args, "--virtual_ranks=4", "--max_iters=5");
         if (i == 0) {
-            law_add(&args, "--batch_size=auto");
-            law_add(&args, "--memory=1G");
-            law_add(&args, "--nproc_per_node=2");
+            law_add_all(&args, "--batch_size=auto", "--memory=1G", "--nproc_per_node=2");
         } else { /* 16 micro-batches of 6: the most that 4 virtual ranks allow */
-            law_add(&args, "--batch_size=24");
-            law_add(&args, "--gradient_accumulation_steps=4");
+            law_add_all(&args, "--batch_size=24", "--gradient_accumulation_steps=4");
         }
         law_run(&args);
     }
@@ -85,8 +74,7 @@ static void test_is_that_run(void **state)
                     "batch_size=auto: 24 samples in each of 4 micro-batches");
     for (int i = 0; i < 2; i++) {
         law_args args = law_family(false, out[i]); /* with its own numbers, which auto overrides */
-        law_add(&args, "--virtual_ranks=4");
-        law_add(&args, "--init_from=resume");
+        law_add_all(&args, "--virtual_ranks=4", "--init_from=resume");
         law_add(&args, "--batch_size=%s", i == 0 ? "auto" : "24");
         if (i == 0)
             law_add(&args, "--memory=20K"); /* the choice has been made */
@@ -98,14 +86,12 @@ static void test_is_that_run(void **state)
 }
 
 /* golf's micro-batches follow from the tokens of a step: 32 sequences. */
-static void test_golf(void **state)
+TEST(test_golf)
 {
     const char *out = lks_test_folder();
     law_args args = law_family(true, out);
-    law_add(&args, "--virtual_ranks=1");
-    law_add(&args, "--iterations=1");
-    law_add(&args, "--eval_interval=0");
-    law_add(&args, "--batch_size=auto");
+    law_add_all(&args, "--virtual_ranks=1", "--iterations=1", "--eval_interval=0",
+                "--batch_size=auto");
     law_run(&args); /* with what this machine has left */
     assert_int_equal(config_of(out, "batch_size"), 32);
     assert_int_equal(config_of(out, "gradient_accumulation_steps"), 1);
@@ -120,7 +106,7 @@ static void refused(const char *more, const char *says)
     assert_contains(r.err, says);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     refused("--memory=8MB", "batch_size=auto: the smallest micro-batch needs ");
     refused("--memory=8MB", "use --recompute=block, fewer ranks");
@@ -133,19 +119,11 @@ static void test_refused(void **state)
     assert_int_not_equal(r.exit_code, 0);
     assert_contains(r.err, "memory=1G is for batch_size=auto");
     law_add(&args, "--dry_run");
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "memory=1G is for batch_size=auto");
+    assert_exits(2, lks_test_run(args.argv, NULL, 60), "memory=1G is for batch_size=auto");
 }
 
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_is_that_run),
-        cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_limits),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

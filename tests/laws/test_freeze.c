@@ -93,8 +93,7 @@ static void check_moments(const struct frozen_run *run, const char *out)
 static void check_log(const struct frozen_run *run, const char *out)
 {
     const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
-    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
-    const json_t *config = json_array_get(lks_test_metrics(metrics, "config"), 0);
+    const json_t *config = json_array_get(lks_test_record(out, "config"), 0);
     assert_contains(log, "frozen: ");
     assert_contains(log, lks_test_text("parameters that are trained: %.0f of %.0f",
                                        lks_test_number(config, "trained_parameters"),
@@ -104,7 +103,7 @@ static void check_log(const struct frozen_run *run, const char *out)
                 lks_test_number(config, "parameters"));
 }
 
-static void test_same_bytes(void **state)
+TEST(test_same_bytes)
 {
     for (int i = 0; i < N_RUNS; i++) {
         const struct frozen_run *run = &runs[i];
@@ -133,12 +132,12 @@ static void test_same_bytes(void **state)
 
 /* What is frozen starts with the seed's initial values, and the first loss is that of the run
  * without --freeze; its norm is of the trained tensors alone. */
-static void test_first_step(void **state)
+TEST(test_first_step)
 {
     const char *plain = law_output("random", "--max_iters=0");
     const char *frozen = law_output("random", "--max_iters=0", "--freeze=wte|attn");
-    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", plain), "train");
-    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", frozen), "train");
+    const json_t *a = lks_test_record(plain, "train");
+    const json_t *b = lks_test_record(frozen, "train");
     a = json_array_get(a, 0);
     b = json_array_get(b, 0);
     assert_true(lks_test_number(a, "loss") == lks_test_number(b, "loss"));
@@ -156,7 +155,7 @@ static void assert_refused(const char *out, const char *first, const char *secon
     assert_contains(r.err, says);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *out = law_output("random", "--max_iters=1", "--freeze=wte");
     assert_refused(out, "--init_from=resume", "--freeze=wpe",
@@ -168,7 +167,7 @@ static void test_refused(void **state)
 }
 
 /* A checkpoint of an earlier version froze nothing. */
-static void test_old_settings(void **state)
+TEST(test_old_settings)
 {
     lks__settings s, old;
     lks__settings_defaults(&s);
@@ -188,16 +187,14 @@ static double mb_of(const char *text, const char *what)
 }
 
 /* Gradients and moments take less memory, and --dry_run has the same list. */
-static void test_dry_run(void **state)
+TEST(test_dry_run)
 {
     double moments[2], gradients[2];
     for (int i = 0; i < 2; i++) {
         law_args args = law_family(false, lks_test_folder());
-        law_add(&args, "--n_embd=192");
-        law_add(&args, "--dry_run");
+        law_add_all(&args, "--n_embd=192", "--dry_run");
         law_add(&args, "--freeze=%s", i == 0 ? "" : "c_");
-        lks_test_result r = lks_test_run(args.argv, NULL, 60);
-        assert_int_equal(r.exit_code, 0);
+        lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
         assert_true((strstr(r.out, "attn.c_attn.weight") != NULL) == (i == 1));
         assert_true((strstr(r.out, "\ntrained:  ") != NULL) == (i == 1));
         moments[i] = mb_of(strstr(r.out, "MB, and"), "MB, and ");
@@ -206,20 +203,8 @@ static void test_dry_run(void **state)
     assert_true(moments[1] < 0.1 * moments[0] && gradients[1] < 0.1 * gradients[0]);
     /* An evaluation has none of them, and activations as with --recompute=block. */
     law_args args = law_family(false, lks_test_folder());
-    law_add(&args, "--eval_only");
-    law_add(&args, "--dry_run");
-    const lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    law_add_all(&args, "--eval_only", "--dry_run");
+    const lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
     assert_contains(r.out, " and 0.0 MB of moments;");
     assert_null(strstr(r.out, "\ngradients: "));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_first_step),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_old_settings),
-        cmocka_unit_test(test_dry_run),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

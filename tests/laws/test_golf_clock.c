@@ -43,10 +43,7 @@ static lks_test_result train(const char *data, const char *out, const char *more
                                 more,
                                 and_more,
                                 NULL};
-    lks_test_result r = lks_test_run(argv, env, 120);
-    if (r.exit_code != 0)
-        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
-    return r;
+    return assert_exits(0, lks_test_run(argv, env, 120));
 }
 
 /* A line of `text` must match the whole pattern. */
@@ -62,10 +59,10 @@ static void assert_line(const char *text, const char *pattern)
 
 static size_t n_lines(const char *out, const char *kind)
 {
-    return json_array_size(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind));
+    return json_array_size(lks_test_record(out, kind));
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
     const char *data = lks_test_folder(), *out = lks_test_folder(), *code = lks_test_folder();
     lks_test_generated_golf(data);
@@ -73,14 +70,14 @@ static void test_clock(void **state)
     lks_test_write(a, "print(1)\n", 9);
     lks_test_write(b, "pass\n", 5);
     train(data, out, "--nproc_per_node=2", "--replicas=private");
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *lines = lks_test_record(out, "train");
     size_t steps = json_array_size(lines);
     assert_in_range(steps, 2, 999999);
     /* the rates fall with the clock: to nearly 0, and never rise */
     double before = lks_test_number(json_array_get(lines, steps / 2), "lr");
     assert_true(lks_test_number(json_array_get(lines, steps - 1), "lr") < before);
     /* both ranks have made all steps: 4 of the 8 micro-batches each */
-    const json_t *host = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *host = lks_test_record(out, "host");
     const json_t *last = json_array_get(host, json_array_size(host) - 1);
     assert_int_equal(lks_test_number(last, "micro_batches.0"), 4 * steps);
     assert_int_equal(lks_test_number(last, "micro_batches.1"), 4 * steps);
@@ -114,8 +111,7 @@ static void test_clock(void **state)
 
     /* the code is part of the run's total, also of a resume that doesn't name it */
     const char *const resume[] = {"lockstep", "resume", out, "--nproc_per_node=1", NULL};
-    r = lks_test_run(resume, NULL, 120);
-    assert_int_equal(r.exit_code, 0);
+    r = assert_exits(0, lks_test_run(resume, NULL, 120));
     assert_line(r.out, "^Code size: 9 bytes$");
     const char *model = strstr(r.out, "Serialized model: ");
     const char *total = strstr(r.out, "Total submission size: ");
@@ -127,7 +123,7 @@ static void test_clock(void **state)
 
 /* A limit that a resume gives: only the steps since then were timed. Here each takes 6 s, so the 10
  * of the warmdown begin 60 s before the end. */
-static void test_timed_steps(void **state)
+TEST(test_timed_steps)
 {
     lks__run *run = calloc(1, sizeof *run);
     lks__state at = {.iter = 105, .data_shift = 5, .elapsed_from = 100, .elapsed_s = 60.0};
@@ -141,7 +137,7 @@ static void test_timed_steps(void **state)
 }
 
 /* As the script with ITERATIONS=0: the initial weights are evaluated and written. */
-static void test_no_step(void **state)
+TEST(test_no_step)
 {
     const char *data = lks_test_folder(), *out = lks_test_folder();
     lks_test_generated_golf(data);
@@ -149,14 +145,4 @@ static void test_no_step(void **state)
     assert_line(r.out, "^step:0/0 val_loss:6.9[0-9]{3} train_time:0ms step_avg:0.00ms$");
     assert_line(r.out, "^final_int8_zlib_roundtrip_exact val_loss:6.9[0-9]{7}$");
     assert_int_equal(n_lines(out, "train"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_no_step),
-        cmocka_unit_test(test_timed_steps),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

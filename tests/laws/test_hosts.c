@@ -27,8 +27,7 @@ static const char *trained_in(const char *out, const char *hosts, const char *fi
     law_add(&args, "--out_dir=%s", out != NULL ? out : fresh);
     law_add(&args, "%s", first);
     law_add(&args, "--backend=%s", engine);
-    for (; *more != NULL; more++)
-        law_add(&args, "%s", *more);
+    law_add_words(&args, more);
     args.argv[0] = lks_test_program();
     int code = hosts_run(engine, hosts, args.argv);
     if (code != 0)
@@ -45,7 +44,7 @@ static void check(const char *hosts, const char *const more[])
 {
     const char *out = trained(hosts, more);
     law_assert_same(out, alone);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *lines = lks_test_record(out, "host");
     const json_t *line = json_array_get(lines, 0);
     assert_string_equal(json_string_value(lks_test_member(line, "backend")), engine);
     assert_int_equal(lks_test_number(line, "world_size"), hosts_world(hosts));
@@ -135,13 +134,13 @@ static void test_wire(void **state)
     const char *const more[] = {"--wire=bfloat16", NULL};
     const char *out = trained("22", more), *again = trained("22", more);
     law_assert_same(again, out);
-    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
-    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", alone), "train");
+    const json_t *a = lks_test_record(out, "train");
+    const json_t *b = lks_test_record(alone, "train");
     double loss = lks_test_number(json_array_get(a, LAW_LAST_ITER), "loss");
     double want = lks_test_number(json_array_get(b, LAW_LAST_ITER), "loss");
     assert_true(loss != want);
     lks_test_near(loss, want, 0.01 * want, "loss", __FILE__, __LINE__);
-    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
+    const json_t *config = lks_test_record(out, "config");
     assert_string_equal(json_string_value(lks_test_member(json_array_get(config, 0), "wire")),
                         "bfloat16");
 }
@@ -158,8 +157,7 @@ static void test_levels(void **state)
     const char *out;
     const law_args run = law_train("random", &out);
     law_args args = {.n = 0};
-    law_add(&args, "sh");
-    law_add(&args, "-c");
+    law_add_all(&args, "sh", "-c");
     law_add(
         &args,
         "case $RANK in 0) L=%s;; 1) L=plain;; *) L=%s;; esac; LOCKSTEP_CPU=$L exec \"$0\" \"$@\"",

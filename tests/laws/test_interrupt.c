@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "data/read/sampler.h"
 
@@ -35,29 +36,19 @@ static void expect_stop(const lks_test_result *r, const char *said)
     assert_contains(r->err, said);
 }
 
-static bool has_line(const char *out, const char *kind, int iter)
-{
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
-    for (size_t i = 0; i < json_array_size(lines); i++)
-        if ((int)lks_test_number(json_array_get(lines, i), "iter") == iter)
-            return true;
-    return false;
-}
-
 /* `latest` must be the state after the last update in the metrics, with its evaluation. Returns its
  * iteration. */
 static int check_saved(const char *out)
 {
-    const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *steps = lks_test_record(out, "train");
     int iter = (int)json_array_size(steps); /* of a run from scratch */
     const char *name = lks_test_text("%s/latest/state.json", out);
-    json_t *state = json_loads(lks_test_read(name, NULL), 0, NULL);
+    const json_t *state = lks_test_json(lks_test_read(name, NULL));
     assert_int_equal(lks_test_number(state, "iter"), iter);
     /* Checkpoint 0 is the very first state. */
-    bool evaluated = iter > 0 && has_line(out, "eval", iter);
+    bool evaluated = iter > 0 && law_has_line(out, "eval", iter);
     assert_true(json_is_true(lks_test_member(state, "eval_done")) == evaluated);
-    assert_true(has_line(out, "checkpoint", iter));
-    json_decref(state);
+    assert_true(law_has_line(out, "checkpoint", iter));
     return iter;
 }
 
@@ -76,12 +67,8 @@ static law_args long_run(const char *sampler, const char *out, bool evaluates)
     const char *fresh;
     law_args args = law_train(sampler, &fresh);
     law_add(&args, "--out_dir=%s", out != NULL ? out : fresh);
-    law_add(&args, "--n_layer=1");
-    law_add(&args, "--n_head=1");
-    law_add(&args, "--n_embd=8");
-    law_add(&args, "--block_size=8");
-    law_add(&args, "--max_iters=1");
-    law_add(&args, "--threads=1");
+    law_add_all(&args, "--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8", "--max_iters=1",
+                "--threads=1");
     law_add(&args, "--eval_interval=%d", evaluates ? 1000 : 0);
     law_add(&args, "--eval_iters=%d", STEP / 2);
     law_add(&args, "--gradient_accumulation_steps=%d", evaluates ? LAW_V : STEP);
@@ -102,7 +89,7 @@ static bool check_long(int which, int W, bool evaluates, const char *whole)
     expect_stop(&r,
                 evaluates ? "unfinished evaluation is discarded" : "unfinished step is discarded");
     assert_int_equal(check_saved(out), 0);
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     for (int rank = 0; rank < W; rank++) {
         const char *done = lks_test_text("micro_batches.%d", rank);
         int n_done = (int)lks_test_number(json_array_get(hosts, 1), done);
@@ -114,7 +101,7 @@ static bool check_long(int which, int W, bool evaluates, const char *whole)
     return early;
 }
 
-static void test_long(void **state)
+TEST(test_long)
 {
     for (int which = 0; which < 2; which++)
         for (int evaluates = 0; evaluates < 2; evaluates++) {
@@ -129,63 +116,23 @@ static void test_long(void **state)
 
 /* ---- anywhere ------------------------------------------------------------------------------ */
 
-/* law_lines() without the lines of checkpoints that `whole` doesn't have. */
-static const char *common_lines(const char *out, const char *whole)
-{
-    const char *text = "";
-    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
-        int iter;
-        end = strchr(p, '\n') + 1;
-        if (sscanf(p, "{\"kind\":\"checkpoint\",\"iter\":%d", &iter) != 1 ||
-            has_line(whole, "checkpoint", iter))
-            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
-    }
-    return text;
-}
-
 static void assert_whole(const char *out, const char *whole)
 {
     law_assert_same_checkpoints(out, whole);
-    law_assert_same_lines(common_lines(out, whole), common_lines(whole, whole));
+    law_assert_same_lines(law_common_lines(out, whole), law_common_lines(whole, whole));
 }
 
 /* A run of the golf family, with evaluations, one of them at its end, and an artifact. */
 static law_args golf_train(const char **out_p)
 {
-    static const char *data;
-    law_args args = {.n = 0};
-    if (data == NULL) {
-        data = lks_test_folder();
-        lks_test_short_golf(data);
-    }
     *out_p = lks_test_folder();
-    static const char *const settings[] = {
-        "lockstep",
-        "train",
-        "--family=golf",
-        "--sampler=stream",
-        "--vocab_size=1024",
-        "--num_layers=2",
-        "--model_dim=32",
-        "--num_heads=2",
-        "--num_kv_heads=1",
-        "--iterations=7",
-        "--train_seq_len=16",
-        "--val_loss_every=4",
-        "--warmdown_iters=3",
-        "--keep=0",
-        "--checkpoint_interval=3",
-        "--virtual_ranks=8",
-        "--threads=1",
-        "--max_wallclock_seconds=0",
-        "--train_batch_tokens=2048",
-        "--val_batch_size=1024",
-        "--gradient_accumulation_steps=16",
-    };
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        law_add(&args, "%s", settings[i]);
-    law_add(&args, "--dataset=%s", data);
-    law_add(&args, "--out_dir=%s", *out_p);
+    law_args args = law_begin(law_golf_data(2500), *out_p);
+    law_add_all(&args, "--family=golf", "--sampler=stream", "--vocab_size=1024", "--num_layers=2",
+                "--model_dim=32", "--num_heads=2", "--num_kv_heads=1", "--iterations=7",
+                "--train_seq_len=16", "--val_loss_every=4", "--warmdown_iters=3", "--keep=0",
+                "--checkpoint_interval=3", "--virtual_ranks=8", "--threads=1",
+                "--max_wallclock_seconds=0", "--train_batch_tokens=2048", "--val_batch_size=1024",
+                "--gradient_accumulation_steps=16");
     return args;
 }
 
@@ -221,7 +168,7 @@ static void check_anywhere(int which, int stride, const char *whole)
     assert_in_range(n_stops, 5, 25);
 }
 
-static void test_anywhere(void **state)
+TEST(test_anywhere)
 {
     static const int strides[] = {229, 229, 41};
     for (int which = 0; which < 3; which++) {
@@ -236,13 +183,12 @@ static void test_anywhere(void **state)
 static law_args long_steps(const char *sampler, const char *out)
 {
     law_args args = long_run(sampler, out, false);
-    law_add(&args, "--eval_interval=4");
-    law_add(&args, "--eval_iters=3");
+    law_add_all(&args, "--eval_interval=4", "--eval_iters=3");
     return args;
 }
 
 /* Evaluation 0 is done, step 0 is not: a resume from checkpoint 0 repeats both. */
-static void test_behind_first_evaluation(void **state)
+TEST(test_behind_first_evaluation)
 {
     for (int which = 0; which < 2; which++) {
         const char *out, *whole = lks_test_folder();
@@ -265,7 +211,7 @@ static void test_behind_first_evaluation(void **state)
 
 /* One signal, or two, don't interrupt a save; a third does. The calls are slowed down, because
  * signals within 0.3 s count as one. */
-static void test_save(void **state)
+TEST(test_save)
 {
     const char *out;
     law_args args = law_train("nanogpt", &out);
@@ -294,18 +240,18 @@ static lks_test_result signalled(int n, const char *out, law_args args, const ch
     for (int i = 0; i < lks_test_tries(30000); i++) {
         if (lks_test_exists(lks_test_text("%s/ckpt-00000003.tmp", out)))
             break;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        usleep(1000);
     }
     for (int i = 0; i < n; i++) {
         kill(run.pid, SIGTERM);
-        nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
+        usleep(600000);
     }
     lks_test_result r = lks_test_wait(&run, 60);
     marked_assert_gone(mark, 2);
     return r;
 }
 
-static void test_launcher(void **state)
+TEST(test_launcher)
 {
     static const char slow[] = "fsync:1:slow,fsync:2:slow,fsync:3:slow,fsync:4:slow,fsync:5:slow";
     const char *out;
@@ -315,9 +261,7 @@ static void test_launcher(void **state)
     assert_int_equal(check_saved(out), 3);
 
     args = law_train("random", &out);
-    r = signalled(3, out, args, slow);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
-    assert_contains(r.err, "the ranks were killed");
+    assert_exits(128 + SIGKILL, signalled(3, out, args, slow), "the ranks were killed");
 
     /* Its time limit counts from the last heartbeat: each of these waits is shorter. */
     args = law_train("random", &out);
@@ -328,14 +272,12 @@ static void test_launcher(void **state)
 
     args = law_train("random", &out);
     law_add(&args, "--shutdown_timeout=%g", 1.4 * lks_test_patience());
-    r = signalled(1, out, args, "fsync:2:hang");
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
-    assert_contains(r.err, "lockstep train: rank 0 (pid ");
-    assert_contains(r.err, " of its last heartbeat at step ");
+    assert_exits(128 + SIGKILL, signalled(1, out, args, "fsync:2:hang"),
+                 "lockstep train: rank 0 (pid ", " of its last heartbeat at step ");
 }
 
 /* Two signals at once count as one; a later second one ends the process, unless it saves. */
-static void test_second(void **state)
+TEST(test_second)
 {
     const char *out;
     law_args args = law_train("random", &out);
@@ -370,7 +312,7 @@ static const char *state_of(const char *out)
 /* During set-up nothing is written, from scratch or on a resume; in the first step of a resumed run
  * the loaded checkpoint stays as it is. Iteration 3 has only a checkpoint; 4 would have an
  * evaluation; 12 has both, and a resume writes the checkpoint again. */
-static void test_nothing_new(void **state)
+TEST(test_nothing_new)
 {
     const char *out;
     law_args args = law_train("nanogpt", &out);
@@ -397,7 +339,7 @@ static void test_nothing_new(void **state)
 }
 
 /* A sampler's state is restored, and with it the same batches. */
-static void test_sampler(void **state)
+TEST(test_sampler)
 {
     lks__batch_sampler *s;
     const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
@@ -421,7 +363,7 @@ static void test_sampler(void **state)
 }
 
 /* The signal is answered at once, even if the current micro-batch never ends. */
-static void test_answered_at_once(void **state)
+TEST(test_answered_at_once)
 {
     const char *out, *env[] = {"LOCKSTEP_FAULT=read:150:term,read:151:hang", NULL};
     law_args args = law_train("random", &out);
@@ -431,20 +373,4 @@ static void test_answered_at_once(void **state)
                            "signal ends the run at once, and a third while it saves\n");
     assert_int_equal(kill(child.pid, SIGKILL), 0);
     assert_int_equal(lks_test_wait(&child, 60).signal, SIGKILL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_anywhere),
-        cmocka_unit_test(test_behind_first_evaluation),
-        cmocka_unit_test(test_save),
-        cmocka_unit_test(test_launcher),
-        cmocka_unit_test(test_second),
-        cmocka_unit_test(test_answered_at_once),
-        cmocka_unit_test(test_nothing_new),
-        cmocka_unit_test(test_sampler),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

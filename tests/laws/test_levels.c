@@ -17,17 +17,6 @@
         "--virtual_ranks=2", "--iterations=1", "--eval_interval=0", "--bucket_mb=1",               \
         "--muon_backend_steps=2"
 
-/* Validation data of one sequence for each virtual rank. */
-static const char *few_tokens(void)
-{
-    static const char *dir;
-    if (dir == NULL) {
-        dir = lks_test_folder();
-        lks_test_golf_tokens(dir, 129);
-    }
-    return dir;
-}
-
 /* A run of one rank per level. `dtype`: one more setting. */
 static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, bool library,
                            const char *dtype)
@@ -37,11 +26,9 @@ static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, 
     const char *out = lks_test_folder();
     const law_args run = law_family(golf, out);
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "run");
+    law_add_all(&args, "lockstep", "run");
     law_add(&args, "--nproc-per-node=%d", ranks);
-    law_add(&args, "sh");
-    law_add(&args, "-c");
+    law_add_all(&args, "sh", "-c");
     law_add(&args, "%s", at_level);
     law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)
@@ -49,7 +36,7 @@ static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, 
     for (int i = 0; more[golf][i] != NULL; i++)
         law_add(&args, "%s", more[golf][i]);
     if (golf)
-        law_add(&args, "--dataset=%s", few_tokens());
+        law_add(&args, "--dataset=%s", law_golf_data(129));
     law_add(&args, "%s", dtype);
     const char *const env[] = {lks_test_text("LEVEL_0=%s", lks__cpu_level_name(levels[0])),
                                lks_test_text("LEVEL_1=%s", lks__cpu_level_name(levels[ranks - 1])),
@@ -81,29 +68,22 @@ static void check_family(bool golf)
                             reference);
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     check_family(false);
 }
 
-static void test_golf(void **state)
+TEST(test_golf)
 {
     check_family(true);
 }
 
 /* In bfloat16 ranks use one kind of products. */
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     static const char bf16[] = "--dtype=bfloat16";
     lks__cpu_level levels[] = {LKS__CPU_PLAIN, LKS__CPU_PLAIN};
     assert_ok(lks__cpu_level_get(&levels[1]));
     const char *reference = trained(false, levels, 1, false, bf16);
     law_assert_same(trained(false, levels, 2, true, bf16), reference);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_golf),
-                                       cmocka_unit_test(test_bf16)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -40,15 +40,13 @@ static lks_test_result go_on(int W, const char *dataset, const char *const more[
     if (begun == NULL)
         begin(begun = lks_test_folder(), poison_data());
     if (dataset == poison_data()) {
-        const char *const copy[] = {"cp", "-a", lks_test_text("%s/.", begun), *out_p, NULL};
-        assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+        lks_test_do("cp", "-a", lks_test_text("%s/.", begun), *out_p);
     } else {
         begin(*out_p, dataset);
     }
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", STEPS);
-    for (; *more != NULL; more++)
-        law_add(&args, "%s", *more);
+    law_add_words(&args, more);
     return lks_test_run(args.argv, NULL, 60);
 }
 #define GO_ON(W, out_p, ...)                                                                       \
@@ -56,7 +54,7 @@ static lks_test_result go_on(int W, const char *dataset, const char *const more[
 
 static void check_line(const char *out, const char *kind, size_t i, int iter, int v, int m)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    const json_t *lines = lks_test_record(out, kind);
     const json_t *line = json_array_get(lines, i);
     assert_int_equal(lks_test_number(line, "iter"), iter);
     assert_int_equal(lks_test_number(line, "virtual_rank"), v);
@@ -67,7 +65,7 @@ static void check_line(const char *out, const char *kind, size_t i, int iter, in
 
 static size_t count(const char *out, const char *kind)
 {
-    return json_array_size(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind));
+    return json_array_size(lks_test_record(out, kind));
 }
 
 static void assert_ran_to_end(const lks_test_result *r)
@@ -80,12 +78,12 @@ static void test_stop(void **state)
 {
     for (int W = 1; W <= 4; W += 3) {
         const char *out;
-        lks_test_result r = GO_ON(W, &out, "--on_nan=stop");
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, lks_test_text("iteration 5: the loss of micro-batch 1 of virtual "
-                                             "rank 2 (rank %d) is",
-                                             W == 1 ? 0 : 2));
-        assert_contains(r.err, "is the output of tok_emb;");
+        lks_test_result r =
+            assert_exits(1, GO_ON(W, &out, "--on_nan=stop"),
+                         lks_test_text("iteration 5: the loss of micro-batch 1 of virtual "
+                                       "rank 2 (rank %d) is",
+                                       W == 1 ? 0 : 2),
+                         "is the output of tok_emb;");
         assert_null(strstr(r.err, "-nan")); /* the sign of a NaN means nothing */
         assert_contains(r.err, ") is nan; the first that ");
         assert_contains(r.err, lks_test_text("\nlockstep train: the newest checkpoint in %s is "
@@ -109,13 +107,11 @@ static void test_false_counts(void **state)
     law_args args = poison_train(out, 1);
     law_add(&args, "--iterations=2");
     law_run(&args);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=4");
+    law_add_all(&args, "--init_from=resume", "--iterations=4");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         poison_state(out, rows[i].name, json_integer(rows[i].value));
-        lks_test_result r = lks_test_run(args.argv, NULL, 60);
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, "data_shift, nonfinite or elapsed_from is no count");
+        assert_exits(1, lks_test_run(args.argv, NULL, 60),
+                     "data_shift, nonfinite or elapsed_from is no count");
         poison_state(out, rows[i].name, json_integer(0));
     }
 }
@@ -135,10 +131,8 @@ static void test_skip(void **state)
         law_assert_same(out, reference);
     }
     /* Two in a row are more than one. */
-    lks_test_result r = GO_ON(2, &out, "--on_nan=skip", "--on_nan_limit=1");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "iteration 6: ");
-    assert_contains(r.err, "on_nan_limit");
+    assert_exits(1, GO_ON(2, &out, "--on_nan=skip", "--on_nan_limit=1"),
+                 "iteration 6: ", "on_nan_limit");
     static const char model[] = "ckpt-00000006/model.safetensors";
     assert_same_file(lks_test_text("%s/%s", out, model), lks_test_text("%s/%s", reference, model));
 }
@@ -154,10 +148,8 @@ static void test_skip_over_a_restart(void **state)
     law_add(&args, "--init_from=resume");
     law_add(&args, "--iterations=%d", STEPS);
     law_add(&args, "--on_nan_limit=1");
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "iteration 6: ");
-    assert_contains(r.err, "once more than on_nan_limit allows");
+    assert_exits(1, lks_test_run(args.argv, NULL, 60),
+                 "iteration 6: ", "once more than on_nan_limit allows");
 }
 
 /* Data with a third bad step, in micro-batch 1 of virtual rank 3. */
@@ -191,7 +183,7 @@ static void test_skip_not_in_a_row(void **state)
  * bad step. */
 static void check_ways_back(const char *out)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), NULL), *line;
+    const json_t *lines = lks_test_record(out, NULL), *line;
     int newest = -1, shift = 0;
     size_t i;
     json_array_foreach(lines, i, line)
@@ -231,12 +223,11 @@ static void test_rollback(void **state)
     law_args again = {.n = 0};
     lks_test_result r;
     for (int last = 4; last <= 6; last += 2) {
-        const char *const cut[] = {"sh", "-c",
-                                   lks_test_text("cd \"$0\" && rm -r %s ckpt-00000008 "
-                                                 "ckpt-00000010 latest && ln -s ckpt-%08d latest",
-                                                 last == 4 ? "ckpt-00000006" : "", last),
-                                   out, NULL};
-        assert_int_equal(lks_test_run(cut, NULL, 10).exit_code, 0);
+        lks_test_do("sh", "-c",
+                    lks_test_text("cd \"$0\" && rm -r %s ckpt-00000008 "
+                                  "ckpt-00000010 latest && ln -s ckpt-%08d latest",
+                                  last == 4 ? "ckpt-00000006" : "", last),
+                    out);
         again = poison_train(out, 2);
         law_add(&again, "--init_from=resume");
         r = lks_test_run(again.argv, NULL, 60);
@@ -244,18 +235,14 @@ static void test_rollback(void **state)
         law_assert_same(out, reference);
     }
     /* No checkpoint to go back to, and too often. */
-    r = GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "iteration 4: ");
-    assert_contains(r.err, "on_nan_limit");
+    assert_exits(1, GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1"),
+                 "iteration 4: ", "on_nan_limit");
 }
 
 static void resume_with_two_virtual_ranks(const char *out, int W)
 {
     law_args again = poison_train(out, W);
-    law_add(&again, "--init_from=resume");
-    law_add(&again, "--virtual_ranks=2");
-    law_add(&again, "--on_nan=rollback");
+    law_add_all(&again, "--init_from=resume", "--virtual_ranks=2", "--on_nan=rollback");
     law_add(&again, "--iterations=%d", STEPS);
     lks_test_result r = lks_test_run(again.argv, NULL, 60);
     assert_ran_to_end(&r);
@@ -274,11 +261,10 @@ static void test_rollback_segment(void **state)
         resume_with_two_virtual_ranks(outs[i], i + 1);
     }
     law_assert_same(outs[1], outs[0]);
-    const char *const cut[] = {"sh", "-c",
-                               "cd \"$0\" && rm -r ckpt-00000008 ckpt-00000010 latest && ln -s "
-                               "ckpt-00000006 latest",
-                               outs[1], NULL};
-    assert_int_equal(lks_test_run(cut, NULL, 10).exit_code, 0);
+    lks_test_do("sh", "-c",
+                "cd \"$0\" && rm -r ckpt-00000008 ckpt-00000010 latest && ln -s "
+                "ckpt-00000006 latest",
+                outs[1]);
     resume_with_two_virtual_ranks(outs[1], 1);
     law_assert_same(outs[1], outs[0]);
     const json_t *saved = lks_test_figure(lks_test_text("%s/latest/state.json", outs[0]));
@@ -362,14 +348,11 @@ static void test_rollback_other_history(void **state)
     GO_ON(1, &outs[1], "--iterations=2");
     for (int i = 0; i < 2; i++) {
         law_args again = poison_train(lks_test_text("%s/ckpt-00000002", outs[i]), 2);
-        law_add(&again, "--init_from=resume");
-        law_add(&again, "--on_nan=rollback");
-        law_add(&again, "--checkpoint_interval=10");
+        law_add_all(&again, "--init_from=resume", "--on_nan=rollback", "--checkpoint_interval=10");
         law_add(&again, "--iterations=%d", STEPS);
         lks_test_result r = lks_test_run(again.argv, NULL, 60);
         assert_ran_to_end(&r);
-        const json_t *backs =
-            lks_test_metrics(lks_test_text("%s/metrics.jsonl", outs[i]), "rollback");
+        const json_t *backs = lks_test_record(outs[i], "rollback");
         assert_int_equal(lks_test_number(json_array_get(backs, 0), "to"), 2);
     }
     law_assert_same_lines(law_lines(outs[0]), law_lines(outs[1]));
@@ -409,10 +392,7 @@ static void test_rollback_counts(void **state)
 static double elapsed(const char *out)
 {
     const char *text = lks_test_read(lks_test_text("%s/latest/state.json", out), NULL);
-    json_t *state = json_loads(text, 0, NULL);
-    const double s = lks_test_number(state, "elapsed_s");
-    json_decref(state);
-    return s;
+    return lks_test_number(lks_test_json(text), "elapsed_s");
 }
 
 /* max_wallclock_seconds counts the time of steps that were rolled back. The limit isn't reached, so
@@ -424,7 +404,7 @@ static void test_rollback_time(void **state)
     lks_test_result r = GO_ON(2, &out, "--on_nan=rollback", "--max_wallclock_seconds=1e6");
     assert_ran_to_end(&r);
     assert_int_equal(count(out, "rollback"), 2);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train"), *line;
+    const json_t *lines = lks_test_record(out, "train"), *line;
     size_t i;
     json_array_foreach(lines, i, line)
     {
@@ -451,8 +431,7 @@ static void test_rollback_out_of_time(void **state)
     assert_true(elapsed(out) >= 1e-6);
     law_args args = poison_train(out, 1);
     law_add(&args, "--dataset=%s", data);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--max_wallclock_seconds=1e-6");
+    law_add_all(&args, "--init_from=resume", "--max_wallclock_seconds=1e-6");
     r = lks_test_run(args.argv, NULL, 60);
     assert_ran_to_end(&r);
     assert_contains(r.err, "the run is complete; with a larger max_wallclock_seconds");
@@ -480,14 +459,15 @@ static void test_gradient(void **state)
     for (int W = 1; W <= 2; W++) {
         const char *out = lks_test_folder();
         for (int resumed = 0; resumed < 2; resumed++) {
-            lks_test_result r = lks_test_tool(
-                "train", lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s", out),
-                "--vocab_size=65", "--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=16",
-                "--batch_size=2", "--gradient_accumulation_steps=4", "--warmup_iters=0",
-                "--eval_interval=0", lks_test_text("--max_iters=%d", resumed * 4),
-                lks_test_text("--nproc_per_node=%d", W),
-                resumed ? "--init_from=resume" : "--init_from=scratch");
-            assert_int_equal(r.exit_code, resumed);
+            lks_test_result r = assert_exits(
+                resumed,
+                lks_test_tool("train", lks_test_text("--dataset=%s", dir),
+                              lks_test_text("--out_dir=%s", out), "--vocab_size=65", "--n_layer=2",
+                              "--n_head=2", "--n_embd=16", "--block_size=16", "--batch_size=2",
+                              "--gradient_accumulation_steps=4", "--warmup_iters=0",
+                              "--eval_interval=0", lks_test_text("--max_iters=%d", resumed * 4),
+                              lks_test_text("--nproc_per_node=%d", W),
+                              resumed ? "--init_from=resume" : "--init_from=scratch"));
             if (resumed)
                 assert_contains(
                     r.err, "iteration 1: the gradient of micro-batch 0 of virtual rank 0 (rank "
@@ -504,23 +484,12 @@ enum { N_STEPS = 8, N_OFFSETS = 4 * 2 };
 static void open_trainer(lks__trainer *t, const char *sampler)
 {
     lks__settings s;
-    lks__args args;
-    const char *const argv[] = {"--vocab_size=65",
-                                "--n_layer=1",
-                                "--n_head=1",
-                                "--n_embd=16",
-                                "--block_size=8",
-                                "--batch_size=2",
-                                "--gradient_accumulation_steps=4",
-                                "--virtual_ranks=4",
-                                "--on_nan=rollback",
-                                "--eval_iters=4",
-                                lks_test_text("--sampler=%s", sampler),
-                                lks_test_text("--dataset=%s", law_data()),
-                                lks_test_text("--out_dir=%s", lks_test_folder())};
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof argv / sizeof argv[0],
-                                  (char *const *)(uintptr_t)argv, 0, &args));
+    lks_test_settings(&s, "--vocab_size=65", "--n_layer=1", "--n_head=1", "--n_embd=16",
+                      "--block_size=8", "--batch_size=2", "--gradient_accumulation_steps=4",
+                      "--virtual_ranks=4", "--on_nan=rollback", "--eval_iters=4",
+                      lks_test_text("--sampler=%s", sampler),
+                      lks_test_text("--dataset=%s", law_data()),
+                      lks_test_text("--out_dir=%s", lks_test_folder()));
     assert_ok(lks__trainer_open(&s, t, &(int){0}));
 }
 

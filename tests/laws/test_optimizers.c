@@ -44,7 +44,7 @@ static void assert_has(const char *out, const struct pair *pair)
     lks__st_close(file);
 }
 
-static void test_pairs(void **state)
+TEST(test_pairs)
 {
     for (int i = 0; i < N_PAIRS; i++) {
         const struct pair *pair = &pairs[i];
@@ -62,7 +62,7 @@ static void test_pairs(void **state)
 }
 
 /* No two optimizers come to the same parameters. */
-static void test_differ(void **state)
+TEST(test_differ)
 {
     const char *hash[8];
     for (int i = 0; lks__optimizers[i] != NULL; i++) {
@@ -84,23 +84,21 @@ static void assert_refused(const law_args *args, const char *says)
     assert_contains(r.err, says);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--optimizer=muon");
-    law_add(&args, "--zero=1");
+    law_add_all(&args, "--optimizer=muon", "--zero=1");
     assert_refused(&args, "optimizer=muon updates whole matrices");
 
     out = law_output("random", "--max_iters=1");
     args = law_family(false, out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--optimizer=sgd");
+    law_add_all(&args, "--init_from=resume", "--optimizer=sgd");
     assert_refused(&args, "optimizer=sgd was given, but the run in ");
 }
 
 /* A checkpoint of 0.1.0 doesn't name its optimizer: it is that of the family's script. */
-static void test_old_settings(void **state)
+TEST(test_old_settings)
 {
     static const char *const families[2] = {"gpt2", "golf"}, *const optimizers[2] = {"adamw",
                                                                                      "muon"};
@@ -116,15 +114,4 @@ static void test_old_settings(void **state)
         lks__choose_optimizer(&old);
         assert_string_equal(lks__optimizer_of(&old)->name, optimizers[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_differ),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_old_settings),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

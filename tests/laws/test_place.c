@@ -10,9 +10,7 @@
 
 static void expect(const char *a, const char *b, const char *more, const char *const texts[])
 {
-    const lks_test_result r = lks_test_tool("diff", a, b, more);
-    if (r.exit_code != 3)
-        fail_msg("exit code %d instead of 3: %s%s", r.exit_code, r.out, r.err);
+    const lks_test_result r = assert_exits(3, lks_test_tool("diff", a, b, more));
     for (int i = 0; texts[i] != NULL; i++)
         assert_contains(r.out, texts[i]);
 }
@@ -58,7 +56,7 @@ static const char *stopped(bool golf)
     return trained(golf, golf ? "--iterations=3" : "--max_iters=6");
 }
 
-static void test_seed(void **state)
+TEST(test_seed)
 {
     EXPECT(reference(false), trained(false, "--seed=7"),
            "execution         step 0 again: A from the seed, B from the seed; 1 and 1 steps\n"
@@ -73,7 +71,7 @@ static void test_seed(void **state)
     law_assert_remedy(other, reference(true), lks_test_text("%s-equal", reference(true)), other);
 }
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     EXPECT(reference(false), trained(false, "--n_embd=48"),
            "place             step 0, before the step: moments of transformer.wte.weight.exp_avg\n"
@@ -81,7 +79,7 @@ static void test_shapes(void **state)
 }
 
 /* A rate that the record has, and settings that first act on weights without a figure. */
-static void test_resumed(void **state)
+TEST(test_resumed)
 {
     const char *rate = stopped(false), *decay = stopped(false), *golf = stopped(true);
     resume(false, rate, "--learning_rate=5e-4");
@@ -108,11 +106,11 @@ static void test_resumed(void **state)
 }
 
 /* The command begins with the run's config files, and names all that they don't say. */
-static void test_config(void **state)
+TEST(test_config)
 {
     const char *conf = lks_test_text("%s/my.conf", lks_test_folder());
     static const char text[] = "n_layer = 3\nseed = 5\n";
-    lks_test_write(conf, text, strlen(text));
+    lks_test_write_text(conf, text);
     const char *other = trained(false, conf);
     EXPECT(reference(false), other, lks_test_text("lockstep train %s ", conf), " --seed=1337 ");
     law_assert_remedy(reference(false), other, lks_test_text("%s-equal", other), reference(false));
@@ -121,17 +119,17 @@ static void test_config(void **state)
 }
 
 /* The command leaves out a setting that its optimizer doesn't use, which would be refused. */
-static void test_unused(void **state)
+TEST(test_unused)
 {
     const char *conf = lks_test_text("%s/my.conf", lks_test_folder());
     static const char text[] = "beta2 = 0.9\n";
-    lks_test_write(conf, text, strlen(text));
+    lks_test_write_text(conf, text);
     const char *sgd = trained(false, "--optimizer=sgd"), *other = trained(false, conf);
     law_assert_remedy(sgd, other, lks_test_text("%s-equal", other), sgd);
 }
 
 /* Muon's momentum, which the weights follow, and weights in bfloat16 next to frozen ones. */
-static void test_updates(void **state)
+TEST(test_updates)
 {
     const char *golf = stopped(true), *frozen[2];
     resume(true, golf, "--muon_momentum=0.5");
@@ -142,8 +140,7 @@ static void test_updates(void **state)
     for (int i = 0; i < 2; i++) {
         frozen[i] = lks_test_folder();
         law_args args = law_family(false, frozen[i]);
-        law_add(&args, "--dtype=bfloat16");
-        law_add(&args, "--freeze=wte|ln_");
+        law_add_all(&args, "--dtype=bfloat16", "--freeze=wte|ln_");
         law_add(&args, "--weight_decay=0.%d", 1 + i);
         law_run(&args);
     }
@@ -157,7 +154,7 @@ static void test_updates(void **state)
            "cause             freeze ");
 }
 
-static void test_dropout(void **state)
+TEST(test_dropout)
 {
     const char *other = trained(false, "--dropout=0.25");
     EXPECT(reference(false), other,
@@ -167,16 +164,15 @@ static void test_dropout(void **state)
     /* This program finds the difference, so another version isn't its cause. */
     char *text = (char *)lks_test_text("%s", lks_test_read(metrics(other), NULL));
     strstr(text, "\"version\":\"")[11] ^= 1;
-    lks_test_write(metrics(other), text, strlen(text));
+    lks_test_write_text(metrics(other), text);
     EXPECT(reference(false), other, "can change bits   version ",
            "cause             dropout 0.1 | 0.25\n");
     const lks_test_result r = lks_test_tool("diff", reference(false), other, "--json");
-    json_t *report = json_loads(r.out, 0, NULL);
+    const json_t *report = lks_test_json(r.out);
     assert_int_equal(lks_test_number(report, "execution.leaf"), 0);
     assert_int_equal(lks_test_number(report, "execution.place.b.micro_batch"), 0);
     assert_true(lks_test_number(report, "execution.place.different_elements") > 0);
     assert_contains(r.err, "execution         step 0 again: ");
-    json_decref(report);
 }
 
 static void change_weight(const char *name, float *x, size_t n, size_t width)
@@ -186,7 +182,7 @@ static void change_weight(const char *name, float *x, size_t n, size_t width)
 }
 
 /* A weight of the checkpoint from which the run continued, with all hashes computed again. */
-static void test_checkpoint(void **state)
+TEST(test_checkpoint)
 {
     for (int golf = 0; golf < 2; golf++) {
         const char *other = stopped(golf);
@@ -204,7 +200,7 @@ static void test_checkpoint(void **state)
 }
 
 /* The hash of a gradient in the record. */
-static void test_false_record(void **state)
+TEST(test_false_record)
 {
     const char *out = trained(false, NULL);
     const char *file = lks_test_text("%s/leaves.bin", out);
@@ -219,20 +215,19 @@ static void test_false_record(void **state)
     const char *text = (const char *)lks_test_read(metrics(reference(false)), NULL);
     const char *more = trained(false, NULL), *at = strstr(text, "\"loss\":");
     text = lks_test_text("%.*s\"x\":1,%s", (int)(at - text), text, at);
-    lks_test_write(metrics(more), text, strlen(text));
+    lks_test_write_text(metrics(more), text);
     EXPECT(more, reference(false), "place             all ",
            "cause             A's or B's record doesn't follow from its run\n");
 }
 
-static void test_not_executed(void **state)
+TEST(test_not_executed)
 {
     const char *other = stopped(false);
     resume(false, other, "--learning_rate=5e-4");
-    const lks_test_result r = lks_test_tool("diff", reference(false), other, "--execute=0");
-    assert_int_equal(r.exit_code, 3);
+    const lks_test_result r =
+        assert_exits(3, lks_test_tool("diff", reference(false), other, "--execute=0"));
     assert_null(strstr(r.out, "execut"));
-    const char *const rm[] = {"rm", "-r", lks_test_text("%s/ckpt-00000007", other), NULL};
-    assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
+    lks_test_do("rm", "-r", lks_test_text("%s/ckpt-00000007", other));
     EXPECT_WITH("--execute=1", reference(false), other,
                 "execution         step 7 isn't executed again: that needs 2 steps of A and 2 of "
                 "B: `--execute=2` allows them\n",
@@ -240,22 +235,10 @@ static void test_not_executed(void **state)
     char *text = (char *)lks_test_text("%s", lks_test_read(metrics(other), NULL));
     for (char *at = text; (at = strstr(at, "\"fingerprint\":\"")) != NULL; at += 15)
         at[15] = at[15] == '7' ? '3' : '7';
-    lks_test_write(metrics(other), text, strlen(text));
+    lks_test_write_text(metrics(other), text);
     EXPECT(
         reference(false), other,
         "steps\n                  not possible here: B: step 6 was made with kernels of ",
         lks_test_text("next              `lockstep audit %s --step=7 --trail=FILE` on that run's ",
                       reference(false)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seed),         cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_config),
-        cmocka_unit_test(test_unused),       cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_checkpoint),
-        cmocka_unit_test(test_false_record), cmocka_unit_test(test_not_executed),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -29,7 +29,7 @@ static int train_alone(void **state)
 /* The last host line has the number of micro-batches of each rank: its own part exactly. */
 static void assert_own_work(const char *out, int W)
 {
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     assert_int_equal(json_array_size(hosts), 2);
     const json_t *last = json_array_get(hosts, 1);
     assert_int_equal(lks_test_number(last, "world_size"), W);
@@ -44,12 +44,11 @@ static void assert_own_work(const char *out, int W)
 static void test_alone(void **state)
 {
     for (int i = 0; i < (only_kernels() ? 1 : 2); i++) {
-        const char *metrics = lks_test_text("%s/metrics.jsonl", alone[i]);
-        const json_t *train = lks_test_metrics(metrics, "train");
+        const json_t *train = lks_test_record(alone[i], "train");
         assert_int_equal(json_array_size(train), LAW_STEPS);
-        assert_int_equal(json_array_size(lks_test_metrics(metrics, "eval")), 4);
-        assert_int_equal(json_array_size(lks_test_metrics(metrics, "config")), 1);
-        assert_int_equal(json_array_size(lks_test_metrics(metrics, "checkpoint")), 7);
+        assert_int_equal(json_array_size(lks_test_record(alone[i], "eval")), 4);
+        assert_int_equal(json_array_size(lks_test_record(alone[i], "config")), 1);
+        assert_int_equal(json_array_size(lks_test_record(alone[i], "checkpoint")), 7);
         assert_int_equal(law_count_checkpoints(alone[i]), 7);
         assert_true(lks_test_number(json_array_get(train, LAW_LAST_ITER), "loss") <
                     lks_test_number(json_array_get(train, 0), "loss") - 0.02);
@@ -76,7 +75,7 @@ static const char *check(int W, const char *const more[])
 /* Without --threads the ranks of a host divide its cores. */
 static void assert_threads(const char *out, int W)
 {
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     int cores = lks__cpu_count();
     assert_int_equal(lks_test_number(json_array_get(hosts, 0), "threads"),
                      cores > W ? cores / W : 1);
@@ -164,8 +163,7 @@ static void test_other_runs(void **state)
 
 static const char *output_of(lks_test_result r)
 {
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, r);
     assert_true(strlen(r.out) > 0);
     return r.out;
 }

@@ -43,39 +43,22 @@ static const char *weights; /* --init_from of new runs, or NULL */
 /* A run of 12 steps. `more`: for a resume in the middle, with another batch; or NULL. */
 static const char *train(const char *data, const char *sampler, const char *more)
 {
-    static const char *const sizes[] = {"--n_layer=1",
-                                        "--n_head=1",
-                                        "--n_embd=8",
-                                        "--block_size=8",
-                                        "--vocab_size=64",
-                                        "--virtual_ranks=2",
-                                        "--eval_interval=4",
-                                        "--threads=1",
-                                        "--checkpoint_interval=3",
-                                        "--tensorboard=false",
-                                        "--gradient_accumulation_steps=4"};
     const bool golf = strcmp(sampler, "stream") == 0;
     const char *out = lks_test_folder();
     for (int part = 0; part < (more != NULL ? 2 : 1); part++) {
         const int steps = more != NULL && part == 0 ? 6 : 12;
-        law_args args = {.n = 0};
-        law_add(&args, "lockstep");
-        law_add(&args, "train");
-        law_add(&args, "--dataset=%s", data);
-        law_add(&args, "--out_dir=%s", out);
+        law_args args = law_begin(data, out);
         law_add(&args, "--sampler=%s", sampler);
-        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-            law_add(&args, "%s", sizes[i]);
+        law_add_all(&args, "--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8",
+                    "--vocab_size=64", "--virtual_ranks=2", "--eval_interval=4", "--threads=1",
+                    "--checkpoint_interval=3", "--tensorboard=false",
+                    "--gradient_accumulation_steps=4");
         if (golf) {
-            law_add(&args, "--family=golf");
-            law_add(&args, "--num_kv_heads=1");
-            law_add(&args, "--max_wallclock_seconds=0");
-            law_add(&args, "--train_batch_tokens=32");
-            law_add(&args, "--val_batch_size=16");
+            law_add_all(&args, "--family=golf", "--num_kv_heads=1", "--max_wallclock_seconds=0",
+                        "--train_batch_tokens=32", "--val_batch_size=16");
             law_add(&args, "--iterations=%d", steps);
         } else {
-            law_add(&args, "--batch_size=1");
-            law_add(&args, "--eval_iters=2");
+            law_add_all(&args, "--batch_size=1", "--eval_iters=2");
             law_add(&args, "--max_iters=%d", steps - 1);
         }
         if (part == 0 && weights != NULL)
@@ -127,7 +110,7 @@ static bool check(const char *a, const char *b, int altered)
     return json_is_object(first);
 }
 
-static void test_steps(void **state)
+TEST(test_steps)
 {
     static const struct {
         const char *sampler, *more;
@@ -153,7 +136,7 @@ static void test_steps(void **state)
 
 /* Of runs that begin with given weights, too, except with sampler=nanogpt, which draws its
  * positions after the weights of a run that has none. */
-static void test_given_weights(void **state)
+TEST(test_given_weights)
 {
     const char *first = train(write_data(false, -1), "random", NULL);
     for (int nanogpt = 0; nanogpt < 2; nanogpt++) {
@@ -173,7 +156,7 @@ static void test_given_weights(void **state)
 }
 
 /* People see file, offset and tokens. Data that no step has read change nothing. */
-static void test_printed(void **state)
+TEST(test_printed)
 {
     const char *a = train(write_data(false, -1), "random", NULL);
     int seen = 0;
@@ -227,7 +210,7 @@ static void test_printed(void **state)
 }
 
 /* Data that have moved: the remedy needs those of the run that it repeats. */
-static void test_moved(void **state)
+TEST(test_moved)
 {
     static uint16_t ids[N];
     const char *dirs[2], *places[2], *runs[2];
@@ -264,7 +247,7 @@ static void test_moved(void **state)
 
 /* If many tokens differ, the data's row names the token at which the execution finds the place.
  */
-static void test_same_place(void **state)
+TEST(test_same_place)
 {
     static uint16_t ids[N];
     static const int every[] = {41, 80, 3}; /* anywhere, at the ends of samples, several in each */
@@ -279,7 +262,7 @@ static void test_same_place(void **state)
         else
             lks_test_write(lks_test_text("%s/train.bin", other), ids, sizeof ids);
         const char *b = train(other, sampler, NULL);
-        json_t *r = json_loads(lks_test_tool("diff", a, b, "--json").out, 0, NULL);
+        const json_t *r = lks_test_json(lks_test_tool("diff", a, b, "--json").out);
         const json_t *read = json_array_get(lks_test_member(r, "data.splits.0.read"), 0);
         const json_t *place = lks_test_member(r, "execution.place");
         static const char *const equal[] = {"virtual_rank", "micro_batch"};
@@ -294,12 +277,11 @@ static void test_same_place(void **state)
         assert_contains(lks_test_tool("diff", a, b).out,
                         lks_test_text("cause             the data differ: train token %d is ",
                                       (int)lks_test_number(read, "token")));
-        json_decref(r);
     }
 }
 
 /* Only evaluations read the validation split. */
-static void test_evaluations(void **state)
+TEST(test_evaluations)
 {
     const char *data = write_data(false, -1), *a = train(data, "random", NULL);
     const char *other = write_data(false, -1), *file = lks_test_text("%s/val.bin", other);
@@ -309,8 +291,7 @@ static void test_evaluations(void **state)
         ids[i] ^= 1;
     lks_test_write(file, ids, bytes);
     const char *b = train(other, "random", NULL);
-    const lks_test_result r = lks_test_tool("diff", a, b);
-    assert_int_equal(r.exit_code, 3);
+    const lks_test_result r = assert_exits(3, lks_test_tool("diff", a, b));
     assert_contains(r.out, "evaluations only  data, digest ");
     assert_contains(r.out, "The same steps: 12 steps, 4 checkpoints, weights ");
     assert_contains(r.out, "Only evaluations differ, first at iteration 0:\n  val_loss ");
@@ -335,7 +316,7 @@ static void write_meta(const char *dir)
         lks_test_text("{\"kind\":\"ids\",\"vocab_size\":%d,\"hashes\":{\"train.bin\":"
                       "\"%016" PRIx64 "\",\"val.bin\":\"%016" PRIx64 "\"}}",
                       VOCAB, train, val);
-    lks_test_write(lks_test_text("%s/meta.json", dir), text, strlen(text));
+    lks_test_write_text(lks_test_text("%s/meta.json", dir), text);
 }
 
 static void alter(const char *path, long at)
@@ -348,7 +329,7 @@ static void alter(const char *path, long at)
 }
 
 /* A token in no page that the digest reads. */
-static void test_large(void **state)
+TEST(test_large)
 {
     enum { TOKEN = 1000003 };
     const char *runs[2], *dirs[2];
@@ -361,31 +342,16 @@ static void test_large(void **state)
         write_meta(dirs[i]);
         runs[i] = train(dirs[i], "random", NULL);
     }
-    const lks_test_result r = lks_test_tool("diff", runs[0], runs[1]);
-    assert_int_equal(r.exit_code, 0);
+    const lks_test_result r = lks_test_do("lockstep", "diff", runs[0], runs[1]);
     assert_contains(r.out, "changes no bit    data, hash of whole files ");
     assert_contains(r.out, lks_test_text("train token %d is 0 (", TOKEN));
-    lks_test_result audit = lks_test_tool("audit", runs[0], "--step=0");
-    assert_int_equal(audit.exit_code, 0);
+    lks_test_result audit = lks_test_do("lockstep", "audit", runs[0], "--step=0");
     assert_contains(audit.out, "because the digest samples them: equal (");
     alter(lks_test_text("%s/train.bin", dirs[0]), 2 * TOKEN);
-    audit = lks_test_tool("audit", runs[0], "--step=0");
-    assert_int_equal(audit.exit_code, 4);
+    audit = assert_exits(4, lks_test_tool("audit", runs[0], "--step=0"));
     assert_contains(audit.out, "has changed since `lockstep prep` wrote it");
-    assert_int_equal(lks_test_tool("audit", runs[0], "--step=0", "--leaf=1").exit_code, 0);
+    lks_test_do("lockstep", "audit", runs[0], "--step=0", "--leaf=1");
     write_meta(dirs[0]); /* prepared again, from another text */
-    audit = lks_test_tool("audit", runs[0], "--step=0");
-    assert_int_equal(audit.exit_code, 4);
+    audit = assert_exits(4, lks_test_tool("audit", runs[0], "--step=0"));
     assert_contains(audit.out, " aren't the run's: their hash is ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),         cmocka_unit_test(test_printed),
-        cmocka_unit_test(test_same_place),    cmocka_unit_test(test_evaluations),
-        cmocka_unit_test(test_large),         cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_given_weights),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

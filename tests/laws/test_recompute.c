@@ -52,7 +52,7 @@ static const char *train(const struct recomputed *run, const char *const more[],
     return out;
 }
 
-static void test_same_bytes(void **state)
+TEST(test_same_bytes)
 {
     static const char *const reference[] = {LAW_REFERENCE};
     for (int i = 0; i < N_RUNS; i++) {
@@ -63,14 +63,14 @@ static void test_same_bytes(void **state)
 }
 
 /* It doesn't define the run: each part may have another. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     const char *alone = law_output("random", LAW_REFERENCE);
     const char *out = law_output("random", "--recompute=block", "--max_iters=5");
     law_resume("random", out, "--recompute=rows", "--max_iters=8", "--nproc_per_node=2");
     law_resume("random", out, "--nproc_per_node=4");
     law_assert_same_checkpoint(out, alone, law_family_last(false));
-    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
+    const json_t *config = lks_test_record(out, "config");
     assert_null(json_object_get(json_array_get(config, 0), "recompute"));
 }
 
@@ -88,21 +88,20 @@ static void measure(const char *way, double *planned, double *used)
         law_add(&args, "--recompute=%s", way);
         if (dry == 1) {
             law_add(&args, "--dry_run");
-            lks_test_result r = lks_test_run(args.argv, NULL, 60);
-            assert_int_equal(r.exit_code, 0);
+            lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
             const char *at = strstr(r.out, "activations: ");
             assert_non_null(at);
             *planned = strtod(at + strlen("activations: "), NULL);
             return;
         }
         law_run(&args);
-        const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+        const json_t *hosts = lks_test_record(out, "host");
         *used = lks_test_number(json_array_get(hosts, 1), "memory_bytes") / 1e6;
     }
 }
 
 /* What --dry_run promises is what a process needs less. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     double planned[3], used[3];
     static const char *const ways[] = {"none", "rows", "block"};
@@ -123,10 +122,5 @@ static void test_memory(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_memory),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

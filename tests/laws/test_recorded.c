@@ -71,47 +71,19 @@ enum { N_RUNS = sizeof runs / sizeof runs[0] };
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-static const char *golf_data(void)
-{
-    static const char *dir;
-    if (dir == NULL) {
-        dir = lks_test_folder();
-        lks_test_short_golf(dir);
-    }
-    return dir;
-}
-
 static void add_base(const struct recorded_run *run, law_args *args, const char *out)
 {
-    static const char *const gpt2[] = {"--bias",
-                                       "--n_layer=3",
-                                       "--n_head=3",
-                                       "--n_embd=48",
-                                       "--block_size=24",
-                                       "--batch_size=6",
-                                       "--dropout=0.1",
-                                       "--virtual_ranks=8",
-                                       "--max_iters=9",
-                                       "--eval_interval=4",
-                                       "--eval_iters=2",
-                                       "--learning_rate=1e-3",
-                                       "--grad_clip=0.2",
-                                       "--lr_decay_iters=8",
-                                       "--warmup_iters=3",
-                                       "--bucket_mb=0.02",
-                                       "--keep=0",
-                                       "--sampler=random",
-                                       "--checkpoint_interval=5",
-                                       "--timeout=60",
-                                       "--gradient_accumulation_steps=16"};
-    law_add(args, "lockstep");
-    law_add(args, "train");
+    law_add_all(args, "lockstep", "train");
     if (run->golf) {
         law_add(args, "%s", LKS_TEST_SOURCE_DIR "/config/golf_baseline.conf");
     } else {
         law_add(args, "--dataset=%s", law_data());
-        for (size_t i = 0; i < sizeof gpt2 / sizeof gpt2[0]; i++)
-            law_add(args, "%s", gpt2[i]);
+        law_add_all(args, "--bias", "--n_layer=3", "--n_head=3", "--n_embd=48", "--block_size=24",
+                    "--batch_size=6", "--dropout=0.1", "--virtual_ranks=8", "--max_iters=9",
+                    "--eval_interval=4", "--eval_iters=2", "--learning_rate=1e-3",
+                    "--grad_clip=0.2", "--lr_decay_iters=8", "--warmup_iters=3", "--bucket_mb=0.02",
+                    "--keep=0", "--sampler=random", "--checkpoint_interval=5", "--timeout=60",
+                    "--gradient_accumulation_steps=16");
     }
     law_add(args, "--out_dir=%s", out);
 }
@@ -123,7 +95,7 @@ static void train(const struct recorded_run *run, const char *out, const char *l
     int n_env = 0;
     add_base(run, &args, out);
     if (run->golf) {
-        env[n_env++] = lks_test_text("DATA_PATH=%s", golf_data());
+        env[n_env++] = lks_test_text("DATA_PATH=%s", law_golf_data(2500));
         env[n_env++] = "TOKENIZER_PATH=";
         env[n_env++] = "VOCAB_SIZE=1024";
         env[n_env++] = "MAX_WALLCLOCK_SECONDS=0";
@@ -216,7 +188,7 @@ static const char *hash_of(const char *out)
 
 static const char *fingerprint_of(const char *out)
 {
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     return json_string_value(lks_test_member(json_array_get(hosts, 0), "fingerprint"));
 }
 
@@ -340,17 +312,6 @@ static const char *bits_of(const char *out)
                          : fingerprint_of(out);
 }
 
-/* Few tokens to evaluate, since stand-ins take long. */
-static const char *few_tokens(void)
-{
-    static const char *dir;
-    if (dir == NULL) {
-        dir = lks_test_folder();
-        lks_test_golf_tokens(dir, 65);
-    }
-    return dir;
-}
-
 /* Some steps of several small buckets; gpt2 has two micro-batches for each virtual rank. */
 static law_args mode_settings(bool golf, const char *out)
 {
@@ -365,16 +326,10 @@ static law_args mode_settings(bool golf, const char *out)
          "--eval_interval=0", "--matrix_lr=0.01", "--gradient_accumulation_steps=8",
          "--virtual_ranks=8"},
     };
-    law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
-    law_add(&args, "--dataset=%s", golf ? few_tokens() : law_data());
-    law_add(&args, "--out_dir=%s", out);
+    law_args args = law_begin(golf ? law_golf_data(65) : law_data(), out);
     for (int i = 0; settings[golf][i] != NULL; i++)
         law_add(&args, "%s", settings[golf][i]);
-    law_add(&args, "--bucket_mb=0.002");
-    law_add(&args, "--threads=1");
-    law_add(&args, "--dtype=float32");
+    law_add_all(&args, "--bucket_mb=0.002", "--threads=1", "--dtype=float32");
     return args;
 }
 
@@ -400,8 +355,7 @@ static void test_mode(void **state)
         law_args args = mode_settings(golf, out);
         run_mode(mode, golf, &args);
         if (mode->exchange != NULL) {
-            const json_t *host =
-                json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host"), 0);
+            const json_t *host = json_array_get(lks_test_record(out, "host"), 0);
             assert_string_equal(json_string_value(lks_test_member(host, "exchange")),
                                 mode->exchange);
         }

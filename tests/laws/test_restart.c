@@ -30,8 +30,7 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
     law_add(&args, "run");
     law_add(&args, "--nproc-per-node=%d", W);
     law_add(&args, "--max-restarts=%d", restarts);
-    law_add(&args, "sh");
-    law_add(&args, "-c");
+    law_add_all(&args, "sh", "-c");
     law_add(&args, "%s; exec \"$0\" \"$@\"", deaths);
     law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)
@@ -45,7 +44,7 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
 /* The iteration at which the last start resumed, from its host line; 0: it didn't. */
 static int resumed_at(const char *out)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *lines = lks_test_record(out, "host");
     int iter = 0;
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const json_t *at = json_object_get(json_array_get(lines, i), "resumed_iter");
@@ -67,14 +66,14 @@ static int checkpoint_before(const char *out, int iter)
     "export LOCKSTEP_FAULT_RANK=" #rank " LOCKSTEP_FAULT=" fault "; "
 
 /* Before the first checkpoint, in a step, in a save: each time another rank. */
-static void test_three_deaths(void **state)
+TEST(test_three_deaths)
 {
     const char *out;
-    lks_test_result r = disturbed(
-        4, 3, DIES(0, 1, "read:20:die") DIES(1, 2, "read:150:die") DIES(2, 0, "rename:2:die") ":",
-        "--threads=1", &out);
-    if (r.exit_code != 0)
-        fail_msg("%d: %s", r.exit_code, r.err);
+    lks_test_result r =
+        assert_exits(0, disturbed(4, 3,
+                                  DIES(0, 1, "read:20:die") DIES(1, 2, "read:150:die")
+                                      DIES(2, 0, "rename:2:die") ":",
+                                  "--threads=1", &out));
     for (int i = 1; i <= 3; i++)
         assert_contains(r.err, lks_test_text("restart %d of 3", i));
     assert_true(resumed_at(out) > 0); /* not from scratch */
@@ -82,21 +81,21 @@ static void test_three_deaths(void **state)
 }
 
 /* The newest checkpoint is damaged, too: the one before it is used. */
-static void test_torn_checkpoint(void **state)
+TEST(test_torn_checkpoint)
 {
     const char *out, *folder = lks_test_folder();
-    lks_test_result r = disturbed(
-        2, 1,
-        lks_test_text(DIES(0, 1, "read:400:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do "
+    assert_exits(
+        0,
+        disturbed(2, 1,
+                  lks_test_text(
+                      DIES(0, 1, "read:400:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do "
                                                  "case $a in --out_dir=*) d=${a#--out_dir=}; "
                                                  "readlink \"$d/latest\" >'%s'/$RANK; "
                                                  "truncate -s 1000 "
                                                  "\"$d/latest/model.safetensors\";; esac; "
                                                  "done; :",
                       folder),
-        "--threads=1", &out);
-    if (r.exit_code != 0)
-        fail_msg("%d: %s", r.exit_code, r.err);
+                  "--threads=1", &out));
     int torn = 0;
     assert_int_equal(sscanf(lks_test_read(lks_test_text("%s/1", folder), NULL), "ckpt-%d", &torn),
                      1);
@@ -114,18 +113,17 @@ static void from_older_checkpoint(const char *name)
     assert_int_equal(symlink("ckpt-00000003", lks_test_text("%s/best", out)), 0);
     const char *from =
         lks_test_text("set -- \"$@\" --init_from=resume --out_dir='%s/%s';", out, name);
-    lks_test_result r = disturbed(2, 1, lks_test_text(DIES(0, 0, "rename:14:die") "%s :", from),
-                                  "--threads=1", &unused);
-    if (r.exit_code != 0)
-        fail_msg("%d: %s", r.exit_code, r.err);
-    assert_contains(r.err, "restart 1 of 1");
+    assert_exits(0,
+                 disturbed(2, 1, lks_test_text(DIES(0, 0, "rename:14:die") "%s :", from),
+                           "--threads=1", &unused),
+                 "restart 1 of 1");
     assert_in_range(resumed_at(out), 4, LAW_STEPS - 1);
     law_assert_same(out, whole);
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
     assert_false(lks_test_exists(lks_test_text("%s/earlier-2", out)));
 }
 
-static void test_older_checkpoint(void **state)
+TEST(test_older_checkpoint)
 {
     from_older_checkpoint("ckpt-00000003");
     from_older_checkpoint("best");
@@ -133,38 +131,35 @@ static void test_older_checkpoint(void **state)
 
 /* Too many deaths: the exit code is the last one's, and any number of ranks can go on from its
  * checkpoint. */
-static void test_budget(void **state)
+TEST(test_budget)
 {
     const char *out;
-    lks_test_result r = disturbed(2, 1, DIES(0, 1, "read:250:die") DIES(1, 0, "read:100:die") ":",
-                                  "--threads=1", &out);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
-    assert_contains(r.err, "restart 1 of 1");
-    assert_contains(r.err, "rank 0 (pid ");
+    assert_exits(128 + SIGKILL,
+                 disturbed(2, 1, DIES(0, 1, "read:250:die") DIES(1, 0, "read:100:die") ":",
+                           "--threads=1", &out),
+                 "restart 1 of 1", "rank 0 (pid ");
     law_resume("random", out, "--nproc_per_node=4");
     law_assert_same(out, whole);
 }
 
 /* Files of an earlier run in the folder don't belong to this job: its second start doesn't resume
  * them, but begins where the first did. */
-static void test_not_an_earlier_run(void **state)
+TEST(test_not_an_earlier_run)
 {
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--seed=7");
     law_run(&args);
-    lks_test_result r =
-        disturbed(2, 1, DIES(0, 0, "read:1:die") ":", lks_test_text("--out_dir=%s", out), &out);
-    if (r.exit_code != 0)
-        fail_msg("%d: %s", r.exit_code, r.err);
-    assert_contains(r.err, "restart 1 of 1");
+    lks_test_result r = assert_exits(
+        0, disturbed(2, 1, DIES(0, 0, "read:1:die") ":", lks_test_text("--out_dir=%s", out), &out),
+        "restart 1 of 1");
     const char *last = strstr(r.out, "an earlier run was moved");
     assert_non_null(last);
 }
 
 /* The last line of the lock names the job that files in a folder belong to: only exactly this job,
  * and no other whose name is as long, longer or a part of it. */
-static void test_other_job(void **state)
+TEST(test_other_job)
 {
     static const char *const names[] = {"job-a", "job-b", "ob-a", "job-aa", "b-a", "a"};
     const char *out = lks_test_folder(), *lock = lks_test_text("%s/.lock", out);
@@ -201,13 +196,12 @@ static void test_other_job(void **state)
 }
 
 /* `train` restarts its own ranks, too. One of them is killed at some moment. */
-static void test_train_itself(void **state)
+TEST(test_train_itself)
 {
     const char *out, *mark = marked_variable();
     for (int tries = 0; tries < 20; tries++) {
         law_args args = law_train("random", &out);
-        law_add(&args, "--nproc_per_node=2");
-        law_add(&args, "--max_restarts=1");
+        law_add_all(&args, "--nproc_per_node=2", "--max_restarts=1");
         lks_test_child child = lks_test_start(args.argv, (const char *const[]){mark, NULL});
         while (law_count_checkpoints(out) < 1 && lks_test_is_running(&child))
             usleep(1000);
@@ -228,8 +222,7 @@ static void test_train_itself(void **state)
             if (line[0] != '\0')
                 kill(pids[i], SIGKILL);
         }
-        lks_test_result r = lks_test_wait(&child, 120);
-        assert_int_equal(r.exit_code, 0);
+        lks_test_result r = assert_exits(0, lks_test_wait(&child, 120));
         if (strstr(r.err, "lockstep train: restart 1 of 1") == NULL)
             continue; /* the run ended first */
         assert_contains(r.err, "rank 1 (pid ");
@@ -243,37 +236,36 @@ static const char lasting[] =
     "; not restarted, as it would fail again: put that right, then start it again";
 
 /* The disk is full before there is anything to resume: in the set-up, or at the first save. */
-static void test_full_disk_at_once(void **state)
+TEST(test_full_disk_at_once)
 {
     static const char *const faults[] = {"write:2", "fsync:1"};
     for (int i = 0; i < 2; i++) {
         const char *out, *env[] = {lks_test_text("LOCKSTEP_FAULT=%s:ENOSPC", faults[i]),
                                    "LOCKSTEP_FAULT_RANK=0", NULL};
         law_args args = law_train("random", &out);
-        law_add(&args, "--nproc_per_node=2");
-        law_add(&args, "--max_restarts=2");
-        lks_test_result r = lks_test_run(args.argv, env, 60);
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, lasting);
-        assert_contains(r.err, "again, with --init_from=resume if it has saved a checkpoint");
+        law_add_all(&args, "--nproc_per_node=2", "--max_restarts=2");
+        lks_test_result r =
+            assert_exits(1, lks_test_run(args.argv, env, 60), lasting,
+                         "again, with --init_from=resume if it has saved a checkpoint");
         assert_null(strstr(r.err, "restart 1 of 2"));
     }
 }
 
 /* A restart would fail at the same save, so there is none: the message says what to do, and then
  * the run goes on. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     static const char *const faults[][2] = {{"fsync:14:ENOSPC", "No space left on device"},
                                             {"fsync:14:EDQUOT", "Disk quota exceeded"},
                                             {"fsync:14:EIO", "Input/output error"}};
     for (int i = 0; i < 3; i++) {
         const char *out;
-        lks_test_result r = disturbed(
-            2, 2, lks_test_text("export LOCKSTEP_FAULT_RANK=0 LOCKSTEP_FAULT=%s", faults[i][0]),
-            "--threads=1", &out);
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, faults[i][1]);
+        lks_test_result r = assert_exits(
+            1,
+            disturbed(2, 2,
+                      lks_test_text("export LOCKSTEP_FAULT_RANK=0 LOCKSTEP_FAULT=%s", faults[i][0]),
+                      "--threads=1", &out),
+            faults[i][1]);
         const char *advice = strstr(r.err, lasting);
         if (i == 2) { /* another start may have more luck */
             assert_null(advice);
@@ -289,12 +281,5 @@ static void test_full_disk(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_three_deaths),       cmocka_unit_test(test_torn_checkpoint),
-        cmocka_unit_test(test_older_checkpoint),   cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_not_an_earlier_run), cmocka_unit_test(test_other_job),
-        cmocka_unit_test(test_train_itself),       cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_full_disk_at_once),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+    return lks_test_run_all(train_whole, NULL);
 }

@@ -42,7 +42,7 @@ static void resume_and_compare(int which, const char *out, int W)
 }
 
 /* Ranks die in the middle of a step, while they read one of its samples. */
-static void test_killed_rank(void **state)
+TEST(test_killed_rank)
 {
     const char *out = killed_run("random", 4, 2, "read:200:die");
     resume_and_compare(0, out, 1);
@@ -54,25 +54,23 @@ static void test_killed_rank(void **state)
     resume_and_compare(1, out, 5);
 }
 
-static void test_killed_twice(void **state)
+TEST(test_killed_twice)
 {
     const char *out = killed_run("random", 4, 3, "read:120:die");
     law_args args;
     const char *unused;
     args = law_train("random", &unused);
     law_add(&args, "--out_dir=%s", out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--nproc_per_node=2");
+    law_add_all(&args, "--init_from=resume", "--nproc_per_node=2");
     const char *env[] = {"LOCKSTEP_FAULT=read:150:die", "LOCKSTEP_FAULT_RANK=1", NULL};
-    lks_test_result r = lks_test_run(args.argv, env, 60);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 60));
     resume_and_compare(0, out, 4);
 }
 
 /* Rank 0 dies in a save, or just after it, at each kind of call that only saves make. The first
  * save's folder is already in place, the second one's is in each possible state. The second is the
  * best, so that some die between saving it and naming it. */
-static void test_killed_in_save(void **state)
+TEST(test_killed_in_save)
 {
     static const struct {
         const char *fault;
@@ -95,14 +93,13 @@ static void test_killed_in_save(void **state)
 /* Resumed from checkpoint 6 with another learning rate, killed before its first save, and resumed:
  * neither loses anything nor mixes the two histories.
  * (shared/studies/resume-and-rollback/c3.) */
-static void test_older_checkpoint(void **state)
+TEST(test_older_checkpoint)
 {
     static const char rate[] = "--learning_rate=1e-4";
     const char *out = law_output("random", LAW_REFERENCE), *reference = lks_test_folder();
     const char *lines = law_lines(out), *log = lks_test_text("%s/train.log", out);
     const char *printed = lks_test_read(log, NULL);
-    const char *const copy[] = {"cp", "-a", lks_test_text("%s/.", out), reference, NULL};
-    assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+    lks_test_do("cp", "-a", lks_test_text("%s/.", out), reference);
     law_resume("random", lks_test_text("%s/ckpt-00000006", reference), rate);
 
     const char *unused;
@@ -127,13 +124,12 @@ static void test_older_checkpoint(void **state)
 
 /* The evaluation of an end that isn't on golf's schedule leaves no trace in the run that continues
  * from there. */
-static void test_extended_golf(void **state)
+TEST(test_extended_golf)
 {
     const char *outs[] = {lks_test_folder(), lks_test_folder()};
     for (int i = 0; i < 2; i++) {
         law_args args = law_family(true, outs[i]);
-        law_add(&args, "--always_save_checkpoint=true");
-        law_add(&args, "--checkpoint_interval=1");
+        law_add_all(&args, "--always_save_checkpoint=true", "--checkpoint_interval=1");
         if (i == 1) {
             law_args first = args;
             law_add(&first, "--iterations=4");
@@ -148,40 +144,35 @@ static void test_extended_golf(void **state)
 
 /* A copied or renamed checkpoint belongs to no run, so a resume from it must not touch the files
  * around it. In a checkpoint's own folder `.` names it. */
-static void test_outside(void **state)
+TEST(test_outside)
 {
     static const char *const names[] = {"good", "a_name_of_more_than_32_characters"};
     const char *out = law_output("random", LAW_REFERENCE), *lines = law_lines(out);
     for (int i = 0; i < 4; i++) {
         const char *copy = lks_test_text("%s/%s", out, names[i % 2]), *unused;
-        const char *const cp[] = {"cp", "-r", lks_test_text("%s/ckpt-00000006", out), copy, NULL};
         if (i < 2)
-            assert_int_equal(lks_test_run(cp, NULL, 10).exit_code, 0);
+            lks_test_do("cp", "-r", lks_test_text("%s/ckpt-00000006", out), copy);
         law_args args = law_train("random", &unused);
         law_add(&args, "--out_dir=%s", copy);
-        law_add(&args, "--init_from=resume");
-        law_add(&args, "--max_iters=20");
+        law_add_all(&args, "--init_from=resume", "--max_iters=20");
         if (i < 2)
             law_add(&args, "--nproc_per_node=2");
-        lks_test_result r = lks_test_run(args.argv, NULL, 60);
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(
-            r.err, lks_test_text("%s is a checkpoint outside a run: `--init_from=%s`", copy, copy));
+        assert_exits(
+            2, lks_test_run(args.argv, NULL, 60),
+            lks_test_text("%s is a checkpoint outside a run: `--init_from=%s`", copy, copy));
         law_assert_same_lines(law_lines(out), lines);
         assert_false(lks_test_exists(lks_test_text("%s/earlier-1", out)));
     }
     const char *command = lks_test_text("cd '%s/ckpt-00000006' && '%s' resume . --max_iters=%d",
                                         out, lks_test_program(), LAW_LAST_ITER);
-    lks_test_result r = lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    assert_exits(0, lks_test_shell(command));
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
     law_assert_same_checkpoints(out, whole[0]);
 }
 
 /* Without a step to train nothing is moved or written: from an older checkpoint, beyond its limit,
  * and from the newest one with a lower limit. Settings that no step uses are named. */
-static void test_nothing_to_train(void **state)
+TEST(test_nothing_to_train)
 {
     static const char unused[] = "no effect on training: learning_rate\n";
     const char *out = law_output("random", NULL), *path = lks_test_text("%s/metrics.jsonl", out);
@@ -197,16 +188,14 @@ static void test_nothing_to_train(void **state)
         const char *ignored;
         args = law_train("random", &ignored);
         law_add(&args, "--out_dir=%s%s", out, cases[i].from);
-        law_add(&args, "--init_from=resume");
-        law_add(&args, "--learning_rate=1e-4");
+        law_add_all(&args, "--init_from=resume", "--learning_rate=1e-4");
         law_add(&args, "%s", cases[i].ranks);
         law_add(&args, "%s", cases[i].last);
-        lks_test_result r = lks_test_run(args.argv, NULL, 60);
-        assert_int_equal(r.exit_code, 0);
-        assert_contains(r.err, lks_test_text("with %s there is no step to train after checkpoint "
-                                             "%d, so %s stays unchanged; a larger max_iters",
-                                             cases[i].last + 2, cases[i].iter, out));
-        assert_contains(r.err, unused);
+        assert_exits(0, lks_test_run(args.argv, NULL, 60),
+                     lks_test_text("with %s there is no step to train after checkpoint "
+                                   "%d, so %s stays unchanged; a larger max_iters",
+                                   cases[i].last + 2, cases[i].iter, out),
+                     unused);
         assert_string_equal(lks_test_read(path, NULL), before);
     }
     assert_false(lks_test_exists(lks_test_text("%s/earlier-1", out)));
@@ -217,25 +206,18 @@ static void test_nothing_to_train(void **state)
 }
 
 /* Its ranks die with it. */
-static void test_killed_launcher(void **state)
+TEST(test_killed_launcher)
 {
     resume_and_compare(0, law_signalled("random", 4, SIGKILL, -1, NULL), 2);
     resume_and_compare(1, law_signalled("nanogpt", 2, SIGKILL, -1, NULL), 1);
 }
 
-static void test_killed_alone(void **state)
+TEST(test_killed_alone)
 {
     resume_and_compare(0, law_signalled("random", 1, SIGKILL, -1, NULL), 4);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_rank),      cmocka_unit_test(test_killed_twice),
-        cmocka_unit_test(test_killed_in_save),   cmocka_unit_test(test_killed_launcher),
-        cmocka_unit_test(test_killed_alone),     cmocka_unit_test(test_older_checkpoint),
-        cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_outside),
-        cmocka_unit_test(test_extended_golf),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+    return lks_test_run_all(train_whole, NULL);
 }

@@ -24,26 +24,13 @@ static int begin_all(void **state)
     return 0;
 }
 
-static const char *copy_of(const char *run)
-{
-    const char *out = lks_test_folder();
-    const char *const copy[] = {"cp", "-a", lks_test_text("%s/.", run), out, NULL};
-    assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
-    return out;
-}
-
 /* Resume with the run's own settings and `more`. */
 static law_args resume_args(const char *from, const char *const batch[], int W)
 {
-    law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
-    law_add(&args, "--dataset=%s", law_data());
-    law_add(&args, "--out_dir=%s", from);
+    law_args args = law_begin(law_data(), from);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
-    law_add(&args, "--bucket_mb=0.02");
-    law_add(&args, "--timeout=20");
+    law_add_all(&args, "--bucket_mb=0.02", "--timeout=20");
     law_add(&args, "--nproc_per_node=%d", W);
     law_add(&args, "--allow_uneven");
     for (; batch != NULL && *batch != NULL; batch++)
@@ -54,7 +41,7 @@ static law_args resume_args(const char *from, const char *const batch[], int W)
 /* The run with sampler i, continued from checkpoint CHANGE. */
 static const char *changed(int i, const char *const batch[], int W, const char *more)
 {
-    const char *out = copy_of(begun[i]);
+    const char *out = lks_test_copy_of(begun[i]);
     law_args args = resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, W);
     if (more != NULL)
         law_add(&args, "%s", more);
@@ -71,7 +58,7 @@ static const char *reference(int i, const char *const batch[])
     return *at;
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     for (int i = 0; i < SAMPLERS; i++) {
         for (int W = 1; W <= LAW_V; W++)
@@ -86,12 +73,11 @@ static void test_ranks(void **state)
  * checkpoint, so that the batch is given again, or after it, when the run knows its batch. */
 static void check_killed(int i, const char *const batch[], int reads, bool again)
 {
-    const char *out = copy_of(begun[i]);
+    const char *out = lks_test_copy_of(begun[i]);
     law_args args = resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, 2);
     const char *const env[] = {lks_test_text("LOCKSTEP_FAULT=read:%d:die", reads),
                                "LOCKSTEP_FAULT_RANK=1", NULL};
-    lks_test_result r = lks_test_run(args.argv, env, 60);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 60));
     assert_true(law_has_line(out, "checkpoint", 9) != again);
     args = again ? resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, 4)
                  : resume_args(out, NULL, 1);
@@ -99,7 +85,7 @@ static void check_killed(int i, const char *const batch[], int reads, bool again
     law_assert_same(out, reference(i, batch));
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
     for (int i = 0; i < SAMPLERS; i++) {
         check_killed(i, kept, 150, true);
@@ -110,17 +96,15 @@ static void test_killed(void **state)
 
 /* Tokens are counted with each segment's batch, and the evaluation at a change is made once. A
  * second change begins a third segment. */
-static void test_record(void **state)
+TEST(test_record)
 {
     const int T = law_model().block_size;
-    const char *out = copy_of(reference(1, kept));
+    const char *out = lks_test_copy_of(reference(1, kept));
     law_args args = resume_args(lks_test_text("%s/ckpt-00000012", out), split, 2);
-    lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
     assert_contains(r.out, "A new segment of the run begins: batch_size 3 -> 5, "
                            "gradient_accumulation_steps 24 -> 12, virtual_ranks 8 -> 4\n");
-    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
-    const json_t *lines = lks_test_metrics(metrics, "train");
+    const json_t *lines = lks_test_record(out, "train");
     static const int ends[] = {CHANGE, 12, LAW_STEPS}, steps[] = {16 * 6, 24 * 3, 12 * 5};
     uint64_t tokens = 0;
     assert_int_equal(json_array_size(lines), LAW_STEPS);
@@ -134,7 +118,7 @@ static void test_record(void **state)
     int evals = 0;
     size_t i;
     const json_t *line;
-    json_array_foreach(lks_test_metrics(metrics, "eval"), i, line)
+    json_array_foreach(lks_test_record(out, "eval"), i, line)
     {
         evals += lks_test_number(line, "iter") == CHANGE;
     }
@@ -146,8 +130,7 @@ static void test_record(void **state)
     r = lks_test_tool("plot", out);
     assert_contains(r.out, "  from iteration 12: batch_size 5, ");
     const char *picture = lks_test_text("%s/a.svg", out);
-    r = lks_test_tool("plot", out, lks_test_text("--out=%s", picture));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_do("lockstep", "plot", out, lks_test_text("--out=%s", picture));
     assert_contains(lks_test_read(picture, NULL), ">batch_size 3, gradient_accumulation_steps 24<");
     r = lks_test_tool("diff", out, reference(1, kept));
     assert_contains(r.out, "changed where A was resumed (iteration 12)");
@@ -155,7 +138,7 @@ static void test_record(void **state)
 
 /* The same batch given again is no change; a config file changes nothing; a batch that doesn't fit
  * the virtual ranks is refused before anything is written. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const char *const same[] = {"--batch_size=6", "--gradient_accumulation_steps=16", NULL};
     static const char *const uneven[] = {"--gradient_accumulation_steps=12", NULL};
@@ -164,28 +147,26 @@ static void test_refused(void **state)
     assert_null(strstr(lks_test_read(lks_test_text("%s/latest/state.json", out), NULL), "segment"));
     const char *before = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
     law_args args = resume_args(out, uneven, 1);
-    lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "virtual_ranks=8 does not divide gradient_accumulation_steps=12");
-    assert_contains(r.err, "or give another --virtual_ranks");
+    assert_exits(2, lks_test_run(args.argv, NULL, 60),
+                 "virtual_ranks=8 does not divide gradient_accumulation_steps=12",
+                 "or give another --virtual_ranks");
     lks_test_write(config, "batch_size = 3\n", 15);
     args = resume_args(out, (const char *const[]){config, NULL}, 1);
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "give --batch_size=6 on the command line, which wins, or "
-                           "--batch_size=3 there to continue with another batch");
+    assert_exits(2, lks_test_run(args.argv, NULL, 60),
+                 "give --batch_size=6 on the command line, which wins, or "
+                 "--batch_size=3 there to continue with another batch");
     assert_string_equal(lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL), before);
 }
 
 /* Golf's batch is train_batch_tokens. */
-static void test_golf(void **state)
+TEST(test_golf)
 {
     static const char *const batch[] = {"--train_batch_tokens=768", "--virtual_ranks=4", NULL};
     const char *run = lks_test_folder(), *first = NULL;
     law_args args = law_family(true, run);
     law_run(&args);
     for (int W = 1; W <= 4; W++) {
-        const char *out = copy_of(run);
+        const char *out = lks_test_copy_of(run);
         args = law_family(true, lks_test_text("%s/ckpt-00000003", out));
         law_add(&args, "--init_from=resume");
         law_add(&args, "--nproc_per_node=%d", W);
@@ -203,10 +184,5 @@ static void test_golf(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_record), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_golf),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, begin_all, NULL));
+    return lks_test_run_all(begin_all, NULL);
 }

@@ -20,10 +20,7 @@ static lks_test_result started(const char *each, const char *more, const char **
     law_args run = law_train("random", out_p), args = {.n = 0};
     const char *mark = marked_variable();
     law_add(&args, "%s", lks_test_program());
-    law_add(&args, "run");
-    law_add(&args, "--nproc-per-node=2");
-    law_add(&args, "sh");
-    law_add(&args, "-c");
+    law_add_all(&args, "run", "--nproc-per-node=2", "sh", "-c");
     law_add(&args, "%s; exec \"$0\" \"$@\" %s", each, more);
     law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)
@@ -49,7 +46,7 @@ static void expect_refused(const char *each, const char *more, const char *what,
     assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
 }
 
-static void test_settings(void **state)
+TEST(test_settings)
 {
     static const char *const different[][4] = {
         {"--seed=$((7 + RANK))", "seed", "7,", "8:"},
@@ -78,7 +75,7 @@ static void test_settings(void **state)
 
 /* On one host the shared memory alone and an engine with one host give the same bits, and start
  * other operations. */
-static void test_backend(void **state)
+TEST(test_backend)
 {
     lks_test_need_gloo();
     expect_refused(":", "--backend=$([ $RANK = 0 ] && echo auto || echo gloo)", "backend", "shm,",
@@ -88,47 +85,38 @@ static void test_backend(void **state)
 }
 
 /* Others may differ, also if they decide what ranks do on the way. */
-static void test_free_settings(void **state)
+TEST(test_free_settings)
 {
     const char *out;
-    lks_test_result r = started(":",
-                                "--bind=$([ $RANK = 0 ] && echo none || echo auto) --max_iters=2 "
-                                "--recompute=$([ $RANK = 0 ] && echo none || echo block) "
-                                "--threads=$((1 + RANK)) --keep=$((1 + RANK)) "
-                                "--timeout=$((50 + RANK)) --skip_fit_check=$RANK "
-                                "--log_interval=$((1 + RANK))",
-                                &out);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, started(":",
+                            "--bind=$([ $RANK = 0 ] && echo none || echo auto) --max_iters=2 "
+                            "--recompute=$([ $RANK = 0 ] && echo none || echo block) "
+                            "--threads=$((1 + RANK)) --keep=$((1 + RANK)) "
+                            "--timeout=$((50 + RANK)) --skip_fit_check=$RANK "
+                            "--log_interval=$((1 + RANK))",
+                            &out));
 }
 
 /* A copy of the program that has another version. */
-static void test_version(void **state)
+TEST(test_version)
 {
     const char *other = lks_test_text("%s/lockstep", lks_test_folder());
-    const lks_test_result r = lks_test_run(
-        (const char *const[]){"sh", "-ec",
-                              lks_test_text("v=$(echo " LKS_VERSION_TEXT
-                                            " | sed 's/[.]/[.]/g'); LC_ALL=C sed "
-                                            "\"s/$v/" OTHER "/g\" '%s' >'%s'; chmod +x '%s'",
-                                            lks_test_program(), other, other),
-                              NULL},
-        NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_do("sh", "-ec",
+                lks_test_text("v=$(echo " LKS_VERSION_TEXT " | sed 's/[.]/[.]/g'); LC_ALL=C sed "
+                              "\"s/$v/" OTHER "/g\" '%s' >'%s'; chmod +x '%s'",
+                              lks_test_program(), other, other));
     expect_refused(lks_test_text("[ $RANK = 0 ] || exec '%s' \"$@\"", other), "",
                    "the version of lockstep", LKS_VERSION_TEXT ",", OTHER);
 }
 
 /* One token differs, in the middle of the training data or of the validation data. */
-static void test_data(void **state)
+TEST(test_data)
 {
     static const char *const files[] = {"train.bin", "val.bin"};
     for (int i = 0; i < 2; i++) {
         const char *two = lks_test_folder();
         for (int rank = 0; rank < 2; rank++) {
-            const char *const copy[] = {"cp", "-r", law_data(), lks_test_text("%s/%d", two, rank),
-                                        NULL};
-            assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+            lks_test_do("cp", "-r", law_data(), lks_test_text("%s/%d", two, rank));
         }
         FILE *f = fopen(lks_test_text("%s/1/%s", two, files[i]), "r+");
         assert_non_null(f);
@@ -142,15 +130,13 @@ static void test_data(void **state)
     }
     /* Equal data in two folders are one run. */
     const char *both = lks_test_folder(), *out;
-    lks_test_result r = started(lks_test_text("cp -r '%s' '%s'/$RANK", law_data(), both),
-                                lks_test_text("--dataset='%s'/$RANK --max_iters=2", both), &out);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, started(lks_test_text("cp -r '%s' '%s'/$RANK", law_data(), both),
+                            lks_test_text("--dataset='%s'/$RANK --max_iters=2", both), &out));
 }
 
 static const char *final_hash(const char *out)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "checkpoint");
+    const json_t *lines = lks_test_record(out, "checkpoint");
     assert_true(json_array_size(lines) > 0);
     return json_string_value(
         lks_test_member(json_array_get(lines, json_array_size(lines) - 1), "params_hash"));
@@ -158,7 +144,7 @@ static const char *final_hash(const char *out)
 
 /* Each rank uses its own level, and the bytes are the same. A resume at another level has the same
  * bits; one of a checkpoint with another fingerprint says that its bytes differ from here on. */
-static void test_kernels(void **state)
+TEST(test_kernels)
 {
     lks__cpu_level level;
     assert_ok(lks__cpu_level_get(&level));
@@ -167,12 +153,9 @@ static void test_kernels(void **state)
     const char *hash = NULL;
     for (int other = 1; other >= 0; other--) {
         const char *out;
-        lks_test_result r =
-            started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=plain", other),
-                    "--max_iters=2", &out);
-        if (r.exit_code != 0)
-            fail_msg("exit code %d: %s", r.exit_code, r.err);
-        const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+        assert_exits(0, started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=plain", other),
+                                "--max_iters=2", &out));
+        const json_t *lines = lks_test_record(out, "host");
         const json_t *line = json_array_get(lines, 0);
         assert_string_equal(json_string_value(lks_test_member(line, "kernels")),
                             other == 0 ? "plain" : best);
@@ -190,18 +173,15 @@ static void test_kernels(void **state)
                                       "--max_iters=2",
                                       NULL};
         static const char warning[] = "from here on its bytes differ";
-        r = lks_test_run(resume, NULL, 60);
-        assert_int_equal(r.exit_code, 0);
+        lks_test_result r = assert_exits(0, lks_test_run(resume, NULL, 60));
         assert_null(strstr(r.err, warning));
         poison_fingerprint(out);
-        r = lks_test_run(resume, NULL, 60);
-        assert_int_equal(r.exit_code, 0);
-        assert_contains(r.err, warning);
+        assert_exits(0, lks_test_run(resume, NULL, 60), warning);
     }
 }
 
 /* Products are the same with oneDNN and without it, so ranks may differ in it. */
-static void test_own_products(void **state)
+TEST(test_own_products)
 {
     static const char *const lacks[] = {"[ $RANK = 0 ]", "[ $RANK = 1 ]", "true", "false"};
     const char *first = NULL;
@@ -209,24 +189,11 @@ static void test_own_products(void **state)
         const char *out;
         if (i != 2 && !lks__kernels_have_library())
             lks_test_lacks("onednn", "there are no products but lockstep's own");
-        const lks_test_result r =
-            started(lks_test_text("%s && export LD_LIBRARY_PATH=%s", lacks[i], LKS_TEST_NO_DNNL),
-                    "--max_iters=2", &out);
-        if (r.exit_code != 0)
-            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        assert_exits(
+            0, started(lks_test_text("%s && export LD_LIBRARY_PATH=%s", lacks[i], LKS_TEST_NO_DNNL),
+                       "--max_iters=2", &out));
         const char *hash = final_hash(out);
         first = first == NULL ? hash : first;
         assert_string_equal(hash, first);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settings),     cmocka_unit_test(test_free_settings),
-        cmocka_unit_test(test_backend),      cmocka_unit_test(test_version),
-        cmocka_unit_test(test_data),         cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_own_products),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

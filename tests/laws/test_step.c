@@ -1,6 +1,6 @@
 /* One step from inside: the mean of its losses, the keys of its random numbers, whether a changed
  * parameter is found in any tensor, and the effect of an infinite loss. */
-#include "support.h"
+#include "laws.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,30 +14,13 @@ enum { N = 48, V = 4 };
 /* A run of one rank before its first step, with one more setting. */
 static void open_trainer(lks__trainer *t, const char *more)
 {
-    static const char *data;
-    if (data == NULL) {
-        data = lks_test_folder();
-        lks_test_generated_tokens(data);
-    }
     lks__settings s;
-    lks__args args;
-    const char *const argv[] = {"--vocab_size=65",
-                                "--n_layer=2",
-                                "--n_head=2",
-                                "--n_embd=16",
-                                "--block_size=8",
-                                "--batch_size=1",
-                                "--bias",
-                                "--threads=1",
-                                "--warmup_iters=0",
-                                lks_test_text("--gradient_accumulation_steps=%d", N),
-                                lks_test_text("--virtual_ranks=%d", V),
-                                lks_test_text("--dataset=%s", data),
-                                lks_test_text("--out_dir=%s", lks_test_folder()),
-                                more};
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof argv / sizeof argv[0],
-                                  (char *const *)(uintptr_t)argv, 0, &args));
+    lks_test_settings(&s, "--vocab_size=65", "--n_layer=2", "--n_head=2", "--n_embd=16",
+                      "--block_size=8", "--batch_size=1", "--bias", "--threads=1",
+                      "--warmup_iters=0", lks_test_text("--gradient_accumulation_steps=%d", N),
+                      lks_test_text("--virtual_ranks=%d", V),
+                      lks_test_text("--dataset=%s", law_data()),
+                      lks_test_text("--out_dir=%s", lks_test_folder()), more);
     assert_ok(lks__trainer_open(&s, t, &(int){0}));
 }
 
@@ -49,7 +32,7 @@ static void steps(lks__trainer *t, uint64_t until)
 }
 
 /* The mean is computed in double, exact to the last bit. */
-static void test_loss(void **state)
+TEST(test_loss)
 {
     lks__trainer t;
     lks__step_result r;
@@ -69,7 +52,7 @@ static void test_loss(void **state)
 
 /* The same micro-batch has other random numbers in another step; all micro-batches of a step have
  * different ones. */
-static void test_keys(void **state)
+TEST(test_keys)
 {
     lks__trainer t;
     open_trainer(&t, "--seed=77");
@@ -96,7 +79,7 @@ static void flip(lks__trainer *t, size_t at)
     memcpy(&params[at], &bits, sizeof bits);
 }
 
-static void test_flips(void **state)
+TEST(test_flips)
 {
     size_t n_tensors = 1;
     for (size_t i = 0; i < n_tensors; i++)
@@ -127,7 +110,7 @@ static void test_flips(void **state)
 }
 
 /* What the notes of four ranks come to. A rank without a hash supports nobody. */
-static void test_verdicts(void **state)
+TEST(test_verdicts)
 {
     enum { W = 4 };
     static const struct {
@@ -175,7 +158,7 @@ static void test_verdicts(void **state)
 }
 
 /* With an interval of 3: between update 3 and the next, and no other; with 0 never. */
-static void test_check_interval(void **state)
+TEST(test_check_interval)
 {
     static const struct {
         const char *interval;
@@ -195,7 +178,7 @@ static void test_check_interval(void **state)
 }
 
 /* A loss that isn't finite is found even if the gradient's norm is finite. */
-static void test_infinite_loss(void **state)
+TEST(test_infinite_loss)
 {
     static const float values[] = {INFINITY, -INFINITY, NAN};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -217,14 +200,4 @@ static void test_infinite_loss(void **state)
         assert_int_equal(t.state.nonfinite, 0);
         lks__trainer_close(&t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss),     cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_flips),    cmocka_unit_test(test_check_interval),
-        cmocka_unit_test(test_verdicts), cmocka_unit_test(test_infinite_loss),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

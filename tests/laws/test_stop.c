@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "session/signals.h"
 #include "train/setup/trainer.h"
@@ -38,7 +39,7 @@ static const char *lines_but(const char *out, int iter)
 
 static int latest_iter(const char *out)
 {
-    const json_t *saved = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "checkpoint");
+    const json_t *saved = lks_test_record(out, "checkpoint");
     return (int)lks_test_number(json_array_get(saved, json_array_size(saved) - 1), "iter");
 }
 
@@ -59,7 +60,7 @@ static void check_stopped(int which, int W, int signo, int resumed_W, const char
     assert_string_equal(lines_but(out, due ? -1 : iter), want);
 }
 
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     check_stopped(0, 4, SIGTERM, 1, NULL);
     check_stopped(1, 2, SIGINT, 8, NULL);
@@ -84,7 +85,7 @@ static void check_saved(int which, int W, int resumed_W)
     assert_string_equal(lines_but(out, iter), lines_but(whole[which], -1));
 }
 
-static void test_saved(void **state)
+TEST(test_saved)
 {
     check_saved(0, 4, 2);
     check_saved(1, 1, 8);
@@ -93,7 +94,7 @@ static void test_saved(void **state)
 static void wait_for_checkpoints(const lks_test_child *run, const char *out, int n)
 {
     for (int i = 0; i < lks_test_tries(10000) && law_count_checkpoints(out) < n; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        usleep(2000);
     if (law_count_checkpoints(out) != n)
         fail_msg("%d checkpoints instead of %d: %s", law_count_checkpoints(out), n,
                  lks_test_read(run->err_path, NULL));
@@ -101,13 +102,12 @@ static void wait_for_checkpoints(const lks_test_child *run, const char *out, int
 
 /* A launcher's signal reaches ranks one after the other, but gives one checkpoint. A second signal
  * gives another. */
-static void test_saved_once(void **state)
+TEST(test_saved_once)
 {
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
     law_args args = law_train("random", &out);
-    law_add(&args, "--nproc_per_node=2");
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
+    law_add_all(&args, "--nproc_per_node=2", "--max_iters=1000000",
+                "--checkpoint_interval=1000000");
     law_add(&args, "--eval_interval=0"); /* otherwise improvements would be saved, too */
     lks_test_child run = lks_test_start(args.argv, env);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
@@ -116,12 +116,12 @@ static void test_saved_once(void **state)
     assert_int_equal(lks_test_kill(ranks[0], SIGUSR1), 0);
     wait_for_checkpoints(&run, out, 1);
     assert_int_equal(lks_test_kill(ranks[1], SIGUSR1), 0);
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    usleep(300000);
     wait_for_checkpoints(&run, out, 1);
     assert_int_equal(lks_test_kill(ranks[0], SIGUSR1), 0);
     wait_for_checkpoints(&run, out, 2);
     assert_int_equal(kill(run.pid, SIGTERM), 0);
-    assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
+    assert_exits(128 + SIGTERM, lks_test_wait(&run, 60));
     marked_assert_gone(mark, 2);
 }
 
@@ -148,7 +148,7 @@ static void check_extended(int which, int last)
 
 /* A resume makes evaluations that were left out at the end of a run: iteration 8 has one, 9 a
  * checkpoint, 12 both, 10 neither. */
-static void test_extended(void **state)
+TEST(test_extended)
 {
     check_extended(0, 11);
     check_extended(1, 7);
@@ -161,7 +161,7 @@ static void test_extended(void **state)
 
 /* It dies when that evaluation is recorded, but not in a checkpoint yet: the next resume makes and
  * records it again. */
-static void test_extended_and_killed(void **state)
+TEST(test_extended_and_killed)
 {
     const char *out = law_output("nanogpt", "--max_iters=7");
     law_args args;
@@ -185,7 +185,7 @@ static void check_clock(const char *out, const char *want)
     assert_int_equal(law_count_checkpoints(out), law_count_checkpoints(want));
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
     static const char each[] = "--checkpoint_minutes=1e-9", off[] = "--checkpoint_minutes=off";
     const char *out = law_output("nanogpt", "--nproc_per_node=2", each);
@@ -203,13 +203,12 @@ static void test_clock(void **state)
 
 /* It dies in iteration 5, whose beginning only the clock has saved. A resume on other ranks begins
  * there, and has the bytes of a run that never died. */
-static void test_clock_and_killed(void **state)
+TEST(test_clock_and_killed)
 {
     for (int which = 0; which < 2; which++) {
         const char *out, *env[] = {"LOCKSTEP_FAULT=read:298:die", "LOCKSTEP_FAULT_RANK=1", NULL};
         law_args args = law_train(samplers[which], &out);
-        law_add(&args, "--nproc_per_node=2");
-        law_add(&args, "--checkpoint_minutes=1e-9");
+        law_add_all(&args, "--nproc_per_node=2", "--checkpoint_minutes=1e-9");
         assert_int_not_equal(lks_test_run(args.argv, env, 60).exit_code, 0);
         assert_int_equal(latest_iter(out), 5);
         const char *state_path = lks_test_text("%s/latest/state.json", out);
@@ -221,7 +220,7 @@ static void test_clock_and_killed(void **state)
 }
 
 /* Resuming a run that has ended changes nothing. */
-static void test_ended(void **state)
+TEST(test_ended)
 {
     const char *out = law_output("nanogpt", "--nproc_per_node=2");
     law_resume("nanogpt", out, "--nproc_per_node=4");
@@ -234,7 +233,7 @@ static void test_ended(void **state)
 
 /* SIGTERM in the last micro-batch of the last iteration: the run ends as one that isn't stopped.
  * The data of three iterations are 288 reads of 6 per micro-batch, after 11 other reads. */
-static void test_stopped_at_the_end(void **state)
+TEST(test_stopped_at_the_end)
 {
     static const char last[] = "--max_iters=2", once[] = "--checkpoint_interval=100",
                       unevaluated[] = "--eval_interval=0";
@@ -245,7 +244,7 @@ static void test_stopped_at_the_end(void **state)
         law_add(&args, last);
         law_add(&args, once);
         law_add(&args, unevaluated);
-        assert_int_equal(lks_test_run(args.argv, env, 60).exit_code, 128 + SIGTERM);
+        assert_exits(128 + SIGTERM, lks_test_run(args.argv, env, 60));
         assert_int_equal(latest_iter(out), 3);
         law_resume(samplers[which], out, last, once, unevaluated);
         const char *want = law_output(samplers[which], last, once, unevaluated);
@@ -256,7 +255,7 @@ static void test_stopped_at_the_end(void **state)
 
 /* The newest checkpoint is damaged: it is refused, and from the one that is offered the run goes on
  * in its own folder, to the bytes of an undamaged run. */
-static void test_earlier_checkpoint(void **state)
+TEST(test_earlier_checkpoint)
 {
     const char *out = law_output("nanogpt", "--nproc_per_node=2");
     const char *path = lks_test_text("%s/ckpt-%08d/model.safetensors", out, LAW_STEPS);
@@ -282,7 +281,7 @@ static void test_earlier_checkpoint(void **state)
 
 /* oneDNN's products use the stack pointer as a register that points into their work space: a
  * handler's frame there would overwrite the heap. */
-static void test_handlers_have_a_stack_of_their_own(void **state)
+TEST(test_handlers_have_a_stack_of_their_own)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     stack_t stack;
@@ -302,31 +301,25 @@ static void test_handlers_have_a_stack_of_their_own(void **state)
 static lks_test_child start_endless(const char *const env[], const char **out_p)
 {
     law_args args = law_train("random", out_p);
-    law_add(&args, "--nproc_per_node=2");
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
-    law_add(&args, "--eval_interval=0");
-    law_add(&args, "--log_interval=1");
+    law_add_all(&args, "--nproc_per_node=2", "--max_iters=1000000", "--checkpoint_interval=1000000",
+                "--eval_interval=0", "--log_interval=1");
     lks_test_child child = lks_test_start(args.argv, env);
     lks_test_wait_for_text(lks_test_text("%s/train.log", *out_p), "iter 2:");
     return child;
 }
 
 /* The save after a signal fails: the launcher gives the reason. */
-static void test_save_fails(void **state)
+TEST(test_save_fails)
 {
     const char *out;
     const char *env[] = {"LOCKSTEP_FAULT=fsync:3:ENOSPC", "LOCKSTEP_FAULT_RANK=0", NULL};
     lks_test_child child = start_endless(env, &out);
     assert_int_equal(kill(child.pid, SIGTERM), 0);
-    lks_test_result r = lks_test_wait(&child, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, " is not saved: ");
-    assert_contains(r.err, "No space left on device");
+    assert_exits(1, lks_test_wait(&child, 60), " is not saved: ", "No space left on device");
 }
 
 /* Another rank dies while rank 0 saves the value: the stop has succeeded all the same. */
-static void test_saved_alone(void **state)
+TEST(test_saved_alone)
 {
     const char *out, *mark = marked_variable();
     const char *env[] = {"LOCKSTEP_FAULT=fsync:3:slow", "LOCKSTEP_FAULT_RANK=0", mark, NULL};
@@ -344,20 +337,5 @@ static void test_saved_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_saved),
-        cmocka_unit_test(test_saved_once),
-        cmocka_unit_test(test_extended),
-        cmocka_unit_test(test_extended_and_killed),
-        cmocka_unit_test(test_ended),
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_clock_and_killed),
-        cmocka_unit_test(test_stopped_at_the_end),
-        cmocka_unit_test(test_earlier_checkpoint),
-        cmocka_unit_test(test_handlers_have_a_stack_of_their_own),
-        cmocka_unit_test(test_save_fails),
-        cmocka_unit_test(test_saved_alone),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+    return lks_test_run_all(train_whole, NULL);
 }

@@ -83,7 +83,7 @@ static int count_inside(const json_t *outer, int rank, const char *name)
     return n;
 }
 
-static void test_entries(void **state)
+TEST(test_entries)
 {
     assert_true(json_is_array(trace));
     for (int r = 0; r < W; r++) {
@@ -101,7 +101,7 @@ static void test_entries(void **state)
 
 /* Times are microseconds from the first rank's beginning: none is negative, and together they are
  * most of what the processes took. */
-static void test_unit(void **state)
+TEST(test_unit)
 {
     double last = 0;
     size_t i;
@@ -116,7 +116,7 @@ static void test_unit(void **state)
 }
 
 /* On one rank any two spans are apart or nested (to the printed nanosecond). */
-static void test_nesting(void **state)
+TEST(test_nesting)
 {
     static double ends[64];
     static const double digit = 0.002;
@@ -146,7 +146,7 @@ static void test_nesting(void **state)
     }
 }
 
-static void test_step(void **state)
+TEST(test_step)
 {
     for (int r = 0; r < W; r++) {
         for (int s = 0; s < LAW_STEPS; s++) {
@@ -207,7 +207,7 @@ static bool all_early(const int early[W])
 
 /* With a core for each, every rank sums early sometimes. On a busy machine one of them may be first
  * all through a run: then try some more runs. */
-static void test_overlap(void **state)
+TEST(test_overlap)
 {
     enum { RUNS = 10 };
     cpu_set_t cores;
@@ -224,35 +224,29 @@ static void test_overlap(void **state)
 }
 
 /* A file that can't be written is found before the run, and a failed run leaves none. */
-static void test_failures(void **state)
+TEST(test_failures)
 {
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--trace=%s/not/there.json", out);
     law_add(&args, "--nproc_per_node=2");
-    lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "can't write the trace");
-    assert_contains(r.err, "not/there.json");
+    assert_exits(1, lks_test_run(args.argv, NULL, 60), "can't write the trace", "not/there.json");
     assert_false(lks_test_exists(lks_test_text("%s/latest", out)));
 
     args = law_train("random", &out);
     const char *path = lks_test_text("%s/trace.json", lks_test_folder());
     law_add(&args, "--trace=%s", path);
     law_add(&args, "--learning_rate=1e6"); /* makes the loss infinite */
-    law_add(&args, "--grad_clip=0");
-    law_add(&args, "--weight_decay=1000");
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
+    law_add_all(&args, "--grad_clip=0", "--weight_decay=1000");
+    assert_exits(1, lks_test_run(args.argv, NULL, 60));
     assert_false(lks_test_exists(path));
-    lks_test_write(path, "old", 3); /* a file that was there stays */
-    r = lks_test_run(args.argv, NULL, 60);
-    assert_int_equal(r.exit_code, 1);
+    lks_test_write_text(path, "old"); /* a file that was there stays */
+    assert_exits(1, lks_test_run(args.argv, NULL, 60));
     assert_string_equal(lks_test_read(path, NULL), "old");
 }
 
 /* Old contents of the file are replaced, shorter or longer. */
-static void test_again(void **state)
+TEST(test_again)
 {
     size_t bytes;
     lks_test_read(trace_path, &bytes);
@@ -268,19 +262,15 @@ static void test_again(void **state)
 
 /* The times of metrics.jsonl: steps follow one another, so all of them fit into the time of the
  * process; a step's wait for other ranks is a part of it; tokens are counted in that time. */
-static void test_times(void **state)
+TEST(test_times)
 {
     for (int ranks = 1; ranks <= 2; ranks++) {
         const char *out;
         law_args args = law_train("random", &out);
-        law_add(&args, "--max_iters=79");
-        law_add(&args, "--eval_interval=0");
-        law_add(&args, "--checkpoint_interval=1000");
+        law_add_all(&args, "--max_iters=79", "--eval_interval=0", "--checkpoint_interval=1000");
         law_add(&args, "--nproc_per_node=%d", ranks);
-        lks_test_result r = lks_test_run(args.argv, NULL, 60);
-        if (r.exit_code != 0)
-            fail_msg("exit code %d: %s", r.exit_code, r.err);
-        const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+        lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
+        const json_t *lines = lks_test_record(out, "train");
         assert_int_equal(json_array_size(lines), 80);
         const double tokens = lks_test_number(json_array_get(lines, 0), "tokens");
         double ms = 0.0, exposed = 0.0;
@@ -303,11 +293,5 @@ static void test_times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_times),    cmocka_unit_test(test_entries),
-        cmocka_unit_test(test_unit),     cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_step),     cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_again),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
+    return lks_test_run_all(train, NULL);
 }

@@ -98,7 +98,7 @@ static void check_model(int i, bool bf16, double tolerance)
     small_close(&run);
 }
 
-static void test_uncached(void **state)
+TEST(test_uncached)
 {
     for (int i = 0; i < N_SMALL_MODELS; i++) {
         check_model(i, false, 1e-4);
@@ -178,7 +178,7 @@ static void check_several(const small_run *run, bool bf16)
     lks__pool_close(p.ex.pool);
 }
 
-static void test_bits(void **state)
+TEST(test_bits)
 {
     for (int i = 0; i < 2 * N_SMALL_MODELS; i++) {
         small_run run;
@@ -204,7 +204,7 @@ static void test_bits(void **state)
 }
 
 /* More keys and values than memory can address are refused with their size. */
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
     small_run run;
     lks__decoder *d;
@@ -220,7 +220,7 @@ static void test_too_large(void **state)
 }
 
 /* What is kept: a key and a value for each layer, sequence, position and key/value head. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     for (int i = 0; i < N_SMALL_MODELS; i++) {
         const lks__model_config *c = &small_models[i].config;
@@ -238,11 +238,5 @@ static void test_bytes(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uncached),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_bytes),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
+    return lks_test_run_all(small_open_exec, small_close_exec);
 }

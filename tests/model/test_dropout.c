@@ -77,7 +77,7 @@ static void check_rate(float p)
     free(x);
 }
 
-static void test_rate_and_scale(void **state)
+TEST(test_rate_and_scale)
 {
     check_rate(0.1f);
     check_rate(0.2f);
@@ -86,7 +86,7 @@ static void test_rate_and_scale(void **state)
 }
 
 /* Two masks agree as often as chance predicts. */
-static void test_masks_differ(void **state)
+TEST(test_masks_differ)
 {
     enum { MAX = 64 };
     static float masks[MAX][MASK];
@@ -123,7 +123,7 @@ static void test_masks_differ(void **state)
 
 /* The same key gives the same mask, wherever a call begins; no mask in an evaluation or at rate
  * 0. */
-static void test_keyed(void **state)
+TEST(test_keyed)
 {
     lks__dropout d = mask_of(0.3f, 7, 1, 2, 1, LKS__DROP_PROJECTION);
     float *whole = ones(MASK), *parts = ones(MASK);
@@ -148,10 +148,5 @@ int main(void)
     lks__cpu_level level;
     if (lks__cpu_level_get(&level) != LKS_OK || lks__kernels_open(level, &kernels) != LKS_OK)
         return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rate_and_scale),
-        cmocka_unit_test(test_masks_differ),
-        cmocka_unit_test(test_keyed),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

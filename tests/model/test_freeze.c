@@ -174,7 +174,7 @@ static void check(const struct fixture *f, const bool *frozen)
 }
 
 /* Each tensor frozen alone, each trained alone, and many subsets. */
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
     enum { SUBSETS = 150 };
     for (int i = 0; i < N_SMALL_MODELS; i++) {
@@ -230,7 +230,7 @@ static void train_only(const struct fixture *f, const char *const names[], doubl
 
 /* Three layers of four matrices, and the head, which is the embedding. Backward makes the product
  * for each matrix that is trained, and ends where nothing before is trained. */
-static void test_work_gpt2(void **state)
+TEST(test_work_gpt2)
 {
     struct fixture f;
     double flops;
@@ -255,7 +255,7 @@ static void test_work_gpt2(void **state)
 }
 
 /* golf, untied: 7 products of matrices in a layer, and the head. */
-static void test_work_golf(void **state)
+TEST(test_work_golf)
 {
     struct fixture f;
     double flops;
@@ -283,7 +283,7 @@ static void open_table(lks__table *table)
     assert_ok(lks__model_table(&config, table));
 }
 
-static void test_matches(void **state)
+TEST(test_matches)
 {
     static const struct {
         const char *pattern;
@@ -324,7 +324,7 @@ static void test_matches(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const char *const rows[][2] = {
         {"^h", "matches no tensor; the nearest names are transformer."},
@@ -356,7 +356,7 @@ static void test_refused(void **state)
 
 /* 1,000 repetitions together are allowed, and a list of layers that is too long for its line ends
  * with dots. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
     lks__model_config config = small_models[1].config;
     lks__table table;
@@ -378,7 +378,7 @@ static void test_limits(void **state)
 }
 
 /* An expression of any length, and one of many brackets. */
-static void test_long(void **state)
+TEST(test_long)
 {
     enum { LONG = 1000 };
     for (int kind = 0; kind < 3; kind++) {
@@ -400,11 +400,5 @@ static void test_long(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_work_gpt2),
-        cmocka_unit_test(test_work_golf), cmocka_unit_test(test_matches),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_long),
-        cmocka_unit_test(test_limits),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
+    return lks_test_run_all(small_open_exec, small_close_exec);
 }

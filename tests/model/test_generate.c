@@ -94,7 +94,7 @@ static void probabilities(double *p, const int32_t *tokens, size_t n, double tem
 
 /* The logits themselves: those of all prefixes give the model's loss, which other tests compare
  * with PyTorch's. */
-static void test_logits(void **state)
+TEST(test_logits)
 {
     const int32_t tokens[T + 1] = {3, 1, 12, 0, 7, 7, 5};
     lks__micro_batch mb = {tokens, tokens + 1, 1, T};
@@ -197,13 +197,13 @@ static void check_first(const char *what, const int32_t *prompt, size_t n, doubl
 static const int32_t prompt[] = {3, 1, 12, 0, 7, 7, 5, 2, 9};
 enum { PROMPT = sizeof prompt / sizeof prompt[0] };
 
-static void test_temperature(void **state)
+TEST(test_temperature)
 {
     check_first("temperature 1", prompt, 3, 1.0, 0);
     check_first("temperature 2.5", prompt, 1, 2.5, 0);
 }
 
-static void test_top_k(void **state)
+TEST(test_top_k)
 {
     check_first("top_k 5", prompt, 4, 1.0, 5);
     check_first("top_k 3, temperature 1.7", prompt, 2, 1.7, 3);
@@ -213,7 +213,7 @@ static void test_top_k(void **state)
 
 /* Equal logits: all that equal the k-th largest may be drawn. The table is tied, so two tokens with
  * equal rows have equal logits. */
-static void test_top_k_ties(void **state)
+TEST(test_top_k_ties)
 {
     enum { C = 8, FIRST = 4, SECOND = 10 };
     float *wte = NULL, kept[C];
@@ -236,7 +236,7 @@ static void test_top_k_ties(void **state)
     memcpy(wte + SECOND * C, kept, sizeof kept);
 }
 
-static void test_long_prompt(void **state)
+TEST(test_long_prompt)
 {
     check_first("a prompt of one more", prompt, T + 1, 1.3, 0);
     check_first("a longer prompt", prompt, PROMPT, 1.3, 0);
@@ -290,14 +290,14 @@ static void check_text(const char *what, const int32_t *start, size_t n, double 
     free(text);
 }
 
-static void test_sliding(void **state)
+TEST(test_sliding)
 {
     check_text("a text", prompt, 1, 1.0, 0);
     check_text("a text with temperature and top_k", prompt, PROMPT, 1.5, 6);
 }
 
 /* Other seeds and other sample numbers give other texts; the same give the same. */
-static void test_keys(void **state)
+TEST(test_keys)
 {
     enum { N = 50 };
     int32_t text[4][N];
@@ -318,7 +318,7 @@ static void test_keys(void **state)
 
 /* Samples are the same whatever is computed beside them, in whatever chunks the prompt is read, on
  * any number of threads; before the context is full and after. */
-static void test_beside(void **state)
+TEST(test_beside)
 {
     enum { MOST = 5, N = 40 };
     int32_t want[MOST][N], got[MOST][N];
@@ -353,7 +353,7 @@ static void test_beside(void **state)
 
 /* Text that goes on: what was drawn and what is read behind it are the context of what follows. The
  * draws go on, too. */
-static void test_going_on(void **state)
+TEST(test_going_on)
 {
     enum { N = 9, BETWEEN = 2 };
     int32_t text[N + BETWEEN + N], first;
@@ -380,7 +380,7 @@ static void test_going_on(void **state)
 }
 
 /* The same of two samples that differ: each goes on from its own text. */
-static void test_both_going_on(void **state)
+TEST(test_both_going_on)
 {
     enum { SAMPLES = 2, N = 4, ALL = N + 2, SEEDS = 4 * V };
     int32_t text[SAMPLES][ALL], whole[ALL], first; /* with the prompt, all of T */
@@ -420,12 +420,5 @@ static void test_both_going_on(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits),      cmocka_unit_test(test_temperature),
-        cmocka_unit_test(test_top_k),       cmocka_unit_test(test_top_k_ties),
-        cmocka_unit_test(test_long_prompt), cmocka_unit_test(test_sliding),
-        cmocka_unit_test(test_keys),        cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_going_on),    cmocka_unit_test(test_both_going_on),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, open_model, close_model));
+    return lks_test_run_all(open_model, close_model);
 }

@@ -11,7 +11,7 @@
 #include "train/checkpoint.h"
 #include "train/procedure/families/families.h"
 
-static void test_match(void **state)
+TEST(test_match)
 {
     assert_true(lks__parts_match("attn_scale,q_gain", "blocks.0.attn.q_gain"));
     assert_true(lks__parts_match(",,gain,", "blocks.0.attn.q_gain"));
@@ -51,7 +51,7 @@ static const lks__table_tensor *at(const lks__table *table, const char *name)
 }
 
 /* The defaults give what the rows of the family's list say, and so do configs without lists. */
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     lks__table table = table_with(NULL, NULL), bare;
     const lks__model_config config = {.ops = &lks__model_golf,
@@ -81,7 +81,7 @@ static void test_defaults(void **state)
 
 /* Only matrices of layers change hands, by names that begin with the layer's number; what stays
  * fp32 follows, unless it has its own list. */
-static void test_lists(void **state)
+TEST(test_lists)
 {
     lks__table t = table_with("1.attn.c_k,blocks.0,skip,tok_emb,lm_head", NULL);
     assert_int_equal(at(&t, "blocks.1.attn.c_k.weight")->kind, LKS__PARAM_SCALAR);
@@ -110,7 +110,7 @@ static void test_lists(void **state)
 }
 
 /* What a message names: parts that nothing matches, but for those of the script's own list. */
-static void test_unused(void **state)
+TEST(test_unused)
 {
     lks__table t = table_with(NULL, NULL);
     const char *parts = "c_q,oops,,attn_scales,resid_mixe", *part;
@@ -123,15 +123,4 @@ static void test_unused(void **state)
     parts = LKS__GOLF_CONTROL;
     assert_null(lks__parts_unused(&parts, &t, LKS__GOLF_CONTROL, &n));
     lks__table_free(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_match),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_unused),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

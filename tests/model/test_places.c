@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Every float of an arena belongs to the tensor before it, including padding. */
-static void test_tensor_at(void **state)
+TEST(test_tensor_at)
 {
     (void)state;
     for (int i = 0; i < N_SMALL_MODELS; i++) {
@@ -83,7 +83,7 @@ static void check_modules(int which, const char *layer, const char *const module
     check_modules_with(LKS__RECOMPUTE_BLOCK, which, layer, modules, suffix);
 }
 
-static void test_first_bad_gpt2(void **state)
+TEST(test_first_bad_gpt2)
 {
     (void)state;
     static const char *const modules[] = {"ln_1",     "attn.c_attn", "attn.c_proj", "ln_2",
@@ -102,7 +102,7 @@ static void test_first_bad_gpt2(void **state)
     small_close(&run);
 }
 
-static void test_first_bad_golf(void **state)
+TEST(test_first_bad_golf)
 {
     (void)state;
     static const char *const modules[] = {"attn.c_q", "attn.c_k", "attn.c_v", "attn.proj",
@@ -133,7 +133,7 @@ static double flops_of(const lks__model_config *c, double *n_params)
 /* GPT-2 of 124M as nanoGPT counts it: 124,475,904 parameters with biases and a vocabulary of
  * 50,304, of which 786,432 are positions; 6 N + 12 L C T. golf: a table of the vocabulary counts
  * once, as the head, even if an untied one exists twice. */
-static void test_flops(void **state)
+TEST(test_flops)
 {
     (void)state;
     double n;
@@ -157,7 +157,7 @@ static void test_flops(void **state)
 /* ---- memory ------------------------------------------------------------------------------- */
 
 /* What a model is said to need is what it takes: its arena, and golf's cosines and sines. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     (void)state;
     for (int i = 0; i < N_SMALL_MODELS; i++) {
@@ -175,7 +175,7 @@ static void test_bytes(void **state)
 }
 
 /* Sizes that don't fit the address space are refused, also where no product overflows. */
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
     (void)state;
     lks__model_config c = small_models[0].config;
@@ -214,7 +214,7 @@ static double loss_of_logits(small_run *run, const int32_t *tokens, int n, int32
 
 /* The loss of a batch is the mean of the losses from the logits, for every length of the
  * context. */
-static void test_logits(void **state)
+TEST(test_logits)
 {
     (void)state;
     for (int i = 0; i < N_SMALL_MODELS; i++) {
@@ -255,7 +255,7 @@ static void check_draws(const char *name, const lks__model_config *c)
 }
 
 /* Tensors of fewer than 16 elements are drawn one by one, two from each pair of numbers. */
-static void test_draws(void **state)
+TEST(test_draws)
 {
     (void)state;
     for (int i = 0; i < N_SMALL_MODELS; i++) {
@@ -274,11 +274,5 @@ static void test_draws(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensor_at),      cmocka_unit_test(test_first_bad_gpt2),
-        cmocka_unit_test(test_first_bad_golf), cmocka_unit_test(test_flops),
-        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_logits),         cmocka_unit_test(test_draws),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
+    return lks_test_run_all(small_open_exec, small_close_exec);
 }

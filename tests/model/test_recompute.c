@@ -111,14 +111,14 @@ static void check_bits(const small_model *base)
     }
 }
 
-static void test_bits(void **state)
+TEST(test_bits)
 {
     for (int i = 0; i < N_SMALL_MODELS; i++)
         check_bits(&small_models[i]);
 }
 
 /* GPT-2's form of GELU; and depths at which golf's two halves differ, or there is but one layer. */
-static void test_bits_of_others(void **state)
+TEST(test_bits_of_others)
 {
     static const bool none[MOST_TENSORS];
     for (int n_layer = 1; n_layer <= 5; n_layer++)
@@ -166,7 +166,7 @@ static double a_layer(lks__model_config c, lks__recompute way)
 
 /* gpt2: 16 vectors per token and layer, of which `rows` keeps 10 and `block` one; golf: 15.5, 8 and
  * one with this MLP. In addition mean and deviation of the norms, and attention's sums. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     lks__model_config c = small_models[0].config;
     c.n_embd = 96;
@@ -184,7 +184,7 @@ static void test_memory(void **state)
 }
 
 /* A model takes the memory that the function gives. */
-static void test_arena(void **state)
+TEST(test_arena)
 {
     for (int i = 0; i < N_SMALL_MODELS; i += 2)
         for (int w = 0; w < N_WAYS; w++) {
@@ -290,7 +290,7 @@ static void count(int model, lks__recompute way, int fwd, int attention, int act
 
 /* `rows` makes no product; `block` makes all but the last of each layer, and none of the last
  * layer, which forward has left. */
-static void test_work(void **state)
+TEST(test_work)
 {
     const int L = 3;
     count(1, LKS__RECOMPUTE_NONE, 4 * L + 1, L, 0, 2 * L + 1);
@@ -304,10 +304,5 @@ static void test_work(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),   cmocka_unit_test(test_bits_of_others),
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_work),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
+    return lks_test_run_all(small_open_exec, small_close_exec);
 }

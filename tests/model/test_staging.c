@@ -130,7 +130,7 @@ static void check(const small_model *m)
     small_close(&run);
 }
 
-static void test_staging(void **state)
+TEST(test_staging)
 {
     (void)state;
     for (int i = 0; i < N_SMALL_MODELS; i++)
@@ -140,6 +140,5 @@ static void test_staging(void **state)
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_staging)};
-    return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
+    return lks_test_run_all(small_open_exec, small_close_exec);
 }

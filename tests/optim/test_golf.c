@@ -247,13 +247,13 @@ static void follow_all(const char *name, const lks__optimizer *optimizer, rates_
     assert_int_equal(index, 2);
 }
 
-static void test_pytorch(void **state)
+TEST(test_pytorch)
 {
     follow_all("golf_optim.json", &lks__optimizer_muon, golf_rates);
 }
 
 /* torch.optim.SGD on a quadratic of the same form. */
-static void test_pytorch_sgd(void **state)
+TEST(test_pytorch_sgd)
 {
     follow_all("sgd_optim.json", &lks__optimizer_sgd, sgd_rates);
 }
@@ -265,7 +265,7 @@ static void count_beat(void *ctx)
 
 /* Muon's matrices decay by 1 - lr * decay before the update, and nothing else decays. Each of the 5
  * iterations of each of the 12 matrices is a heartbeat. */
-static void test_muon_decay(void **state)
+TEST(test_muon_decay)
 {
     lks__exec ex = level_exec(&kernels, 2);
     lks__device device = lks__device_cpu(&ex);
@@ -297,7 +297,7 @@ static void test_muon_decay(void **state)
 
 /* --- Adam by kinds --------------------------------------------------------------------------- */
 
-static void test_adam(void **state)
+TEST(test_adam)
 {
     lks__exec ex = level_exec(&kernels, 2);
     lks__device device = lks__device_cpu(&ex);
@@ -352,7 +352,7 @@ static void test_adam(void **state)
 
 /* --- division -------------------------------------------------------------------------------- */
 
-static void test_assign(void **state)
+TEST(test_assign)
 {
     lks__table table;
     table_layers(&table, 9, 512);
@@ -416,7 +416,7 @@ static void update(struct run *r, int n_layers, size_t width, int W, int n_threa
     update_by(&lks__optimizer_muon, r, n_layers, width, W, n_threads, lent);
 }
 
-static void test_ranks_and_threads(void **state)
+TEST(test_ranks_and_threads)
 {
     struct run want, got;
     update(&want, 3, 136, 1, 1, 0);
@@ -467,13 +467,13 @@ static void check_many(const lks__optimizer *optimizer)
     run_close(&r);
 }
 
-static void test_many(void **state)
+TEST(test_many)
 {
     for (int i = 0; lks__optimizers[i] != NULL; i++)
         check_many(lks__optimizers[i]);
 }
 
-static void test_zero_gradient(void **state)
+TEST(test_zero_gradient)
 {
     lks__exec ex = level_exec(&kernels, 2);
     lks__device device = lks__device_cpu(&ex);
@@ -497,7 +497,7 @@ static void test_zero_gradient(void **state)
 }
 
 /* Work memory of an optimizer is given back. */
-static void test_closed(void **state)
+TEST(test_closed)
 {
     enum { TIMES = 20 };
     lks__exec ex = level_exec(&kernels, 2);
@@ -517,7 +517,7 @@ static void test_closed(void **state)
 }
 
 /* A table without matrices (gpt2's) needs no memory and no work. */
-static void test_no_matrices(void **state)
+TEST(test_no_matrices)
 {
     lks__exec ex = level_exec(&kernels, 1);
     lks__device device = lks__device_cpu(&ex);
@@ -537,12 +537,5 @@ static void test_no_matrices(void **state)
 int main(void)
 {
     lks_test_need_level(&kernels);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pytorch),       cmocka_unit_test(test_pytorch_sgd),
-        cmocka_unit_test(test_muon_decay),    cmocka_unit_test(test_adam),
-        cmocka_unit_test(test_assign),        cmocka_unit_test(test_ranks_and_threads),
-        cmocka_unit_test(test_zero_gradient), cmocka_unit_test(test_closed),
-        cmocka_unit_test(test_no_matrices),   cmocka_unit_test(test_many),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -148,7 +148,7 @@ static float *iterated(const lks__exec *ex, const float *x, shape s, int steps)
     return out;
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     lks__exec ex = level_exec(&kernels, 2);
     static const int n_steps[4] = {0, 1, 2, 5};
@@ -177,7 +177,7 @@ static void test_values(void **state)
     level_close(&ex);
 }
 
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     static const shape some[] = {{1, 9}, {31, 64}, {128, 128}, {200, 131}, {137, 520}, {530, 70}};
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
@@ -208,7 +208,7 @@ static void test_bf16(void **state)
     }
 }
 
-static void test_singular_values(void **state)
+TEST(test_singular_values)
 {
     /* X = rows of a rotation times 1, so all singular values are 1/2 once divided by the norm of
      * 2 */
@@ -224,7 +224,7 @@ static void test_singular_values(void **state)
     level_close(&ex);
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     for (size_t i = 0; i < N_SHAPES; i++) {
         size_t count = shapes[i].rows * shapes[i].cols;
@@ -245,7 +245,7 @@ static void test_threads(void **state)
     }
 }
 
-static void test_zeros(void **state)
+TEST(test_zeros)
 {
     lks__exec ex = level_exec(&kernels, 2);
     const shape s = {130, 40};
@@ -271,7 +271,7 @@ static void test_zeros(void **state)
     level_close(&ex);
 }
 
-static void test_figures(void **state)
+TEST(test_figures)
 {
     const json_t *figure = lks_test_figure("golf_optim.json"), *one;
     lks__exec ex = level_exec(&kernels, 2);
@@ -296,10 +296,5 @@ static void test_figures(void **state)
 int main(void)
 {
     lks_test_need_level(&kernels);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_singular_values),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_figures), cmocka_unit_test(test_bf16),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

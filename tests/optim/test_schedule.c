@@ -12,7 +12,7 @@ static double column(const json_t *row, size_t i)
     return json_number_value(value);
 }
 
-static void test_lr_scale(void **state)
+TEST(test_lr_scale)
 {
     const json_t *rows = lks_test_member(lks_test_figure("golf_optim.json"), "schedule.rows"), *row;
     size_t index, by_clock = 0, below_one = 0;
@@ -34,7 +34,7 @@ static void test_lr_scale(void **state)
     assert_true(index > 200 && by_clock > 100 && below_one > 20);
 }
 
-static void test_momentum(void **state)
+TEST(test_momentum)
 {
     const json_t *rows = lks_test_member(lks_test_figure("golf_optim.json"), "momentum.rows"), *row;
     size_t index;
@@ -49,7 +49,7 @@ static void test_momentum(void **state)
 }
 
 /* nanoGPT's rate: up to the peak in iteration warmup_iters, then down to min_lr. */
-static void test_cosine(void **state)
+TEST(test_cosine)
 {
     static const struct {
         uint64_t iter;
@@ -65,19 +65,8 @@ static void test_cosine(void **state)
 
 /* A step: two products of a matrix with n x n, one of them symmetric, and a symmetric one of n x n,
  * n the shorter side. */
-static void test_muon_flops(void **state)
+TEST(test_muon_flops)
 {
     assert_true(lks__muon_flops(2, 3, 5) == 5 * (3 * 2 * 6 + 8));
     assert_true(lks__muon_flops(3, 2, 5) == lks__muon_flops(2, 3, 5));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lr_scale),
-        cmocka_unit_test(test_momentum),
-        cmocka_unit_test(test_muon_flops),
-        cmocka_unit_test(test_cosine),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

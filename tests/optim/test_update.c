@@ -86,7 +86,7 @@ static void adamw(const lks__device *device, float *arenas[N_ARENAS])
     device->layers->update_adamw(device->ex, &list);
 }
 
-static void test_blend(void **state)
+TEST(test_blend)
 {
     for (int threads = 1; threads <= 3; threads++) {
         float *is[N_ARENAS], *was[N_ARENAS];
@@ -106,7 +106,7 @@ static void test_blend(void **state)
     }
 }
 
-static void test_adamw(void **state)
+TEST(test_adamw)
 {
     for (int threads = 1; threads <= 3; threads++) {
         float *is[N_ARENAS], *was[N_ARENAS];
@@ -132,7 +132,7 @@ static void test_adamw(void **state)
 }
 
 /* An empty list is no error. */
-static void test_empty(void **state)
+TEST(test_empty)
 {
     lks__exec ex = level_exec(&kernels, 2);
     lks__device device = lks__device_cpu(&ex);
@@ -143,7 +143,7 @@ static void test_empty(void **state)
 }
 
 /* A list of all the pieces that fit. */
-static void test_full(void **state)
+TEST(test_full)
 {
     lks__exec ex = level_exec(&kernels, 2);
     lks__device device = lks__device_cpu(&ex);
@@ -166,11 +166,5 @@ static void test_full(void **state)
 int main(void)
 {
     lks_test_need_level(&kernels);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blend),
-        cmocka_unit_test(test_adamw),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_full),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -80,7 +80,7 @@ static void check_init(const char *name)
     golf_close(&g);
 }
 
-static void test_init(void **state)
+TEST(test_init)
 {
     for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
         check_init(*name);
@@ -89,7 +89,7 @@ static void test_init(void **state)
 
 /* Counting gives the number of draws that drawing consumes: tied and untied, and with embeddings of
  * under 16 elements, for which normal_ works in pairs. */
-static void test_draws(void **state)
+TEST(test_draws)
 {
     static const int vocab[] = {1024, 2, 3, 7};
     for (int v = 0; v < 4; v++)
@@ -236,7 +236,7 @@ static const uint16_t *first_shard(const char *path)
 }
 
 /* The generated tokens of tests/figures/README.md, vocabulary 1,024. */
-static void test_generated(void **state)
+TEST(test_generated)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_golf(dir);
@@ -249,7 +249,7 @@ static void test_generated(void **state)
             check_steps(*name, stream);
 }
 
-static void test_shards(void **state)
+TEST(test_shards)
 {
     const char *path = lks_test_shared("reference/golf-data/fineweb_train_000000.bin");
     check_steps("golf_small.json", first_shard(path));
@@ -344,7 +344,7 @@ static double moved_loss(struct small_model *s, const lks__table_tensor *t, doub
 /* The slope of the loss along a tensor's gradient is that gradient's norm. The loss is a float,
  * accurate to about 2e-7, so the slope has an error of 2e-7 / h. The error of the five-point
  * formula is of order h^4, except at the kink of relu's second derivative. */
-static void test_slopes(void **state)
+TEST(test_slopes)
 {
     const double h = 0.01;
     for (int which = 0; which < N_SMALLS; which++) {
@@ -369,7 +369,7 @@ static void test_slopes(void **state)
 }
 
 /* Gradients are added to old contents, and threads change no bit of them. */
-static void test_threads(void **state)
+TEST(test_threads)
 {
     for (int which = 0; which < N_SMALLS; which++) {
         float *first = NULL;
@@ -400,7 +400,7 @@ static void test_threads(void **state)
 }
 
 /* The logits of the last token are those of the loss. */
-static void test_logits(void **state)
+TEST(test_logits)
 {
     for (int which = 0; which < N_SMALLS; which++) {
         struct small_model s;
@@ -421,7 +421,7 @@ static void test_logits(void **state)
     }
 }
 
-static void test_bad_shapes(void **state)
+TEST(test_bad_shapes)
 {
     const lks__model_config good = {.ops = &lks__model_golf,
                                     .n_layer = 2,
@@ -465,11 +465,5 @@ int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_shards");
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_init),      cmocka_unit_test(test_draws),
-        cmocka_unit_test(test_generated), cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_slopes),    cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_logits),    cmocka_unit_test(test_bad_shapes),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, parity_open_exec, parity_close_exec));
+    return lks_test_run_all(parity_open_exec, parity_close_exec);
 }

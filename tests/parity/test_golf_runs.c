@@ -52,9 +52,7 @@ static const char *train(const json_t *figure, const char *data_dir, const char 
     for (int i = 0; more != NULL && more[i] != NULL; i++)
         argv[n++] = more[i];
     argv[n] = NULL;
-    lks_test_result r = lks_test_run(argv, env, 540);
-    if (r.exit_code != 0)
-        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, lks_test_run(argv, env, 540));
     return out;
 }
 
@@ -175,7 +173,7 @@ static void check_generated(const char *name)
     check_final(name, figure, out);
 }
 
-static void test_generated(void **state)
+TEST(test_generated)
 {
     /* Of a device one: deferred_recorded has the CPU's bytes. */
     for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
@@ -185,7 +183,7 @@ static void test_generated(void **state)
 
 /* On the shards made from tinyshakespeare: the first 10 steps, in which the rates are constant.
  * LKS_TEST_FULL=yes checks all 200; the script drifts from its own float64 run after 50. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
     use_tokenizer();
     const char *model = tokenizer;
@@ -252,7 +250,7 @@ static const char *check_ranks(const json_t *figure, const char *dir, const char
     return first;
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     const char *const both[2] = {"--dtype=float32", "--train_batch_tokens=512"};
     check_ranks(lks_test_figure("generated/golf_untied.json"), with_short_validation(), both,
@@ -260,7 +258,7 @@ static void test_ranks(void **state)
 }
 
 /* Close to float32's run, and different from it. */
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     if (lks_test_on_device())
         return; /* deferred_recorded */
@@ -269,8 +267,8 @@ static void test_bf16(void **state)
     const char *dir = with_short_validation(), *out = check_ranks(figure, dir, both, false);
     const char *more[] = {"--dtype=float32", FEW_TOKENS, FEW_STEPS, "--eval_interval=0", NULL};
     const char *full = train(figure, dir, more);
-    const json_t *a = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
-    const json_t *b = lks_test_metrics(lks_test_text("%s/metrics.jsonl", full), "train");
+    const json_t *a = lks_test_record(out, "train");
+    const json_t *b = lks_test_record(full, "train");
     int n_other = 0;
     assert_int_equal(json_array_size(a), 4);
     for (size_t i = 0; i < 4; i++) {
@@ -286,11 +284,5 @@ static void test_bf16(void **state)
 int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_shards");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generated),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_bf16),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, parity_print_worst));
+    return lks_test_run_all(NULL, parity_print_worst);
 }

@@ -154,7 +154,7 @@ static void check_steps(const char *figure, const char *data_dir)
     steps_close(&s);
 }
 
-static void test_generated(void **state)
+TEST(test_generated)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
@@ -168,7 +168,7 @@ static void test_generated(void **state)
 
 /* Realistic shapes: width 384 with 3,072 rows, and a vocabulary of 50,304. At level ref they would
  * take long; kernels_matmul and model_head test their products and chunks there. */
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     if (parity_ex.k->level == LKS__CPU_PLAIN)
         return;
@@ -180,13 +180,12 @@ static void test_shapes(void **state)
     check_steps("generated/nanogpt_wide.json", dir);
 }
 
-static void test_shakespeare(void **state)
+TEST(test_shakespeare)
 {
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
     const char *dir = lks_test_folder();
-    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                      lks_test_text("--out=%s", dir));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", text),
+                lks_test_text("--out=%s", dir));
     check_steps("nanogpt_char.json", dir);
     check_steps("nanogpt_char_ddp2.json", dir);
 }
@@ -242,7 +241,7 @@ static double moved_loss(struct small_model *s, const lks__table_tensor *t, cons
 /* The slope of the loss along a tensor's gradient is that gradient's norm. Masks are keyed, so
  * every point has the same ones. The loss is a float, accurate to about 2e-7, so the slope has an
  * error of 2e-7 / h. The error of the five-point formula is of order h^4. */
-static void test_slopes(void **state)
+TEST(test_slopes)
 {
     struct small_model s = {0};
     lks__mt g;
@@ -282,11 +281,5 @@ int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_shakespeare*");
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generated),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_shakespeare),
-        cmocka_unit_test(test_slopes),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, parity_open_exec, parity_close_exec));
+    return lks_test_run_all(parity_open_exec, parity_close_exec);
 }

@@ -13,7 +13,7 @@ enum { N_FIGURES = sizeof figures / sizeof figures[0] };
 /* Values come from log, cos and sin; libraries differ in the last bit. Over n elements such
  * differences add up like noise in the sum, and in the sum of squares to at most |x - y| * |x +
  * y|. */
-static void test_tensors(void **state)
+TEST(test_tensors)
 {
     for (int f = 0; f < N_FIGURES; f++) {
         parity_model m = parity_open(figures[f]);
@@ -27,12 +27,12 @@ static void test_tensors(void **state)
     }
 }
 
-static void test_tolerances(void **state)
+TEST(test_tolerances)
 {
     parity_check_table();
 }
 
-static void test_padding_is_zero(void **state)
+TEST(test_padding_is_zero)
 {
     parity_model m = parity_open("generated/nanogpt_odd.json");
     size_t padding = 0;
@@ -46,7 +46,7 @@ static void test_padding_is_zero(void **state)
 }
 
 /* Counting without a generator gives the number of draws that drawing consumes. */
-static void test_draws(void **state)
+TEST(test_draws)
 {
     for (int f = 0; f < N_FIGURES; f++) {
         parity_model m = parity_open(figures[f]);
@@ -75,7 +75,7 @@ static void check_offsets(const uint64_t *got, const json_t *want, int B, const 
 
 /* The first five micro-batches of each virtual rank, and the evaluation between the drawing of the
  * first one and its use. */
-static void test_offsets(void **state)
+TEST(test_offsets)
 {
     for (int f = 0; f < N_FIGURES; f++) {
         parity_model m = parity_open(figures[f]);
@@ -110,10 +110,5 @@ static void test_offsets(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensors),         cmocka_unit_test(test_tolerances),
-        cmocka_unit_test(test_padding_is_zero), cmocka_unit_test(test_draws),
-        cmocka_unit_test(test_offsets),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, parity_print_worst));
+    return lks_test_run_all(NULL, parity_print_worst);
 }

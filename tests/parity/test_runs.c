@@ -56,9 +56,7 @@ static const char *train(const json_t *figure, const char *data_dir, int ranks,
     for (; more != NULL && *more != NULL; more++)
         argv[n++] = *more;
     argv[n] = NULL;
-    lks_test_result r = lks_test_run(argv, NULL, 240);
-    if (r.exit_code != 0)
-        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, lks_test_run(argv, NULL, 240));
     return out;
 }
 
@@ -290,9 +288,7 @@ static void test_change(void **state)
         argv[n++] = argument(then, key);
     }
     argv[n] = NULL;
-    lks_test_result r = lks_test_run(argv, NULL, 240);
-    if (r.exit_code != 0)
-        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, lks_test_run(argv, NULL, 240));
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     check_steps(name, figure, metrics, steps_of(figure));
     check_evals(name, figure, metrics, steps_of(figure));
@@ -312,16 +308,13 @@ static void test_frozen(void **state)
 static const json_t *losses_at_rest(const char *dir, int accumulation, int iterations)
 {
     const char *out = lks_test_folder();
-    lks_test_result r =
-        lks_test_tool("train", lks_test_text("--dataset=%s", dir), "--vocab_size=65",
-                      lks_test_text("--out_dir=%s", out), "--sampler=nanogpt", "--virtual_ranks=1",
-                      lks_test_text("--gradient_accumulation_steps=%d", accumulation),
-                      lks_test_text("--max_iters=%d", iterations - 1), "--n_layer=1", "--n_head=2",
-                      "--n_embd=16", "--block_size=24", "--batch_size=2", "--decay_lr=false",
-                      "--learning_rate=0", "--eval_interval=1000", "--eval_iters=1");
-    if (r.exit_code != 0)
-        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
-    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", dir), "--vocab_size=65",
+                lks_test_text("--out_dir=%s", out), "--sampler=nanogpt", "--virtual_ranks=1",
+                lks_test_text("--gradient_accumulation_steps=%d", accumulation),
+                lks_test_text("--max_iters=%d", iterations - 1), "--n_layer=1", "--n_head=2",
+                "--n_embd=16", "--block_size=24", "--batch_size=2", "--decay_lr=false",
+                "--learning_rate=0", "--eval_interval=1000", "--eval_iters=1");
+    return lks_test_record(out, "train");
 }
 
 /* The loss of a step is its micro-batches' mean in double, to the last of the nine printed digits.
@@ -377,10 +370,8 @@ static const char *shakespeare(void)
 {
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
     const char *dir = lks_test_folder();
-    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                      lks_test_text("--out=%s", dir));
-    if (r.exit_code != 0)
-        fail_msg("lockstep prep: exit code %d: %s", r.exit_code, r.err);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", text),
+                lks_test_text("--out=%s", dir));
     return dir;
 }
 

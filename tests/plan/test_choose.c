@@ -5,7 +5,7 @@
 
 #include "plan/choose.h"
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     static const struct {
         int cores, virtual_ranks, ranks;
@@ -51,7 +51,7 @@ static const char *tuned(uint64_t n_train, uint64_t n_val, int64_t block, int64_
     return words_of(&c);
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     lks__settings given;
     lks__choice c;
@@ -112,7 +112,7 @@ static void test_text(void **state)
 
 /* nanoGPT's recipe for GPT-2; more steps at a higher rate for characters, bytes and small models.
  */
-static void test_tuning(void **state)
+TEST(test_tuning)
 {
     lks__settings given;
     lks__settings_defaults(&given);
@@ -131,11 +131,4 @@ static void test_tuning(void **state)
     assert_string_equal(
         tuned(90000, 10000, 64, 0, &given),
         "batch_size=4 gradient_accumulation_steps=8 eval_interval=1 log_interval=10");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranks), cmocka_unit_test(test_text),
-                                       cmocka_unit_test(test_tuning)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

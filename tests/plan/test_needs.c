@@ -15,14 +15,11 @@ static lks__needs needs(int n_hosts, int local, const char *const more[])
     const char *argv[16] = {"--n_layer=4",    "--n_head=4",     "--n_embd=256",
                             "--bias=false",   "--batch_size=2", "--gradient_accumulation_steps=8",
                             "--block_size=64"};
-    int n = 7;
     lks__settings s;
-    lks__args args;
     lks__needs found;
-    while (*more != NULL)
+    for (int n = 7; *more != NULL;)
         argv[n++] = *more++;
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, n, (char *const *)argv, 0, &args));
+    lks_test_parse(&s, argv);
     assert_ok(lks__settings_check(&s, n_hosts * local));
     assert_ok(lks__needs_find(&s, 65, &(lks__place){n_hosts, local}, &process, &found));
     return found;
@@ -115,18 +112,14 @@ static void test_device(void **state)
 /* A smaller batch that fits keeps the tokens of a step. */
 static void test_advice(void **state)
 {
-    char *const argv[] = {"--n_layer=4",     "--n_head=4",
-                          "--n_embd=64",     "--block_size=256",
-                          "--batch_size=24", "--gradient_accumulation_steps=10"};
     const lks__place here = {1, 1};
     lks__settings s;
-    lks__args args;
     lks__device device;
     lks__needs all, less;
     char text[LKS__ADVICE_TEXT];
     assert_ok(lks__session_describe("cpu", &device));
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 6, argv, 0, &args));
+    lks_test_settings(&s, "--n_layer=4", "--n_head=4", "--n_embd=64", "--block_size=256",
+                      "--batch_size=24", "--gradient_accumulation_steps=10");
     assert_ok(lks__settings_check(&s, 1));
     assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &all));
     const lks__room room = {&device, 0.4 * all.host_bytes, 0};
@@ -161,22 +154,14 @@ static void test_advice(void **state)
 /* golf computes its batch from the tokens of a step, and refuses --batch_size. */
 static void test_golf_advice(void **state)
 {
-    char *const argv[] = {"--family=golf",
-                          "--n_layer=2",
-                          "--n_embd=64",
-                          "--n_head=2",
-                          "--num_kv_heads=1",
-                          "--block_size=256",
-                          "--train_batch_tokens=65536"};
     const lks__place here = {1, 1};
     lks__settings s;
-    lks__args args;
     lks__device device;
     lks__needs all;
     char text[LKS__ADVICE_TEXT];
     assert_ok(lks__session_describe("cpu", &device));
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 7, argv, 0, &args));
+    lks_test_settings(&s, "--family=golf", "--n_layer=2", "--n_embd=64", "--n_head=2",
+                      "--num_kv_heads=1", "--block_size=256", "--train_batch_tokens=65536");
     assert_ok(lks__settings_check(&s, 1));
     assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &all));
     const lks__room room = {&device, 0.4 * all.host_bytes, 0};
@@ -188,18 +173,14 @@ static void test_golf_advice(void **state)
 /* The run of needs() fits into `bytes` if it is divided over more hosts. */
 static void test_more_hosts(void **state)
 {
-    char *const argv[] = {"--n_layer=4",    "--n_head=4",     "--n_embd=256",
-                          "--bias=false",   "--batch_size=2", "--gradient_accumulation_steps=8",
-                          "--block_size=64"};
     const lks__place here = {1, 1};
     const double eight = needs_of(8, 1, "--zero=1").host_bytes;
     lks__settings s;
-    lks__args args;
     lks__device device;
     char text[LKS__ADVICE_TEXT];
     assert_ok(lks__session_describe("cpu", &device));
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 7, argv, 0, &args));
+    lks_test_settings(&s, "--n_layer=4", "--n_head=4", "--n_embd=256", "--bias=false",
+                      "--batch_size=2", "--gradient_accumulation_steps=8", "--block_size=64");
     assert_ok(lks__settings_check(&s, 1));
     /* As many as there are virtual ranks, and no fewer: 8 of 8 with their own part of the moments.
      */
@@ -216,16 +197,13 @@ static void test_doubt(void **state)
 {
     static const char *const widths[] = {"--n_embd=64", "--n_embd=2048"};
     for (int i = 0; i < 2; i++) {
-        char *const argv[] = {"--n_layer=4", "--n_head=4", (char *)widths[i], "--batch_size=1",
-                              "--gradient_accumulation_steps=8"};
         const lks__place here = {1, 2};
         lks__settings s;
-        lks__args args;
         lks__device device;
         lks__needs n;
         assert_ok(lks__session_describe("cpu", &device));
-        lks__settings_defaults(&s);
-        assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 5, argv, 0, &args));
+        lks_test_settings(&s, "--n_layer=4", "--n_head=4", widths[i], "--batch_size=1",
+                          "--gradient_accumulation_steps=8");
         assert_ok(lks__settings_check(&s, 2));
         assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &n));
         const double sure = n.host_bytes - n.libraries, doubt = i == 0 ? 2 * 5e6 : 0.03 * sure;

@@ -93,12 +93,9 @@ static void settings(lks__settings *s, int W, const char *const more[])
 {
     const char *argv[16] = {"--n_layer=4",    "--n_head=4",      "--n_embd=256",
                             "--batch_size=2", "--block_size=64", "--gradient_accumulation_steps=8"};
-    int n = 6;
-    lks__args args;
-    while (*more != NULL)
+    for (int n = 6; *more != NULL;)
         argv[n++] = *more++;
-    lks__settings_defaults(s);
-    assert_ok(lks__settings_parse(s, LKS__CMD_TRAIN, n, (char *const *)argv, 0, &args));
+    lks_test_parse(s, argv);
     assert_ok(lks__settings_check(s, W));
 }
 
@@ -378,14 +375,12 @@ static void test_command(void **state)
 #define WIDE                                                                                       \
     PLAN, machine, "--nnodes=1024", "--gradient_accumulation_steps=1024", "--virtual_ranks=1024",  \
         "--mtbf_hours=100"
-    lks_test_result r = lks_test_tool(WIDE);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = lks_test_do("lockstep", WIDE);
     assert_contains(r.out, "\nknee: ");
     assert_contains(r.out, "; each further host adds less than half of its speed");
     assert_contains(r.out, "--checkpoint_interval=");
-    r = lks_test_tool(WIDE, "--json");
-    assert_int_equal(r.exit_code, 0);
-    json_t *plan = json_loads(r.out, 0, NULL), *points = json_object_get(plan, "points");
+    r = lks_test_do("lockstep", WIDE, "--json");
+    const json_t *plan = lks_test_json(r.out), *points = json_object_get(plan, "points");
     assert_int_equal(json_array_size(points), 11);
     const json_t *last = json_array_get(points, 10);
     static const char *const keys[][2] = {
@@ -396,7 +391,6 @@ static void test_command(void **state)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_true(
             json_number_value(json_object_get(json_object_get(last, keys[i][0]), keys[i][1])) > 0);
-    json_decref(plan);
 }
 
 /* The figures of a plan follow from each other: 512 micro-batches of 2 x 32 tokens on 1, 2 and 4
@@ -407,9 +401,9 @@ static void test_command_figures(void **state)
 #define SLOW                                                                                       \
     PLAN, machine, "--nnodes=4", "--gradient_accumulation_steps=512", "--virtual_ranks=8",         \
         "--max_iters=360", "--mtbf_hours=4000"
-    lks_test_result r = lks_test_tool(SLOW, "--json");
-    assert_int_equal(r.exit_code, 0);
-    json_t *plan = json_loads(r.out, 0, NULL);
+    /* nothing is started, so nothing fails */
+    lks_test_result r = lks_test_do("lockstep", SLOW, "--json");
+    const json_t *plan = lks_test_json(r.out);
     assert_int_equal(json_array_size(json_object_get(plan, "points")), 3);
     double steps[3], compute[3], ring[3], parameters = 0.0, weak = 0.0;
     int knee = 1;
@@ -435,15 +429,13 @@ static void test_command_figures(void **state)
     assert_near(ring[2] / ring[1], (2 * 3 / 4.0) / (2 * 1 / 2.0), 1e-9);
     assert_true(steps[1] / steps[2] > 1.6 && steps[1] / steps[2] < 1.8); /* not clear at once */
     assert_int_equal(lks_test_number(plan, "knee"), knee);
-    json_decref(plan);
 
     /* Four times the micro-batches and virtual ranks of the run. */
     r = lks_test_tool(PLAN, machine, "--nnodes=4", "--gradient_accumulation_steps=2048",
                       "--virtual_ranks=32", "--json");
-    plan = json_loads(r.out, 0, NULL);
+    plan = lks_test_json(r.out);
     assert_near(lks_test_number(json_array_get(json_object_get(plan, "points"), 2), "time.step_ms"),
                 weak, 1e-6);
-    json_decref(plan);
 
     r = lks_test_tool(SLOW);
     assert_int_equal(knee, 4); /* the last row doesn't show one */
@@ -483,34 +475,30 @@ static void test_command_figures(void **state)
 
 static void test_command_refuses(void **state)
 {
-    lks_test_result r = lks_test_tool(PLAN, "--nnodes=16", "--gradient_accumulation_steps=8");
-    assert_int_equal(r.exit_code, 0); /* nothing is started, so nothing fails */
+    lks_test_result r =
+        lks_test_do("lockstep", PLAN, "--nnodes=16", "--gradient_accumulation_steps=8");
     assert_contains(r.out, "impossible: 16 ranks can't share the run's 8 virtual ranks");
     r = lks_test_tool(PLAN, "--nnodes=16", "--gradient_accumulation_steps=24");
     assert_contains(r.out, "--gradient_accumulation_steps=32 --virtual_ranks=16 (a different run, "
                            "with 32 micro-batches per step instead of 24)");
     r = lks_test_tool(PLAN, "--nnodes=2", "--zero=1");
     assert_contains(r.out, "impossible: zero=1 divides the state over hosts");
-    r = lks_test_tool(PLAN, lks_test_text("--machine=%s", written(TEXT("2", ""))));
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "lockstep_machine must be 1");
-    r = lks_test_tool("bench", "machine");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--out=FILE");
+    assert_exits(1, lks_test_tool(PLAN, lks_test_text("--machine=%s", written(TEXT("2", "")))),
+                 "lockstep_machine must be 1");
+    assert_exits(2, lks_test_tool("bench", "machine"), "--out=FILE");
 }
 
 /* Large sizes have larger units, and each size of a GPU is printed once. */
 static void test_units(void **state)
 {
-    lks_test_result r = lks_test_tool("plan", "--n_layer=96", "--n_head=96", "--n_embd=12288",
-                                      "--nproc_per_node=8", "--block_size=64");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = lks_test_do("lockstep", "plan", "--n_layer=96", "--n_head=96",
+                                    "--n_embd=12288", "--nproc_per_node=8", "--block_size=64");
     assert_contains(r.out, " TB of moments; ");
     assert_contains(r.out, "total on 8 ranks: ");
     assert_contains(strstr(r.out, "total on 8 ranks: "), " TB\n");
     assert_contains(r.out, "times need --machine=FILE: `lockstep bench machine --out=FILE`");
-    r = lks_test_tool("plan", "--n_layer=2", "--n_head=2", "--n_embd=32", "--device=cuda");
-    assert_int_equal(r.exit_code, 0);
+    r = lks_test_do("lockstep", "plan", "--n_layer=2", "--n_head=2", "--n_embd=32",
+                    "--device=cuda");
     const char *gradients = strstr(r.out, "gradients"), *acts = strstr(r.out, "activations");
     assert_true(gradients != NULL && strstr(gradients + 1, "gradients 0.0") == NULL);
     assert_contains(strstr(r.out, "a rank's GPU:"), ", gradients ");
@@ -526,8 +514,7 @@ static void test_launched(void **state)
     const char *const env[] = {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
                                "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
                                NULL};
-    const lks_test_result r = lks_test_run(argv, env, 20);
-    assert_int_equal(r.exit_code, 0);
+    const lks_test_result r = assert_exits(0, lks_test_run(argv, env, 20));
     assert_contains(r.out, "\nprocess: ");
 }
 
@@ -546,8 +533,7 @@ static void test_bench(void **state)
     assert_true(m.memory_bandwidth.value > m.add_bandwidth.value);
     assert_true(m.reduce_bandwidth.value == 0 && m.engine_bandwidth.value == 0);
     assert_float_equal(m.micro_batch_tokens, 16, 0);
-    r = lks_test_tool(PLAN, lks_test_text("--machine=%s", file), "--nnodes=2");
-    assert_int_equal(r.exit_code, 0);
+    r = lks_test_do("lockstep", PLAN, lks_test_text("--machine=%s", file), "--nnodes=2");
     assert_contains(r.out, "the machine file has no link");
 }
 

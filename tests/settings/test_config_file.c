@@ -24,7 +24,7 @@ static lks_status read_as(const char *name, const char *text)
     return read_bytes(name, text, strlen(text));
 }
 
-static void test_recipe(void **state)
+TEST(test_recipe)
 {
     assert_ok(read_as("a.conf", "\xef\xbb\xbf# a recipe\r\n"
                                 "\n"
@@ -54,7 +54,7 @@ static void test_recipe(void **state)
 }
 
 /* Settings on the command line win over files, in any order. */
-static void test_command_line_wins(void **state)
+TEST(test_command_line_wins)
 {
     const char *dir = lks_test_folder();
     char *a = (char *)lks_test_text("%s/a.conf", dir), *b = (char *)lks_test_text("%s/b.py", dir);
@@ -69,7 +69,7 @@ static void test_command_line_wins(void **state)
 }
 
 /* A command that takes words takes config files, too: they are none of its words. */
-static void test_among_words(void **state)
+TEST(test_among_words)
 {
     char *a = (char *)lks_test_text("%s/a.conf", lks_test_folder());
     lks_test_write(a, "n_layer=2\n", 10);
@@ -82,7 +82,7 @@ static void test_among_words(void **state)
     assert_int_equal(s.n_layer, 2);
 }
 
-static void test_docstring(void **state)
+TEST(test_docstring)
 {
     assert_ok(
         read_as("a.py", "# mine\n\"\"\"A run,\nn_layer = 9 \'\'\'\n\"\"\" # here\nn_layer = 3\n"));
@@ -94,7 +94,7 @@ static void test_docstring(void **state)
     assert_fails(LKS_ERR_CONFIG, read_as("a.conf", "\"\"\"a\"\"\"\n"), "expected KEY = VALUE");
 }
 
-static void test_nanogpt(void **state)
+TEST(test_nanogpt)
 {
     assert_ok(read_as("finetune.py", "import time\n"
                                      "from math import pi # why not\n"
@@ -136,7 +136,7 @@ static void test_nanogpt(void **state)
 }
 
 /* Arithmetic is Python's. Names are those that the file has assigned, or settings. */
-static void test_arithmetic(void **state)
+TEST(test_arithmetic)
 {
     static const struct {
         const char *text;
@@ -197,7 +197,7 @@ static void test_arithmetic(void **state)
 }
 
 /* Several statements in a line of Python; a text may contain what separates them. */
-static void test_statements(void **state)
+TEST(test_statements)
 {
     assert_ok(read_as(
         "a.py", "import json, seed; from dataset import pi;n_layer = 2 ;n_head = 1 # ; n_embd = 5\n"
@@ -212,7 +212,7 @@ static void test_statements(void **state)
 }
 
 /* What has no meaning here is listed once; its value may still be used. */
-static void test_listed_once(void **state)
+TEST(test_listed_once)
 {
     assert_ok(read_as("a.py", "wandb_project = 'owt'\nwandb_log = True\nwandb_log = False\n"
                               "compile = False\ncompile = True\nout_dir = 'out-' + wandb_project\n"
@@ -235,7 +235,7 @@ static void read_recipe(const char *name)
 
 /* nanoGPT's recipes that begin from GPT-2, by the values of its files, and ours of the same
  * names. */
-static void test_beginnings(void **state)
+TEST(test_beginnings)
 {
     static const char *const rows[][2] = {{"gpt2", "eval_gpt2"},
                                           {"gpt2-medium", "eval_gpt2_medium"},
@@ -261,7 +261,7 @@ static void test_beginnings(void **state)
 }
 
 /* Expressions as deep as a line is long. */
-static void test_deep(void **state)
+TEST(test_deep)
 {
     static const char signs[] = "(-+";
     char text[4000], names[200 * 16], *at = names;
@@ -284,7 +284,7 @@ static void test_deep(void **state)
     assert_fails(LKS_ERR_CONFIG, read_as("a.py", names), "a file may give values to 128 names");
 }
 
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
     static const struct {
         const char *name, *text, *message;
@@ -368,7 +368,7 @@ static void test_mistakes(void **state)
         assert_fails(LKS_ERR_CONFIG, read_as(bad[i].name, bad[i].text), bad[i].message);
 }
 
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     assert_fails(LKS_ERR_FORMAT, read_bytes("a.conf", "n_layer = 3\nn_head\0 = 2\n", 24),
                  "a.conf:2: byte 0x00 at column 7");
@@ -412,13 +412,13 @@ static void test_hostile(void **state)
     assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, missing, 0, &args),
                  "there is no config file", "none.conf");
     const char *folder = lks_test_text("%s/dir.conf", lks_test_folder());
-    lks_test_run((const char *const[]){"mkdir", folder, NULL}, NULL, 10);
+    lks_test_command("mkdir", folder);
     char *const dir[] = {(char *)folder};
     assert_fails(LKS_ERR_IO, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, dir, 0, &args), "dir.conf");
 }
 
 /* The end of a long path names the file, so that messages don't cut it. */
-static void test_long_path(void **state)
+TEST(test_long_path)
 {
     char name[201] = {0};
     memset(name, 'a', sizeof name - 1);
@@ -435,7 +435,7 @@ static void test_long_path(void **state)
 
 /* The recipes of this repository are read by train and, for the settings that they share, by the
  * others. */
-static void test_our_recipes(void **state)
+TEST(test_our_recipes)
 {
     static const char *const names[] = {"train_shakespeare_char", "train_shakespeare_char_cpu",
                                         "train_gpt2"};
@@ -457,18 +457,4 @@ static void test_our_recipes(void **state)
         assert_int_equal(s.gradient_accumulation_steps, n == 2 ? 40 : 1);
         assert_int_equal(s.max_iters, n == 0 ? 5000 : n == 1 ? 2000 : 600000);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recipe),      cmocka_unit_test(test_command_line_wins),
-        cmocka_unit_test(test_docstring),   cmocka_unit_test(test_nanogpt),
-        cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_arithmetic),
-        cmocka_unit_test(test_listed_once), cmocka_unit_test(test_statements),
-        cmocka_unit_test(test_beginnings),  cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_long_path),
-        cmocka_unit_test(test_our_recipes), cmocka_unit_test(test_among_words),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

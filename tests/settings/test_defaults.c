@@ -214,7 +214,7 @@ static void check(const lks__settings *s, int i, const struct figure *figure)
         fail_msg("%s is %s, not %s", figure->name, text, figure->value);
 }
 
-static void test_every_default(void **state)
+TEST(test_every_default)
 {
     lks__settings s;
     lks__settings_defaults(&s);
@@ -243,7 +243,7 @@ static void parse(lks__settings *s, const char *arg)
     assert_int_equal(args.n_notes, 0);
 }
 
-static void test_recipes(void **state)
+TEST(test_recipes)
 {
     lks__settings s;
     parse(&s, LKS_TEST_SOURCE_DIR "/config/golf_baseline.conf");
@@ -281,13 +281,4 @@ static void test_recipes(void **state)
     assert_int_equal(s.log_interval, 10);
     assert_ok(lks__settings_check(&s, 1));
     assert_int_equal(s.gelu, LKS__gelu_exact); /* a run records its form, not "auto" */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_default),
-        cmocka_unit_test(test_recipes),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -157,7 +157,7 @@ static void make_place(const char *name, const char *path)
     else if (strcmp(name, "prose") == 0)
         write_prose(path);
     else if (strcmp(name, "eot") == 0)
-        lks_test_write(path, "one<|endoftext|>two", 19);
+        lks_test_write_text(path, "one<|endoftext|>two");
     else if (strcmp(name, "bpe") == 0) {
         const json_t *figure = lks_test_figure("bpe_small.json");
         assert_int_equal(mkdir(path, 0777), 0);
@@ -168,7 +168,7 @@ static void make_place(const char *name, const char *path)
         assert_int_equal(mkdir(path, 0777), 0);
         static const char lines[] = "{\"text\":\"one other\",\"body\":\"light house\"}\n"
                                     "{\"text\":\"rank\",\"body\":\"step under\"}\n";
-        lks_test_write(lks_test_text("%s/a.jsonl", path), lines, sizeof lines - 1);
+        lks_test_write_text(lks_test_text("%s/a.jsonl", path), lines);
     } else if (strcmp(name, "data") == 0)
         run_in(path, prep_char, NULL);
     else if (strcmp(name, "other") == 0)
@@ -356,14 +356,6 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Where a link leads; "" if it is none. */
-static const char *target_of(const char *path)
-{
-    char target[64] = "";
-    ssize_t n = readlink(path, target, sizeof target - 1);
-    return n > 0 ? lks_test_text("%s", target) : "";
-}
-
 /* Names in a folder, and targets of links; with hashes, if requested. */
 static const char *list(const char *folder, bool hashes)
 {
@@ -382,8 +374,8 @@ static const char *list(const char *folder, bool hashes)
         all = joined(all, names[i]);
         if (strcmp(names[i], "best") == 0)
             continue; /* it depends on the values */
-        if (target_of(path)[0] != '\0')
-            all = lks_test_text("%s=%s", all, target_of(path));
+        if (lks_test_link(path)[0] != '\0')
+            all = lks_test_text("%s=%s", all, lks_test_link(path));
         else if (hashes)
             all = lks_test_text("%s=%s", all, lks_test_sha256(path));
     }
@@ -405,7 +397,7 @@ static struct seen look(unsigned command, const char *out, const lks_test_result
     for (size_t i = 0; i < json_array_size(lines); i++)
         look_at_line(&s, json_array_get(lines, i));
     s.at[A_FILES] = list(out, false);
-    add(&s, A_VALUES, target_of(lks_test_text("%s/best", out)));
+    add(&s, A_VALUES, lks_test_link(lks_test_text("%s/best", out)));
     s.at[A_LOG] = words_of(lks_test_read(lks_test_text("%s/train.log", out), NULL), out);
     return s;
 }
@@ -824,7 +816,7 @@ static bool has_row(const struct row *rows, size_t n, unsigned command, const ch
     return false;
 }
 
-static void test_none_missing(void **state)
+TEST(test_none_missing)
 {
     static const unsigned commands[] = {PREP, TRAIN, SAMPLE, EVAL};
     int missing = 0;
@@ -847,7 +839,7 @@ static void test_none_missing(void **state)
 
 /* Settings that golf's runs use as gpt2's do. Each other one of the config line has a row in
  * golf_rows, or golf refuses it, so that none is accepted without an effect. */
-static void test_golf_knows(void **state)
+TEST(test_golf_knows)
 {
     static const char same[] = " n_layer n_head n_embd block_size vocab_size virtual_ranks sampler "
                                "gradient_accumulation_steps drop_last seed freeze on_nan "
@@ -868,30 +860,30 @@ static void test_golf_knows(void **state)
     }
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     check_rows(ROWS(gpt2_rows), train_gpt2, NULL);
 }
 
-static void test_golf(void **state)
+TEST(test_golf)
 {
     check_rows(ROWS(golf_rows), train_golf, NULL);
 }
 
-static void test_gloo(void **state)
+TEST(test_gloo)
 {
     lks_test_need_gloo();
     check_rows(ROWS(gloo_rows), train_gpt2, NULL);
 }
 
-static void test_sentencepiece(void **state)
+TEST(test_sentencepiece)
 {
     lks_test_need_sentencepiece();
     check_rows(ROWS(sp_rows), train_golf, prep_sp);
 }
 
 /* Smaller buckets are more buckets. */
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
     for (int small = 0; small < 2; small++) {
         const char *trace = lks_test_text("%s/trace", lks_test_folder());
@@ -904,19 +896,8 @@ static void test_buckets(void **state)
     }
 }
 
-static void test_others(void **state)
+TEST(test_others)
 {
     check_rows(ROWS(other_rows), NULL, prep_char);
     check_rows(ROWS(bpe_rows), NULL, prep_bpe);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none_missing), cmocka_unit_test(test_golf_knows),
-        cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_others),       cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_gloo),         cmocka_unit_test(test_sentencepiece),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

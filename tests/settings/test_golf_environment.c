@@ -15,14 +15,12 @@ static lks_test_result in(const char *dir, const char *variables, const char *ar
 {
     const char *text = lks_test_text("cd '%s' && exec env %s '%s' %s", dir, variables,
                                      lks_test_program(), arguments);
-    return lks_test_run((const char *const[]){"sh", "-c", text, NULL}, NULL, 60);
+    return lks_test_shell(text);
 }
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
-    if (r.exit_code != code)
-        print_error("stdout: %s\nstderr: %s\n", r.out, r.err);
-    assert_int_equal(r.exit_code, code);
+    assert_exits(code, r);
     assert_contains(r.out, out);
     assert_contains(r.err, err);
 }
@@ -42,7 +40,7 @@ static const char *new_folder(void)
 
 /* A setting on the command line that the run's family doesn't use is refused, with the one to use.
  */
-static void test_no_effect(void **state)
+TEST(test_no_effect)
 {
     const char *dir = new_folder();
     expect(in(dir, SMALL, "train --family=golf --out_dir=run"), 0, "", "");
@@ -95,7 +93,7 @@ static void test_no_effect(void **state)
     expect(in(dir, "A=", "resume run --iterations=5"), 0, "step:5/5 ", "");
     /* A killed run's part of an artifact doesn't stay. */
     const char *part = lks_test_text("%s/run/final_model.int8.ptz.tmp-1", dir);
-    lks_test_write(part, "x", 1);
+    lks_test_write_text(part, "x");
     expect(in(dir, "A=", "resume run --iterations=6"), 0, "step:6/6 ", "");
     assert_false(lks_test_exists(part));
     /* a file may be for several families */
@@ -104,7 +102,7 @@ static void test_no_effect(void **state)
 }
 
 /* The family's own defaults are the script's, and the log has its lines and its file. */
-static void test_run(void **state)
+TEST(test_run)
 {
     const char *dir = new_folder();
     expect(in(dir, "DATA_PATH=data", "train --family=golf --dry_run"), 0,
@@ -117,12 +115,12 @@ static void test_run(void **state)
            0, "8 micro-batches of 256 x 256 tokens", "");
     expect(in(dir, SMALL "OUT_DIR=mlx MIN_LR=0.25 EVAL_STRIDE=4", "train --family=golf"), 0,
            "mlx/train.log\n", "");
-    const json_t *mlx = lks_test_member(
-        lks_test_metrics(lks_test_text("%s/mlx/metrics.jsonl", dir), "config"), "0");
+    const json_t *mlx =
+        lks_test_member(lks_test_record(lks_test_text("%s/mlx", dir), "config"), "0");
     assert_near(lks_test_number(mlx, "min_lr"), 0.25, 0);
     assert_int_equal(lks_test_number(mlx, "eval_stride"), 4);
-    const json_t *artifact = lks_test_member(
-        lks_test_metrics(lks_test_text("%s/mlx/metrics.jsonl", dir), "artifact"), "0");
+    const json_t *artifact =
+        lks_test_member(lks_test_record(lks_test_text("%s/mlx", dir), "artifact"), "0");
     expect(in(dir, "A=", "eval --artifact=mlx/final_model.int8.ptz --dataset=data --stride=4"), 0,
            lks_test_text("val loss %.8f over", lks_test_number(artifact, "val_loss")), "");
     expect(in(dir, SMALL "RUN_ID=mine", "train --family=golf"), 0, "logs/mine.txt\n", "");
@@ -153,8 +151,8 @@ static void test_run(void **state)
               SMALL "CONTROL_TENSOR_NAME_PATTERNS=c_q,oops, INT8_KEEP_FLOAT_FP32_NAME_PATTERNS=",
               "train --family=golf --out_dir=parts"),
            0, "\nstep:3/3 ", "warning: no tensor's name contains \"oops\" of");
-    const json_t *config = lks_test_member(
-        lks_test_metrics(lks_test_text("%s/parts/metrics.jsonl", dir), "config"), "0");
+    const json_t *config =
+        lks_test_member(lks_test_record(lks_test_text("%s/parts", dir), "config"), "0");
     assert_string_equal(json_string_value(lks_test_member(config, "control_tensor_name_patterns")),
                         "c_q,oops,");
     assert_string_equal(
@@ -168,7 +166,7 @@ static void test_run(void **state)
 }
 
 /* Messages have the names that the user wrote, and tell which values are a recipe's. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *dir = new_folder();
     static const char train[] = "train --family=golf --out_dir=names";
@@ -187,7 +185,7 @@ static void test_names(void **state)
 }
 
 /* In a run of another family: files are read, the rest is named. */
-static void test_other_family(void **state)
+TEST(test_other_family)
 {
     const char *dir = lks_test_folder();
     assert_int_equal(mkdir(lks_test_text("%s/text", dir), 0755), 0);
@@ -222,15 +220,4 @@ static void test_other_family(void **state)
     assert_ok(lks__settings_parse(&s, LKS__CMD_SAMPLE, 0, NULL, 0, &args));
     assert_string_equal(s.tokenizer_path, "none.model");
     unsetenv("TOKENIZER_PATH");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_no_effect),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_other_family),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -111,7 +111,7 @@ static const struct {
     {"nothing that stays", "", "t1 t2", {0, false, false, NULL}, false},
 };
 
-static void test_cases(void **state)
+TEST(test_cases)
 {
     static const char *const torn[] = {"", "{\"kind\":\"train\",\"it",
                                        "{\"kind\":\"train\",\"iter\":0}"};
@@ -132,7 +132,7 @@ static void test_cases(void **state)
 }
 
 /* Lines cross every border of the pieces that are read; the cut may be megabytes away. */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     const lks__metrics_cut at = {100, true, true, NULL};
     for (int shift = 0; shift < 40; shift++) {
@@ -150,7 +150,7 @@ static void test_pieces(void **state)
 }
 
 /* 5 GiB, all but the end a hole: reading that would take seconds and gigabytes. */
-static void test_huge(void **state)
+TEST(test_huge)
 {
     const lks__metrics_cut at = {7, false, true, NULL};
     const char *dir = lks_test_folder();
@@ -191,7 +191,7 @@ static void refused(const char *tail, size_t bytes, const char *why)
     assert_int_equal(info.st_size, all); /* nothing was lost */
 }
 
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     static const char *const lines[] = {"not ours\n",
                                         "\n",
@@ -214,7 +214,7 @@ static void test_hostile(void **state)
 }
 
 /* A line without a usable iteration comes after the checkpoint; zeros come from a crash. */
-static void test_odd(void **state)
+TEST(test_odd)
 {
     static const char odd[] = "{\"kind\":\"train\"}\n{\"kind\":\"train\",\"iter\":-1}\n"
                               "{\"kind\":\"train\",\"iter\":1.0}\n\0\0\0\0 {}\n\0\0\n\0\0\0";
@@ -230,7 +230,7 @@ static void test_odd(void **state)
 }
 
 /* A new run begins an empty file, also where an earlier attempt has left lines. */
-static void test_create(void **state)
+TEST(test_create)
 {
     const char *dir = lks_test_folder();
     struct stat info;
@@ -246,7 +246,7 @@ static void test_create(void **state)
 }
 
 /* The evaluation of an iteration: the newest line of it, and that of no other iteration. */
-static void test_eval_at(void **state)
+TEST(test_eval_at)
 {
     const lks__metrics_cut cut = {2, true, true, NULL};
     const char *dir = lks_test_folder();
@@ -268,7 +268,7 @@ static void test_eval_at(void **state)
 }
 
 /* The checkpoint's line shows whether the file is this run's. */
-static void test_of_another_run(void **state)
+TEST(test_of_another_run)
 {
     const char *dir = lks_test_folder();
     const char *lines =
@@ -277,7 +277,7 @@ static void test_of_another_run(void **state)
     const lks__metrics_cut own = {2, false, true, "0123456789abcdef"};
     const lks__metrics_cut other = {2, false, true, "0123456789abcdee"};
     const lks__metrics_cut *const cuts[] = {&own, &other};
-    lks_test_write(file_of(dir), lines, strlen(lines));
+    lks_test_write_text(file_of(dir), lines);
     for (int i = 0; i < 2; i++) {
         lks__metrics *m;
         bool empty, has_line;
@@ -289,7 +289,7 @@ static void test_of_another_run(void **state)
 }
 
 /* The run's end that stayed isn't written a second time, unless it has another loss. */
-static void test_end_again(void **state)
+TEST(test_end_again)
 {
     const lks__metrics_cut at = {2, false, true, NULL};
     const char *dir = lks_test_folder();
@@ -311,7 +311,7 @@ static void test_end_again(void **state)
 
 /* A run notices before a checkpoint that its file, or its folder, has another place or another
  * file has taken it. */
-static void test_moved(void **state)
+TEST(test_moved)
 {
     const char *dir = lks_test_text("%s/run", lks_test_folder());
     const char *moved = lks_test_text("%s-old", dir), *file = file_of(dir);
@@ -328,16 +328,4 @@ static void test_moved(void **state)
     assert_int_equal(rename(file_of(moved), file), 0);
     assert_ok(lks__metrics_sync(m)); /* it is back */
     assert_ok(lks__metrics_close(m));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),     cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_huge),      cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_odd),       cmocka_unit_test(test_create),
-        cmocka_unit_test(test_eval_at),   cmocka_unit_test(test_of_another_run),
-        cmocka_unit_test(test_end_again), cmocka_unit_test(test_moved),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -19,7 +19,7 @@
 #include "report/record/outdir.h"
 
 /* docs/reference/formats.md lists the files of report/record/files.h, and no others. */
-static void test_documented(void **state)
+TEST(test_documented)
 {
     const char *page = lks_test_read(LKS_TEST_SOURCE_DIR "/docs/reference/formats.md", NULL);
     const char *list = strstr(page, "\n## Files of a run\n");
@@ -46,7 +46,7 @@ static const char *in(const char *folder, const char *name)
     return lks_test_text("%s/%s", folder, name);
 }
 
-static void test_start(void **state)
+TEST(test_start)
 {
     static const char *const of_a_run[] = {"ckpt-00000003",  "ckpt-00000004.tmp",
                                            "latest",         "best",
@@ -63,7 +63,7 @@ static void test_start(void **state)
     assert_string_equal(moved, "");
     assert_int_equal(lks_test_count_files(out), 0);
     for (int i = 0; i < N_OTHERS; i++)
-        lks_test_write(in(out, others[i]), "x", 1);
+        lks_test_write_text(in(out, others[i]), "x");
     assert_ok(lks__outdir_start(out, NULL, moved));
     assert_string_equal(moved, "");
     for (int turn = 1; turn <= 2; turn++)
@@ -72,7 +72,7 @@ static void test_start(void **state)
             if (of_a_run[i][0] == 'c')
                 assert_int_equal(mkdir(in(out, of_a_run[i]), 0777), 0);
             else
-                lks_test_write(in(out, of_a_run[i]), "x", 1);
+                lks_test_write_text(in(out, of_a_run[i]), "x");
             assert_ok(lks__outdir_start(out, NULL, moved));
             assert_string_equal(moved, earlier);
             assert_true(lks_test_exists(in(earlier, of_a_run[i])));
@@ -84,14 +84,14 @@ static void test_start(void **state)
 }
 
 /* A run that moves back and is stopped in the middle doesn't stay in two folders. */
-static void test_undo(void **state)
+TEST(test_undo)
 {
     static const char *const files[] = {"train.log", "metrics.jsonl", "ranks.jsonl"};
     const char *out = in(lks_test_folder(), "new"), *block = in(out, "metrics.jsonl");
     char moved[4200];
     assert_ok(lks__outdir_start(out, NULL, moved));
     for (int i = 0; i < 3; i++)
-        lks_test_write(in(out, files[i]), "x", 1);
+        lks_test_write_text(in(out, files[i]), "x");
     assert_ok(lks__outdir_start(out, NULL, moved));
     assert_ok(lks__outdir_undo(out, moved));
     assert_false(lks_test_exists(moved));
@@ -107,19 +107,19 @@ static void test_undo(void **state)
 }
 
 /* OUT/data moves with the run that prepared it, and stays if it is the user's or the new run's. */
-static void test_data(void **state)
+TEST(test_data)
 {
     const char *out = in(lks_test_folder(), "new"), *data = in(out, "data"), *earlier;
     char moved[4200];
     assert_ok(lks__outdir_start(out, NULL, moved));
     assert_int_equal(mkdir(data, 0777), 0);
-    lks_test_write(in(data, "train.bin"), "x", 1);
-    lks_test_write(in(out, "train.log"), "x", 1);
+    lks_test_write_text(in(data, "train.bin"), "x");
+    lks_test_write_text(in(out, "train.log"), "x");
     assert_ok(lks__outdir_start(out, NULL, moved));
     assert_string_equal(moved, in(out, "earlier-1"));
     assert_true(lks_test_exists(in(data, "train.bin")));
-    lks_test_write(in(data, LKS__DATA_MARK), "{}", 2);
-    lks_test_write(in(out, "train.log"), "x", 1);
+    lks_test_write_text(in(data, LKS__DATA_MARK), "{}");
+    lks_test_write_text(in(out, "train.log"), "x");
     assert_ok(lks__outdir_start(out, data, moved));
     assert_string_equal(moved, in(out, "earlier-2"));
     assert_true(lks_test_exists(in(data, "train.bin")));
@@ -129,7 +129,7 @@ static void test_data(void **state)
     assert_false(lks_test_exists(data));
 }
 
-static void test_lock(void **state)
+TEST(test_lock)
 {
     const char *out = in(lks_test_folder(), "new"), *own = lks_test_text("pid %d", (int)getpid());
     int fd, again;
@@ -154,13 +154,13 @@ static void test_lock(void **state)
     close(reader);
     /* What others have written there is gone, such as the name of another job. */
     static const char stale[] = "pid 1 on somewhere with quite a long name\njob of yesterday\n";
-    lks_test_write(in(out, ".lock"), stale, sizeof stale - 1);
+    lks_test_write_text(in(out, ".lock"), stale);
     assert_ok(lks__outdir_lock(out, true, &fd));
     const char *text = lks_test_read(in(out, ".lock"), NULL);
     assert_memory_equal(text, own, strlen(own));
     assert_int_equal(strcspn(text, "\n"), strlen(text) - 1);
     close(fd);
-    lks_test_write(in(out, "file"), "x", 1);
+    lks_test_write_text(in(out, "file"), "x");
     /* A look at what names can be leaves nothing. */
     bool links;
     int err;
@@ -199,7 +199,7 @@ static void assert_best(const char *out, const lks__best *best, uint64_t iter, d
 }
 
 /* In a file of any length, whose lines end anywhere: it is read in pieces of 256 KiB. */
-static void test_best(void **state)
+TEST(test_best)
 {
     enum { PIECE = 256 << 10, N = 300, LOWEST = 299 };
     const char *out = lks_test_folder();
@@ -233,7 +233,7 @@ static void test_best(void **state)
 }
 
 /* Losses are compared as they are written, with nine digits; of equal ones the earlier stays. */
-static void test_beaten(void **state)
+TEST(test_beaten)
 {
     lks__best best = {.found = false};
     assert_false(lks__best_beaten(&best, (double)NAN));
@@ -244,15 +244,4 @@ static void test_beaten(void **state)
     assert_false(lks__best_beaten(&best, 0.1234567888));
     assert_true(lks__best_beaten(&best, 0.123456788));
     assert_false(lks__best_beaten(&best, (double)NAN));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_documented), cmocka_unit_test(test_start),
-        cmocka_unit_test(test_undo),       cmocka_unit_test(test_data),
-        cmocka_unit_test(test_lock),       cmocka_unit_test(test_best),
-        cmocka_unit_test(test_beaten),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

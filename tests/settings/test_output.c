@@ -48,7 +48,7 @@ static const char sample[] =
     "\"loss\":0.333333333,\"lr\":0.10000000000000001,\"nan\":null,\"inf\":null,\"on\":true,"
     "\"none\":null,\"list\":[1,{},[],false],\"last\":0}\n";
 
-static void test_json(void **state)
+TEST(test_json)
 {
     lks__jsonw w;
     char buf[1024];
@@ -61,7 +61,7 @@ static void test_json(void **state)
 }
 
 /* Every too small buffer is detected, and nothing is written beyond it. */
-static void test_json_overflow(void **state)
+TEST(test_json_overflow)
 {
     lks__jsonw w;
     size_t n = 7;
@@ -85,7 +85,7 @@ static void test_json_overflow(void **state)
     assert_int_equal(n, sizeof sample - 1);
 }
 
-static void test_json_strings(void **state)
+TEST(test_json_strings)
 {
     static const struct {
         const char *value, *json;
@@ -111,7 +111,7 @@ static void test_json_strings(void **state)
 }
 
 /* An object may stand where an array stood, and the other way round. */
-static void test_json_groups(void **state)
+TEST(test_json_groups)
 {
     lks__jsonw w;
     char buf[64];
@@ -132,7 +132,7 @@ static void test_json_groups(void **state)
 }
 
 /* JSON has no number for NaN and infinity. */
-static void test_json_real(void **state)
+TEST(test_json_real)
 {
     const double odd[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 3; i++)
@@ -142,7 +142,7 @@ static void test_json_real(void **state)
     json_decref(real);
 }
 
-static void test_json_misuse(void **state)
+TEST(test_json_misuse)
 {
     lks__jsonw w;
     char buf[256];
@@ -171,7 +171,7 @@ static void test_json_misuse(void **state)
     assert_fails(LKS_ERR_NOMEM, lks__jsonw_close(&w, &n), "malformed");
 }
 
-static void test_log_without_terminal(void **state)
+TEST(test_log_without_terminal)
 {
     const char *dir = lks_test_folder(), *path = lks_test_text("%s/train.log", dir);
     FILE *out = fopen(lks_test_text("%s/out", dir), "w");
@@ -213,7 +213,7 @@ static void test_log_without_terminal(void **state)
 }
 
 /* Of long work: to stderr alone, after a while, and rarely. */
-static void test_log_status(void **state)
+TEST(test_log_status)
 {
     const char *dir = lks_test_folder(), *path = lks_test_text("%s/train.log", dir);
     FILE *out = fopen(lks_test_text("%s/out", dir), "w");
@@ -237,7 +237,7 @@ static void test_log_status(void **state)
     assert_string_equal(lks_test_read(path, NULL), "");
 }
 
-static void test_log_failures(void **state)
+TEST(test_log_failures)
 {
     FILE *full = fopen("/dev/full", "w");
     lks__log log;
@@ -313,7 +313,7 @@ static const char *on_terminal(const char *term)
     return lks_test_text("%s", text);
 }
 
-static void test_log_on_terminal(void **state)
+TEST(test_log_on_terminal)
 {
     assert_string_equal(on_terminal("xterm"), "a b\xc3\xa9 56789 12345678\033[K\r"
                                               "two\033[K\r"
@@ -355,7 +355,7 @@ static const char *ended(lks__report *r, lks__trainer *t, int signal, const doub
     return ended_in(3755.01, r, t, signal, loss, final);
 }
 
-static void test_end(void **state)
+TEST(test_end)
 {
     static const char *const words[][2] = {{"out/a.b", "out/a.b"},
                                            {"a b", "'a b'"},
@@ -437,7 +437,7 @@ static void test_end(void **state)
 
 /* The contest's ten minutes: training that its limit has ended is within it, though the last step
  * ended later. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
     static const struct {
         double limit, train, eval;
@@ -471,23 +471,4 @@ static void test_limits(void **state)
             assert_contains(text, rows[i].says);
         assert_true((strstr(text, "TOO SLOW") != NULL) == (rows[i].says != NULL));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_json_overflow),
-        cmocka_unit_test(test_json_strings),
-        cmocka_unit_test(test_json_groups),
-        cmocka_unit_test(test_json_real),
-        cmocka_unit_test(test_json_misuse),
-        cmocka_unit_test(test_log_without_terminal),
-        cmocka_unit_test(test_log_status),
-        cmocka_unit_test(test_log_failures),
-        cmocka_unit_test(test_log_on_terminal),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_limits),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

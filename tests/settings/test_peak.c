@@ -21,7 +21,7 @@ static lks_status measure(void *ctx, double *own_p)
     return m->st;
 }
 
-static void test_share(void **state)
+TEST(test_share)
 {
     static const struct {
         double all, own, flops;  /* the peak before, and a step's rate */
@@ -54,27 +54,17 @@ static void test_share(void **state)
 
 /* A run whose peak was measured far too low reports at most 100 %, and the right peak at the
  * end. */
-static void test_run(void **state)
+TEST(test_run)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
-    const char *const words[] = {lks_test_text("--dataset=%s", dir),
-                                 lks_test_text("--out_dir=%s/out", dir),
-                                 "--vocab_size=65",
-                                 "--n_layer=1",
-                                 "--n_head=1",
-                                 "--n_embd=16",
-                                 "--block_size=16",
-                                 "--batch_size=2",
-                                 "--gradient_accumulation_steps=1",
-                                 "--threads=1"};
     lks__settings s;
-    lks__args args;
     lks__trainer t;
     lks__report r;
-    lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, sizeof words / sizeof words[0],
-                                  (char *const *)(uintptr_t)words, 0, &args));
+    lks_test_settings(&s, lks_test_text("--dataset=%s", dir),
+                      lks_test_text("--out_dir=%s/out", dir), "--vocab_size=65", "--n_layer=1",
+                      "--n_head=1", "--n_embd=16", "--block_size=16", "--batch_size=2",
+                      "--gradient_accumulation_steps=1", "--threads=1");
     assert_ok(lks__trainer_open(&s, &t, &(int){0}));
     t.state.iter = 9; /* a rollback can go to a step before the process's first one */
     assert_ok(lks__report_open(&r, &t));
@@ -102,13 +92,4 @@ static void test_run(void **state)
     const char *log = lks_test_read(lks_test_text("%s/out/train.log", dir), NULL);
     assert_contains(log, "iter 0: loss ");
     assert_null(strstr(log, "mfu"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_run),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -54,7 +54,7 @@ static bool arrives(const char *part, int ms)
     return strstr(text, part) != NULL;
 }
 
-static void test_terminal(void **state)
+TEST(test_terminal)
 {
     assert_int_equal(setenv("TERM", "xterm", 1), 0);
     open_terminal();
@@ -82,7 +82,7 @@ static void test_terminal(void **state)
 }
 
 /* A pipe or file, a dumb terminal, and other ranks get nothing. */
-static void test_nobody_looks(void **state)
+TEST(test_nobody_looks)
 {
     for (int i = 0; i < 2; i++) {
         assert_int_equal(setenv("TERM", i == 0 ? "dumb" : "xterm", 1), 0);
@@ -96,13 +96,4 @@ static void test_nobody_looks(void **state)
         assert_false(any || n_text > 0);
     }
     unsetenv("RANK");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_terminal),
-        cmocka_unit_test(test_nobody_looks),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

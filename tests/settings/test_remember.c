@@ -25,14 +25,12 @@ static lks_test_result in(const char *dir, const char *folder, const char *comma
 {
     const char *text =
         lks_test_text("cd '%s/%s' && exec '%s' %s", dir, folder, lks_test_program(), command);
-    return lks_test_run((const char *const[]){"sh", "-c", text, NULL}, NULL, 60);
+    return lks_test_shell(text);
 }
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
-    if (r.exit_code != code)
-        print_error("stdout: %s\nstderr: %s\n", r.out, r.err);
-    assert_int_equal(r.exit_code, code);
+    assert_exits(code, r);
     assert_contains(r.out, out);
     assert_contains(r.err, err);
 }
@@ -41,7 +39,7 @@ static const char begin[] =
     "train --dataset=text --out_dir=run --n_layer=1 --n_head=1 --n_embd=16 --block_size=16 "
     "--batch_size=1 --gradient_accumulation_steps=2 --vocab_size=65 --eval_iters=2 --max_iters=4";
 
-static void test_resume_and_eval(void **state)
+TEST(test_resume_and_eval)
 {
     const char *dir = new_run();
     const lks_test_result begun = in(dir, ".", begin);
@@ -91,15 +89,14 @@ static void test_resume_and_eval(void **state)
 }
 
 /* A run's folder as a word: the same as --out_dir, and `resume` the same as train's longer form. */
-static void test_folder(void **state)
+TEST(test_folder)
 {
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
     expect(in(dir, ".", "eval run"), 0, in(dir, ".", "eval --out_dir=run").out, "");
     expect(in(dir, ".", "export run --format=safetensors --out=weights"), 0, "", "");
     const char *copy = lks_test_text("cp -r '%s/run' '%s/copy'", dir, dir);
-    assert_int_equal(
-        lks_test_run((const char *const[]){"sh", "-c", copy, NULL}, NULL, 10).exit_code, 0);
+    assert_exits(0, lks_test_shell(copy));
     expect(in(dir, ".", "resume --max_iters=6 --nproc_per_node=2 run"), 0, "Resuming training",
            lks_test_text("lockstep resume: the same as %s train --out_dir=run --init_from=resume "
                          "--max_iters=6 --nproc_per_node=2\n",
@@ -119,7 +116,7 @@ static void test_folder(void **state)
 }
 
 /* A setting that the run's recorded ones leave without effect, refused before ranks start. */
-static void test_resume_unused(void **state)
+TEST(test_resume_unused)
 {
     const char *dir = new_run();
     expect(in(dir, ".", lks_test_text("%s --keep=all", begin)), 0, "", "");
@@ -131,7 +128,7 @@ static void test_resume_unused(void **state)
 
 /* An evaluation of new weights, nanoGPT's habit, leaves the run in OUT alone. If a run without a
  * checkpoint is there, the one that it has moved is named. */
-static void test_earlier_run(void **state)
+TEST(test_earlier_run)
 {
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
@@ -144,24 +141,22 @@ static void test_earlier_run(void **state)
     expect(in(dir, ".", begin), 0, "an earlier run was moved to run/earlier-1", "");
     expect(in(dir, ".", begin), 0, "an earlier run was moved to run/earlier-2", "");
     const char *stop = lks_test_text("cd '%s/run' && rm -r ckpt-* latest best", dir);
-    assert_int_equal(
-        lks_test_run((const char *const[]){"sh", "-c", stop, NULL}, NULL, 10).exit_code, 0);
+    assert_exits(0, lks_test_shell(stop));
     expect(in(dir, ".", "info run"), 1, "",
            "there is no checkpoint in run: the run there ended before it wrote one; start it "
            "again with the command that began it. "
            "An earlier run is in run/earlier-2\n");
 }
 
-static void test_no_run(void **state)
+TEST(test_no_run)
 {
     static const char *const commands[] = {"sample", "eval", "export --out=x", "resume", "info"};
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
-    lks_test_write(lks_test_text("%s/text", dir), "a", 1);
+    lks_test_write_text(lks_test_text("%s/text", dir), "a");
     assert_int_equal(mkdir(lks_test_text("%s/out", dir), 0755), 0);
     const char *move = lks_test_text("cd '%s' && mv run out && rm out/run/best", dir);
-    assert_int_equal(
-        lks_test_run((const char *const[]){"sh", "-c", move, NULL}, NULL, 10).exit_code, 0);
+    assert_exits(0, lks_test_shell(move));
     /* the longer form of resume, before ranks start */
     expect(in(dir, ".", "train --init_from=resume --out_dir=out --nproc_per_node=2"), 2, "",
            "train: there is no checkpoint in out: give a run in it: out/run");
@@ -224,22 +219,20 @@ static void test_no_run(void **state)
     const char *copy = lks_test_text("cd '%s/out' && mkdir 'q s' && cp -r run 'q s/run' && "
                                      "touch -d tomorrow 'q s/run/metrics.jsonl'",
                                      dir);
-    assert_int_equal(
-        lks_test_run((const char *const[]){"sh", "-c", copy, NULL}, NULL, 10).exit_code, 0);
+    assert_exits(0, lks_test_shell(copy));
     for (int i = 0; i < 2; i++)
         expect(in(dir, ".", commands[i]), 2, "",
                "no checkpoint in out: give a run in it, the newest first: 'out/q s/run', out/run");
     expect(in(dir, ".", "resume"), 2, "", "`lockstep resume 'out/q s/run'`");
     expect(in(dir, "out", "report ."), 0, "", "lockstep report: 2 runs in .: q s/run, run\n");
     const char *deeper = lks_test_text("rm -r '%s/out/run'", dir);
-    assert_int_equal(
-        lks_test_run((const char *const[]){"sh", "-c", deeper, NULL}, NULL, 10).exit_code, 0);
+    assert_exits(0, lks_test_shell(deeper));
     expect(in(dir, ".", "report out"), 0, "", "lockstep report: 1 run in out: q s/run\n");
 }
 
 /* Settings that define no bytes, so that checkpoints lack them: a resume keeps them all the same.
  */
-static void test_settings(void **state)
+TEST(test_settings)
 {
     const char *dir = new_run();
     const char *more = "--checkpoint_interval=1 --eval_interval=0";
@@ -258,8 +251,7 @@ static void test_settings(void **state)
     /* A value that no run has written. */
     const char *metrics = lks_test_text("%s/run/metrics.jsonl", dir);
     const char *edit = lks_test_text("sed -i 's/\"keep\":2/\"keep\":-1/' '%s'", metrics);
-    assert_int_equal(
-        lks_test_run((const char *const[]){"sh", "-c", edit, NULL}, NULL, 10).exit_code, 0);
+    assert_exits(0, lks_test_shell(edit));
     expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=8"), 1, "",
            "metrics.jsonl: the setting keep is not a whole number from 0 to 1,000,000");
 }
@@ -267,7 +259,7 @@ static void test_settings(void **state)
 /* Other data in the folder that the run used: eval without --dataset refuses them, as a resume
  * does.
  */
-static void test_replaced(void **state)
+TEST(test_replaced)
 {
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
@@ -289,14 +281,14 @@ static void test_replaced(void **state)
            "", "");
     /* of another alphabet: nobody gave a vocab_size */
     const char meta[] = "{\"kind\":\"ids\",\"vocab_size\":64}";
-    lks_test_write(lks_test_text("%s/data/text/meta.json", dir), meta, strlen(meta));
+    lks_test_write_text(lks_test_text("%s/data/text/meta.json", dir), meta);
     expect(in(dir, ".", "eval run"), 2, "", "is not the data that checkpoint");
     const lks_test_result r = in(dir, ".", "resume run --max_iters=6");
     expect(r, 2, "", "the data in data/text is not the data that the run was trained on");
     assert_null(strstr(r.err, "--vocab_size"));
 }
 
-static void test_moved(void **state)
+TEST(test_moved)
 {
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
@@ -320,11 +312,11 @@ static void test_moved(void **state)
 
 /* A name that both have, this folder and data/: the one with tokens is meant, and this folder's if
  * both have some. A file is none. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *dir = new_run(), *here = lks_test_text("%s/text", dir);
     assert_int_equal(mkdir(here, 0755), 0);
-    lks_test_write(lks_test_text("%s/a.txt", here), "a text", 6);
+    lks_test_write_text(lks_test_text("%s/a.txt", here), "a text");
     static const char dry[] = "train --dry_run --n_layer=1 --n_head=1 --n_embd=16 --dataset=";
     expect(in(dir, ".", lks_test_text("%stext", dry)), 0, "data:              data/text: ", "");
     lks_test_generated_tokens(here);
@@ -334,7 +326,7 @@ static void test_names(void **state)
 }
 
 /* The last host line counts, and other lines and files aren't taken for one. */
-static void test_lines(void **state)
+TEST(test_lines)
 {
     static const struct {
         const char *text, *used, *absolute;
@@ -355,7 +347,7 @@ static void test_lines(void **state)
     assert_ok(lks__metrics_dataset(dir, used, absolute, &found));
     assert_false(found);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        lks_test_write(path, cases[i].text, strlen(cases[i].text));
+        lks_test_write_text(path, cases[i].text);
         assert_ok(lks__metrics_dataset(dir, used, absolute, &found));
         assert_string_equal(used, cases[i].used);
         assert_string_equal(absolute, cases[i].absolute);
@@ -368,24 +360,12 @@ static void test_lines(void **state)
     for (int most = 0; most < 2; most++) {
         const char *line =
             lks_test_text("{\"kind\":\"host\",\"paths\":{\"dataset\":\"%s\"}}\n", many + most);
-        lks_test_write(path, line, strlen(line));
+        lks_test_write_text(path, line);
         assert_ok(lks__metrics_dataset(dir, used, absolute, &found));
         assert_string_equal(used, most ? many + 1 : "");
     }
     static const char bad[] = "{\"kind\":\"host\",\n";
-    lks_test_write(path, bad, sizeof bad - 1);
+    lks_test_write_text(path, bad);
     assert_fails(LKS_ERR_FORMAT, lks__metrics_dataset(dir, used, absolute, &found),
                  "metrics.jsonl: the line that ends at offset 16 ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_earlier_run), cmocka_unit_test(test_resume_and_eval),
-        cmocka_unit_test(test_settings),    cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_no_run),      cmocka_unit_test(test_resume_unused),
-        cmocka_unit_test(test_replaced),    cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_lines),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -24,7 +24,7 @@ static lks_status parse_train(const char *arg)
     return parse_one(LKS__CMD_TRAIN, arg, &s);
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     lks__settings s;
     memset(&s, 0xa5, sizeof s);
@@ -71,7 +71,7 @@ static void test_defaults(void **state)
 
 /* A preset outside its own range would be a setting that nobody could give. Empty texts stand for
  * "not given". */
-static void test_presets_are_in_range(void **state)
+TEST(test_presets_are_in_range)
 {
     lks__settings s, t;
     lks__settings_defaults(&s);
@@ -90,7 +90,7 @@ static void test_presets_are_in_range(void **state)
     assert_int_equal(lks__settings_diff(&s, &t, ~0u, ~0u, NULL), 0);
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     lks__settings s;
     lks__args args;
@@ -126,7 +126,7 @@ static void test_values(void **state)
 }
 
 /* A value may be the next word. */
-static void test_values_behind(void **state)
+TEST(test_values_behind)
 {
     lks__settings s;
     lks__args args;
@@ -163,7 +163,7 @@ static void test_values_behind(void **state)
                  "not \"four\"");
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
     static const struct {
         const char *arg, *range;
@@ -232,7 +232,7 @@ static void test_ranges(void **state)
     assert_null(strchr(lks_last_error(), '\x1b'));
 }
 
-static void test_long_text(void **state)
+TEST(test_long_text)
 {
     char arg[LKS__SETTING_STR + 32] = "--out_dir=";
     size_t n = strlen(arg);
@@ -246,7 +246,7 @@ static void test_long_text(void **state)
     assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, arg, &s), "bytes, or FILE:PATH, not");
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     char name[300] = "--";
     memset(name + 2, 'n', 250);
@@ -268,7 +268,7 @@ static void test_names(void **state)
 }
 
 /* --ranks is another name of nproc_per_node; the command line wins over files by either. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     static char *const same[] = {"--ranks=3", "--nproc_per_node=3", "--ranks=3"},
                        *const later[] = {"--ranks=3", "--ranks=4"},
@@ -341,7 +341,7 @@ static const struct {
 };
 
 /* Words of other programs for our settings, on the command line and in files. */
-static void test_synonyms(void **state)
+TEST(test_synonyms)
 {
     lks__settings s;
     lks__args args;
@@ -355,7 +355,7 @@ static void test_synonyms(void **state)
             const char *name = python ? "a.py" : "a.conf",
                        *text = lks_test_text("seed = 3\n%s = 1\n", word);
             char *path = (char *)lks_test_text("%s/%s", lks_test_folder(), name);
-            lks_test_write(path, text, strlen(text));
+            lks_test_write_text(path, text);
             lks__settings_defaults(&s);
             assert_fails(LKS_ERR_CONFIG,
                          lks__settings_parse(&s, synonyms[i].command, 1, &path, 0, &args),
@@ -370,7 +370,7 @@ static void test_synonyms(void **state)
 }
 
 /* The same for values; and values that are misspelled. */
-static void test_values_of_others(void **state)
+TEST(test_values_of_others)
 {
     static const struct {
         const char *key, *value, *meant;
@@ -391,7 +391,7 @@ static void test_values_of_others(void **state)
             lks__args args;
             char *path =
                 (char *)lks_test_text("%s/a.%s", lks_test_folder(), python ? "py" : "conf");
-            lks_test_write(path, text, strlen(text));
+            lks_test_write_text(path, text);
             lks__settings_defaults(&s);
             lks_status st = lks__settings_parse(&s, LKS__CMD_TRAIN, 1, &path, 0, &args);
             /* nanoGPT's scripts name the machine that they are for: that is noted only */
@@ -414,7 +414,7 @@ static void test_values_of_others(void **state)
     assert_null(strstr(lks_last_error(), "did you mean"));
 }
 
-static void test_nothing_is_half_set(void **state)
+TEST(test_nothing_is_half_set)
 {
     lks__settings s, d;
     lks__settings_defaults(&d);
@@ -422,7 +422,7 @@ static void test_nothing_is_half_set(void **state)
     assert_memory_equal(&s, &d, sizeof s);
 }
 
-static void test_words_notes_help(void **state)
+TEST(test_words_notes_help)
 {
     lks__settings s;
     lks__args args;
@@ -455,7 +455,7 @@ static void test_words_notes_help(void **state)
     assert_string_equal(args.notes[LKS__ARGS_NOTES - 1], "command line: compile");
 }
 
-static void test_help_lists_every_setting(void **state)
+TEST(test_help_lists_every_setting)
 {
     char *text;
     size_t bytes;
@@ -495,7 +495,7 @@ static void test_help_lists_every_setting(void **state)
     free(text);
 }
 
-static void test_words_for_zero(void **state)
+TEST(test_words_for_zero)
 {
     lks__settings s;
     lks__settings_defaults(&s);
@@ -520,7 +520,7 @@ static char *help_of(unsigned command, const char *group)
     return text;
 }
 
-static void test_help_levels(void **state)
+TEST(test_help_levels)
 {
     char *text = help_of(LKS__CMD_TRAIN, NULL);
     assert_contains(text, "  --n_head=12                     attention heads per layer\n");
@@ -554,7 +554,7 @@ static void test_help_levels(void **state)
     free(text);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
     static const struct {
         const char *text;
@@ -584,7 +584,7 @@ static void test_memory(void **state)
     assert_fails(LKS_ERR_CONFIG, lks__settings_memory(&s, &bytes), "not \"1gb\"");
 }
 
-static void test_nearest(void **state)
+TEST(test_nearest)
 {
     const char *const names[] = {"train", "sample", NULL, "eval", "info", "learning_rate"};
     assert_string_equal(lks__nearest("trian", names, 6), "train");
@@ -601,7 +601,7 @@ static void test_nearest(void **state)
 }
 
 /* --code adds up; other texts are replaced. */
-static void test_list(void **state)
+TEST(test_list)
 {
     lks__settings s;
     lks__settings_defaults(&s);
@@ -659,7 +659,7 @@ static void check_choice_in_files(const lks__settings *s, const lks__setting *d,
 }
 
 /* Every word of every choice is accepted and printed as that word; nothing else is accepted. */
-static void test_choices(void **state)
+TEST(test_choices)
 {
     int n_choices = 0;
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
@@ -694,30 +694,4 @@ static void test_choices(void **state)
     const lks__setting *d = &lks__setting_table[LKS__SETTING_freeze];
     assert_fails(LKS_ERR_FORMAT, read_back(&s, d, json_stringn("wte\0h", 5), &back), "freeze");
     assert_ok(read_back(&s, d, json_string("wte"), &back));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_presets_are_in_range),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_values_behind),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_long_text),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_synonyms),
-        cmocka_unit_test(test_values_of_others),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_nothing_is_half_set),
-        cmocka_unit_test(test_words_notes_help),
-        cmocka_unit_test(test_help_lists_every_setting),
-        cmocka_unit_test(test_help_levels),
-        cmocka_unit_test(test_words_for_zero),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_nearest),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -26,7 +26,7 @@ static lks__settings checked(int64_t N, int64_t V, int W, bool uneven, lks_statu
     return s;
 }
 
-static void test_virtual_ranks(void **state)
+TEST(test_virtual_ranks)
 {
     static const struct {
         int64_t N, V;
@@ -67,7 +67,7 @@ static void test_virtual_ranks(void **state)
 }
 
 /* golf's micro-batches and evaluation are whole sequences; its samples come from the stream. */
-static void test_golf(void **state)
+TEST(test_golf)
 {
     static const struct {
         const char *train, *val, *sampler, *message; /* NULL: accepted */
@@ -99,7 +99,7 @@ static void test_golf(void **state)
 }
 
 /* What NCCL can't do is refused with it, and else takes another way. */
-static void test_exchange(void **state)
+TEST(test_exchange)
 {
     static const char *const others[][2] = {
         {"share_gpu", "true"}, {"zero", "1"}, {"wire", "bfloat16"}};
@@ -122,7 +122,7 @@ static void test_exchange(void **state)
         }
 }
 
-static void test_data_dir(void **state)
+TEST(test_data_dir)
 {
     lks__settings s;
     char out[LKS__SETTING_STR + 8];
@@ -130,7 +130,7 @@ static void test_data_dir(void **state)
     char *before = getcwd(NULL, 0);
     assert_int_equal(chdir(dir), 0);
     assert_int_equal(mkdir("data", 0755) | mkdir("data/a", 0755) | mkdir("b", 0755), 0);
-    lks_test_write("file", "x", 1);
+    lks_test_write_text("file", "x");
     lks__settings_defaults(&s);
     strcpy(s.dataset, "a");
     assert_ok(lks__settings_data_dir(&s, out));
@@ -150,7 +150,7 @@ static void test_data_dir(void **state)
     assert_ok(lks__settings_data_dir(&s, out));
     assert_string_equal(out, "c[1]"); /* neither has any */
     for (int i = 0; i < 3; i++) {
-        lks_test_write(files[i], "x", 1);
+        lks_test_write_text(files[i], "x");
         assert_ok(lks__settings_data_dir(&s, out));
         assert_string_equal(out, "data/c[1]");
         assert_int_equal(unlink(files[i]), 0);
@@ -165,7 +165,7 @@ static void test_data_dir(void **state)
     free(before);
 }
 
-static void test_config_line(void **state)
+TEST(test_config_line)
 {
     lks__settings s, t;
     lks__jsonw w;
@@ -218,7 +218,7 @@ static void test_config_line(void **state)
     assert_string_equal(names[1], "max_iters");
 }
 
-static void test_json_round_trip(void **state)
+TEST(test_json_round_trip)
 {
     lks__settings s, t;
     lks__settings_defaults(&s);
@@ -261,7 +261,7 @@ static lks_status from_altered(const char *key, const char *value, lks__settings
     return st;
 }
 
-static void test_altered_json(void **state)
+TEST(test_altered_json)
 {
     static const struct {
         const char *key, *value, *message;
@@ -302,7 +302,7 @@ static void test_altered_json(void **state)
     assert_true(out.min_lr == 6e-5);
 }
 
-static void test_resume(void **state)
+TEST(test_resume)
 {
     lks__settings run, s, before;
     lks__settings_defaults(&run);
@@ -363,7 +363,7 @@ static void test_resume(void **state)
 
 /* The shape of a run that begins with weights is theirs; of its own it may have more tokens and a
  * shorter block. */
-static void test_begin(void **state)
+TEST(test_begin)
 {
     static const struct {
         const char *key, *value, *refused; /* NULL: it stays */
@@ -395,7 +395,7 @@ static void test_begin(void **state)
 }
 
 /* A run or weights of golf bring the script's defaults and variables. */
-static void test_brings_family(void **state)
+TEST(test_brings_family)
 {
     for (int resumed = 0; resumed < 2; resumed++) {
         lks__settings golf, s;
@@ -414,16 +414,4 @@ static void test_brings_family(void **state)
         if (!resumed)
             assert_true(s.gradient_accumulation_steps == 8 && s.grad_clip == 0.0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_virtual_ranks), cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_exchange),      cmocka_unit_test(test_data_dir),
-        cmocka_unit_test(test_config_line),   cmocka_unit_test(test_json_round_trip),
-        cmocka_unit_test(test_altered_json),  cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_begin),         cmocka_unit_test(test_brings_family),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -16,16 +16,11 @@
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 static const char *const names[] = {"SIGINT", "SIGTERM", "SIGHUP"};
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-}
-
 /* Wait until the process has a handler for SIGTERM: what comes before ends it at once. */
 static void wait_for_handler(pid_t pid)
 {
     char line[256];
-    for (int i = 0; i < lks_test_tries(20000); i++, nap()) {
+    for (int i = 0; i < lks_test_tries(20000); i++, usleep(2000)) {
         FILE *f = fopen(lks_test_text("/proc/%d/status", (int)pid), "r");
         unsigned long long caught = 0;
         while (f != NULL && fgets(line, sizeof line, f) != NULL)
@@ -41,37 +36,32 @@ static void wait_for_handler(pid_t pid)
 /* Until there are `n` files in the folder, or the child has ended, which expect_stop() reports. */
 static void wait_for_files(const lks_test_child *child, const char *folder, int n)
 {
-    for (int i = 0; lks_test_is_running(child) && i < lks_test_tries(20000); i++, nap())
+    for (int i = 0; lks_test_is_running(child) && i < lks_test_tries(20000); i++, usleep(2000))
         if (lks_test_exists(folder) && lks_test_count_files(folder) >= n)
             return;
 }
 
 static void expect_stop(const lks_test_child *child, int which, const char *err)
 {
-    lks_test_result r = lks_test_wait(child, 30);
-    if (r.exit_code != 128 + signals[which])
-        print_error("%s", r.err);
-    assert_int_equal(r.exit_code, 128 + signals[which]);
-    assert_contains(r.err, lks_test_text("stopped by %s: %s", names[which], err));
+    assert_exits(128 + signals[which], lks_test_wait(child, 30),
+                 lks_test_text("stopped by %s: %s", names[which], err));
 }
 
 /* Stopped while the first new file is on its way to the disk: what was there stays. */
-static void test_prep(void **state)
+TEST(test_prep)
 {
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
     const char *env[] = {"LOCKSTEP_FAULT=fsync:1:slower", NULL};
-    lks_test_write(text, "another text", 12);
+    lks_test_write_text(text, "another text");
     for (int i = 0; i < 3; i++) {
         const char *out = lks_test_text("%s/out-%d", dir, i);
         const char *train = lks_test_text("%s/train.bin", out);
         if (i > 0) {
-            lks_test_write(text, "the old text", 12);
-            assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                           lks_test_text("--out=%s", out))
-                                 .exit_code,
-                             0);
+            lks_test_write_text(text, "the old text");
+            lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", text),
+                        lks_test_text("--out=%s", out));
             lks_test_write(lks_test_text("%s/old", dir), lks_test_read(train, NULL), 20);
-            lks_test_write(text, "another text", 12);
+            lks_test_write_text(text, "another text");
         }
         const char *argv[] = {"lockstep",
                               "prep",
@@ -93,7 +83,7 @@ static void test_prep(void **state)
 }
 
 /* SentencePiece itself can't be stopped while it trains. */
-static void test_prep_training(void **state)
+TEST(test_prep_training)
 {
     lks_test_need_sentencepiece();
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
@@ -116,7 +106,7 @@ static void test_prep_training(void **state)
     lks_test_child child = lks_test_start(argv, NULL);
     wait_for_handler(child.pid);
     for (int i = 0; i < 100; i++)
-        nap(); /* it counts documents, or trains */
+        usleep(2000); /* it counts documents, or trains */
     assert_int_equal(kill(child.pid, SIGTERM), 0);
     expect_stop(&child, 1, "nothing was written");
     assert_false(lks_test_exists(lks_test_text("%s/out", dir)));
@@ -130,17 +120,15 @@ static const char *run_with(size_t n_val)
     uint16_t *val = calloc(n_val, sizeof *val);
     lks_test_write(lks_test_text("%s/val.bin", dir), val, n_val * sizeof *val);
     free(val);
-    lks_test_result r = lks_test_tool(
-        "train", lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s/out", dir),
-        "--vocab_size=65", "--n_layer=1", "--n_head=1", "--n_embd=16", "--block_size=16",
-        "--batch_size=1", "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1");
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", dir),
+                lks_test_text("--out_dir=%s/out", dir), "--vocab_size=65", "--n_layer=1",
+                "--n_head=1", "--n_embd=16", "--block_size=16", "--batch_size=1",
+                "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1");
     return dir;
 }
 
 /* One rank; two ranks; two of which only the second learns of it. */
-static void test_eval(void **state)
+TEST(test_eval)
 {
     const char *dir = run_with(8000000);
     for (int i = 0; i < 3; i++) {
@@ -157,11 +145,11 @@ static void test_eval(void **state)
         pid_t ranks[2] = {child.pid, child.pid};
         for (int r = 0; r < 2 && i > 0; r++)
             while ((ranks[r] = marked_rank(mark, r)) < 0 && lks_test_is_running(&child))
-                nap();
+                usleep(2000);
         for (int r = 0; r < 2; r++)
             wait_for_handler(ranks[r]);
         for (int k = 0; k < 25; k++)
-            nap(); /* set-up, or its batches: either is stopped */
+            usleep(2000); /* set-up, or its batches: either is stopped */
         assert_int_equal(lks_test_kill(i < 2 ? child.pid : ranks[1], signals[i]), 0);
         expect_stop(&child, i, "there is no loss, and nothing was written");
         assert_string_equal(lks_test_read(child.out_path, NULL), "");
@@ -170,22 +158,17 @@ static void test_eval(void **state)
 }
 
 /* In the middle of a text without an end. */
-static void test_sample(void **state)
+TEST(test_sample)
 {
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
-    lks_test_write(text, "abc abc bca cab abc abc bca cab abc abc bca cab abc abc bca cab", 63);
+    lks_test_write_text(text, "abc abc bca cab abc abc bca cab abc abc bca cab abc abc bca cab");
     const char *data = lks_test_text("--dataset=%s/data", dir);
     const char *out = lks_test_text("--out_dir=%s/out", dir);
-    assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                   lks_test_text("--out=%s/data", dir))
-                         .exit_code,
-                     0);
-    assert_int_equal(lks_test_tool("train", data, out, "--n_layer=1", "--n_head=1", "--n_embd=16",
-                                   "--block_size=4", "--batch_size=1",
-                                   "--gradient_accumulation_steps=1", "--max_iters=0",
-                                   "--eval_iters=1")
-                         .exit_code,
-                     0);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", text),
+                lks_test_text("--out=%s/data", dir));
+    lks_test_do("lockstep", "train", data, out, "--n_layer=1", "--n_head=1", "--n_embd=16",
+                "--block_size=4", "--batch_size=1", "--gradient_accumulation_steps=1",
+                "--max_iters=0", "--eval_iters=1");
     for (int i = 0; i < 3; i++) {
         const char *argv[] = {"lockstep",
                               "sample",
@@ -197,7 +180,7 @@ static void test_sample(void **state)
                               NULL};
         lks_test_child child = lks_test_start(argv, NULL);
         size_t bytes = 0;
-        for (int k = 0; k < lks_test_tries(20000) && bytes < 100; k++, nap())
+        for (int k = 0; k < lks_test_tries(20000) && bytes < 100; k++, usleep(2000))
             lks_test_read(child.out_path, &bytes);
         assert_int_equal(kill(child.pid, signals[i]), 0);
         expect_stop(&child, i, "of 3 samples 0 are complete, and any text after them is cut short");
@@ -207,19 +190,17 @@ static void test_sample(void **state)
 }
 
 /* No temporary file is left of an export that is stopped. */
-static void test_export(void **state)
+TEST(test_export)
 {
     const char *dir = lks_test_folder(), *data = lks_test_text("%s/data", dir);
     const char *run = lks_test_text("--out_dir=%s/run", dir);
     const char *fault[] = {"LOCKSTEP_FAULT=fsync:1:slower", NULL};
     assert_int_equal(mkdir(data, 0755), 0);
     lks_test_generated_tokens(data);
-    assert_int_equal(lks_test_tool("train", run, lks_test_text("--dataset=%s", data), "--n_layer=1",
-                                   "--n_head=1", "--n_embd=16", "--block_size=8", "--batch_size=1",
-                                   "--gradient_accumulation_steps=1", "--max_iters=0",
-                                   "--eval_iters=1", "--vocab_size=65")
-                         .exit_code,
-                     0);
+    lks_test_do("lockstep", "train", run, lks_test_text("--dataset=%s", data), "--n_layer=1",
+                "--n_head=1", "--n_embd=16", "--block_size=8", "--batch_size=1",
+                "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1",
+                "--vocab_size=65");
     for (int i = 0; i < 3; i++) {
         const char *out = lks_test_text("%s/hf-%d", dir, i);
         const char *to = lks_test_text("--out=%s", out);
@@ -236,14 +217,4 @@ static void test_export(void **state)
             assert_null(strstr(e->d_name, ".tmp"));
         closedir(folder);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prep),   cmocka_unit_test(test_prep_training),
-        cmocka_unit_test(test_eval),   cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_export),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/number/cpu.h"
@@ -15,14 +14,12 @@
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {
-    if (r.exit_code != code)
-        print_error("stdout: %s\nstderr: %s\n", r.out, r.err);
-    assert_int_equal(r.exit_code, code);
+    assert_exits(code, r);
     assert_contains(r.out, out);
     assert_contains(r.err, err);
 }
 
-static void test_dispatch(void **state)
+TEST(test_dispatch)
 {
     expect(lks_test_tool("--help"), 0, "Exit codes", "");
     expect(lks_test_tool("-h"), 0, "Commands", "");
@@ -69,12 +66,12 @@ static void test_dispatch(void **state)
            "not used here: command line: wandb_log (scripts/to_wandb.py copies runs to Weights & ");
 }
 
-static void test_prep(void **state)
+TEST(test_prep)
 {
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
     const char *input = lks_test_text("--input=%s", text);
     const char *out = lks_test_text("--out=%s/tokens", dir);
-    lks_test_write(text, "abcabcabca", 10);
+    lks_test_write_text(text, "abcabcabca");
     expect(lks_test_tool("prep", "char", input, out), 0,
            "vocab size: 3\ntrain has 9 tokens\nval has 1 tokens\n",
            lks_test_text("lockstep prep: wrote the tokens to %s/tokens\n", dir));
@@ -89,7 +86,7 @@ static void test_prep(void **state)
     /* the folder of a run can contain tokens, but not be one of them */
     const char *run = lks_test_text("%s/run", dir), *in_run = lks_test_text("--out=%s", run);
     assert_int_equal(mkdir(run, 0777), 0);
-    lks_test_write(lks_test_text("%s/metrics.jsonl", run), "", 0);
+    lks_test_write_text(lks_test_text("%s/metrics.jsonl", run), "");
     expect(lks_test_tool("prep", "char", input, in_run), 2, "",
            lks_test_text("%s is the folder of a run", run));
     expect(lks_test_tool("prep", "char", input, lks_test_text("%s/data", in_run)), 0, "", "");
@@ -121,7 +118,7 @@ static void test_prep(void **state)
     expect(lks_test_tool("prep", "char", "--input=/none", out), 1, "", "/none");
 }
 
-static void test_run(void **state)
+TEST(test_run)
 {
     expect(lks_test_tool("run", "--standalone", "--nproc-per-node=2", "sh", "-c",
                          "echo $WORLD_SIZE; exit $((RANK * 3))"),
@@ -158,11 +155,11 @@ static void test_run(void **state)
     /* A Python script, as torchrun takes it; an executable one has its own interpreter. */
     const char *dir = lks_test_folder(), *py = lks_test_text("%s/ranks.py", dir);
     static const char script[] = "#!/bin/sh\nimport os\nprint('rank', os.environ['RANK'])\n";
-    lks_test_write(py, script, sizeof script - 1);
+    lks_test_write_text(py, script);
     expect(lks_test_tool("run", "--nproc-per-node=2", py, "--flag"), 0, "1] rank 1\n",
            "ranks.py is run by python3");
     static const char own[] = "#!/bin/sh\necho own $1\n";
-    lks_test_write(py, own, sizeof own - 1);
+    lks_test_write_text(py, own);
     assert_int_equal(chmod(py, 0755), 0);
     expect(lks_test_tool("run", py, "one"), 0, "own one", "");
     expect(lks_test_tool("run", "missing.py"), 127, "", "missing.py");
@@ -171,7 +168,7 @@ static void test_run(void **state)
 }
 
 /* --ranks counts the ranks of one host. */
-static void test_ranks_name(void **state)
+TEST(test_ranks_name)
 {
     expect(lks_test_tool("train", "--help"), 0, "machine; also --ranks\n", "");
     expect(lks_test_tool("help", "ranks"), 0, "nproc_per_node, a setting of `lockstep train`", "");
@@ -193,7 +190,7 @@ static lks_test_result train_by(const char *dir, const char *recipe, const char 
                                 const char *two)
 {
     const char *path = lks_test_text("%s/a.conf", dir);
-    lks_test_write(path, recipe, strlen(recipe));
+    lks_test_write_text(path, recipe);
     return lks_test_tool("train", path, lks_test_text("--dataset=%s", dir),
                          lks_test_text("--out_dir=%s/run", dir), "--n_layer=1", "--n_head=1",
                          "--n_embd=16", "--block_size=8", "--batch_size=2",
@@ -201,7 +198,7 @@ static lks_test_result train_by(const char *dir, const char *recipe, const char 
 }
 
 /* Passes whose samples fill no whole number of batches. */
-static void test_epoch_note(void **state)
+TEST(test_epoch_note)
 {
     static const char recipe[] = "warmup_iters = 1\nlr_decay_iters = 1\nmax_iters = 1\n"
                                  "sampler = epoch\n";
@@ -220,7 +217,7 @@ static void test_epoch_note(void **state)
 /* A run that is longer than its recipe's schedule ends at the lowest rate: one line says so, unless
  * somebody chose both. Others say so if the lowest rate is above the highest, or if the warm-up is
  * longer than the run. */
-static void test_schedule_notes(void **state)
+TEST(test_schedule_notes)
 {
     static const char said[] = "lockstep train: the learning rate stays at min_lr=6e-5 after "
                                "iteration 4, as lr_decay_iters=4 and max_iters=9; "
@@ -261,31 +258,26 @@ static void test_schedule_notes(void **state)
     assert_null(strstr(again.err, "learning rate"));
 }
 
-static void test_lost_output(void **state)
+TEST(test_lost_output)
 {
-    const char *const full[] = {"sh", "-c", "\"$1\" --help >/dev/full", "sh", LKS_TEST_TOOL, NULL};
-    expect(lks_test_run(full, NULL, 60), 1, "", "standard output failed");
+    expect(lks_test_command("sh", "-c", "\"$1\" --help >/dev/full", "sh", LKS_TEST_TOOL), 1, "",
+           "standard output failed");
     const char *const closed[] = {"sh", "-c", "\"$1\" --help >&-", "sh", LKS_TEST_TOOL, NULL};
     expect(lks_test_run(closed, NULL, 60), 1, "", "standard output failed");
     /* A reader that has left is no error to speak of. */
     const char *dir = lks_test_folder();
-    const char *const left[] = {
-        "sh",
-        "-c",
-        "mkfifo \"$2/p\" && exec 3<>\"$2/p\" 4>\"$2/p\" 3<&- && \"$1\" train --help=all >&4",
-        "sh",
-        LKS_TEST_TOOL,
-        dir,
-        NULL};
-    lks_test_result r = lks_test_run(left, NULL, 60);
-    assert_int_equal(r.exit_code, 128 + SIGPIPE);
+    lks_test_result r = assert_exits(
+        128 + SIGPIPE,
+        lks_test_command(
+            "sh", "-c",
+            "mkfifo \"$2/p\" && exec 3<>\"$2/p\" 4>\"$2/p\" 3<&- && \"$1\" train --help=all >&4",
+            "sh", LKS_TEST_TOOL, dir));
     assert_string_equal(r.err, "");
     /* With both closed the files written are not taken for them. */
-    lks_test_write(lks_test_text("%s/t", dir), "abcabcabca", 10);
-    const char *const none[] = {
-        "sh", "-c", "cd \"$2\" && \"$1\" prep char --input=t --out=o >&- 2>&-", "sh", LKS_TEST_TOOL,
-        dir,  NULL};
-    expect(lks_test_run(none, NULL, 60), 1, "", "");
+    lks_test_write_text(lks_test_text("%s/t", dir), "abcabcabca");
+    expect(lks_test_command("sh", "-c", "cd \"$2\" && \"$1\" prep char --input=t --out=o >&- 2>&-",
+                            "sh", LKS_TEST_TOOL, dir),
+           1, "", "");
     size_t bytes;
     lks_test_read(lks_test_text("%s/o/train.bin", dir), &bytes);
     assert_int_equal(bytes, 18);
@@ -325,12 +317,12 @@ static void check_bench_step(const char *family, int heads)
 }
 
 /* Only a run that writes golf's artifact at its end needs libzip. */
-static void test_without_zip(void **state)
+TEST(test_without_zip)
 {
     const char *dir = lks_test_folder();
     const char *modules = lks_test_text("LOCKSTEP_MODULES=%s", dir);
     const char *const env[] = {modules, NULL};
-    lks_test_write(lks_test_text("%s/lockstep_zip.so", dir), "no module", 9);
+    lks_test_write_text(lks_test_text("%s/lockstep_zip.so", dir), "no module");
     lks_test_short_golf(dir);
 #define GOLF                                                                                       \
     "--family=golf", "--num_kv_heads=1", "--n_layer=1", "--n_head=2", "--n_embd=16",               \
@@ -356,7 +348,7 @@ static void test_without_zip(void **state)
 #undef GOLF
 }
 
-static void test_bench_step(void **state)
+TEST(test_bench_step)
 {
     check_bench_step("--family=gpt2", 2);
     check_bench_step("--family=golf", 4); /* num_kv_heads is 4 */
@@ -374,7 +366,7 @@ static void test_bench_step(void **state)
 }
 
 /* A signal while the model is made leaves no data. */
-static void test_bench_stop(void **state)
+TEST(test_bench_stop)
 {
     const char *dir = lks_test_folder();
     lks_test_child run =
@@ -382,7 +374,7 @@ static void test_bench_stop(void **state)
                                              "--n_embd=512", "--n_head=4", NULL},
                        (const char *const[]){lks_test_text("TMPDIR=%s", dir), NULL});
     for (int i = 0; i < lks_test_tries(5000) && lks_test_count_files(dir) == 0; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        usleep(1000);
     assert_int_equal(lks_test_count_files(dir), 1);
     kill(run.pid, SIGTERM);
     assert_int_equal(lks_test_wait(&run, 60).signal, SIGTERM);
@@ -397,12 +389,12 @@ static bool has_ended(pid_t pid)
 }
 
 /* The launcher that `bench comm` starts ends with it. */
-static void test_bench_launcher(void **state)
+TEST(test_bench_launcher)
 {
     const char *dir = lks_test_folder(), *mpirun = lks_test_text("%s/mpirun", dir),
                *file = lks_test_text("%s/pid", dir);
     const char *text = lks_test_text("#!/bin/sh\necho $$ >'%s'\nexec sleep 60\n", file);
-    lks_test_write(mpirun, text, strlen(text));
+    lks_test_write_text(mpirun, text);
     assert_int_equal(chmod(mpirun, 0700), 0);
     lks_test_child run = lks_test_start(
         (const char *const[]){"lockstep", "bench", "comm", "--backend=mpi", "--nproc_per_node=2",
@@ -413,7 +405,7 @@ static void test_bench_launcher(void **state)
     kill(run.pid, SIGTERM);
     lks_test_wait(&run, 60);
     for (int i = 0; i < lks_test_tries(1000) && !has_ended(pid); i++)
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        usleep(5000);
     assert_true(has_ended(pid));
     lks_test_write(mpirun, "#!/bin/sh\nexit 1\n", 17);
     const char *env[] = {lks_test_text("PATH=%s:%s", dir, getenv("PATH")), NULL};
@@ -424,7 +416,7 @@ static void test_bench_launcher(void **state)
 
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks
  * into one in silence. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
@@ -454,18 +446,14 @@ static void test_ranks(void **state)
     const char *metrics = lks_test_text("%s/out/metrics.jsonl", dir);
     for (int i = 0; i < lks_test_tries(600) && !lks_test_exists(metrics); i++)
         usleep(100000);
-    const char *const ps[] = {"sh",
-                              "-c",
-                              "for p in $(cat /proc/$1/task/$1/children); do "
-                              "for q in $(cat /proc/$p/task/$p/children); do "
-                              "grep -zq ^RANK= /proc/$q/environ || continue; cat /proc/$q/comm; tr "
-                              "'\\0' ' ' </proc/$q/cmdline; echo; done; done",
-                              "sh",
-                              lks_test_text("%d", (int)run.pid),
-                              NULL};
-    lks_test_result names = lks_test_run(ps, NULL, 60);
+    lks_test_result names =
+        lks_test_shell("for p in $(cat /proc/$1/task/$1/children); do "
+                       "for q in $(cat /proc/$p/task/$p/children); do "
+                       "grep -zq ^RANK= /proc/$q/environ || continue; cat /proc/$q/comm; tr "
+                       "'\\0' ' ' </proc/$q/cmdline; echo; done; done",
+                       "sh", lks_test_text("%d", (int)run.pid));
     kill(run.pid, SIGTERM);
-    assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
+    assert_exits(128 + SIGTERM, lks_test_wait(&run, 60));
     const char *name = strrchr(lks_test_program(), '/') + 1;
     int n = 0;
     for (const char *at = names.out; (at = strstr(at, lks_test_text("%s train ", name))); at++)
@@ -476,7 +464,7 @@ static void test_ranks(void **state)
 }
 
 /* What a run would take adds up, and Muon's matrices have one moment only. */
-static void test_dry_run(void **state)
+TEST(test_dry_run)
 {
     const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s", dir);
     expect(lks_test_tool("train", "--dry_run", data), 1, "", "train.bin");
@@ -504,7 +492,7 @@ static void test_dry_run(void **state)
 }
 
 /* A size that nobody asked for is named, with recipes that fit and what they take. */
-static void test_size_not_asked_for(void **state)
+TEST(test_size_not_asked_for)
 {
     static const char said[] = "no size was given, so the model is GPT-2's: 12 layers of 768, ";
     const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s", dir);
@@ -545,7 +533,7 @@ static void test_size_not_asked_for(void **state)
 
 /* Activations of both ranks that together are more than the machine has are refused before the
  * first step, which would be killed. Each alone would fit. */
-static void test_activations_refused(void **state)
+TEST(test_activations_refused)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
@@ -571,7 +559,7 @@ static void test_activations_refused(void **state)
 }
 
 /* What this program and machine are: what it says, each found out in another way. */
-static void test_info(void **state)
+TEST(test_info)
 {
     lks__cpu_level level;
     assert_ok(lks__cpu_level_get(&level));
@@ -596,20 +584,18 @@ static void test_info(void **state)
                          dir),
            "");
     static const char meta[] = "{\"kind\":\"char\",\"vocab_size\":3,\"chars\":\"abc\"}";
-    lks_test_write(lks_test_text("%s/meta.json", dir), meta, sizeof meta - 1);
+    lks_test_write_text(lks_test_text("%s/meta.json", dir), meta);
     expect(lks_test_tool("info", dir), 0, "kind         characters\nvocab_size   3\ntrain  ", "");
 }
 
 /* Without its modules, which a copy in an empty folder doesn't find, each line of info is short;
  * one sentence at the end says how to add them. */
-static void test_info_without_modules(void **state)
+TEST(test_info_without_modules)
 {
     const char *dir = lks_test_folder(), *copy = lks_test_text("%s/lockstep", dir);
     const char *const cp = lks_test_text("cp '%s' '%s'", LKS_TEST_TOOL, copy);
-    assert_int_equal(lks_test_run((const char *const[]){"sh", "-c", cp, NULL}, NULL, 60).exit_code,
-                     0);
-    lks_test_result r = lks_test_run((const char *const[]){copy, "info", NULL}, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, lks_test_shell(cp));
+    lks_test_result r = lks_test_do(copy, "info");
     assert_contains(r.out, "\nzip          libzip: not in this build (libzip-dev)\n");
     assert_contains(r.out, "\nbackend      mpi: not in this build (libopenmpi-dev)\n");
     int n = 0;
@@ -617,7 +603,7 @@ static void test_info_without_modules(void **state)
         n++;
     assert_int_equal(n, 1);
     /* doctor doesn't call that ok */
-    r = lks_test_run((const char *const[]){copy, "doctor", NULL}, NULL, 60);
+    r = lks_test_command(copy, "doctor");
     assert_contains(r.out, "\nnote     backend       mpi: not in this build\n");
     assert_contains(r.out, "-> install the Debian package libopenmpi-dev");
     assert_contains(r.out, "\nnote     tokenizer     sentencepiece: not in this build\n");
@@ -625,7 +611,7 @@ static void test_info_without_modules(void **state)
 }
 
 /* Without a model bench takes a small one, and names it; with one it takes that. */
-static void test_bench_model(void **state)
+TEST(test_bench_model)
 {
     expect(lks_test_tool("bench", "step", "--iters=1"), 0,
            "model: gpt2, 4 layers, 4 heads, width 128, context 64, vocabulary 65, 12 sequences per "
@@ -641,9 +627,9 @@ static void test_bench_model(void **state)
     const char *data = lks_test_folder(), *with_data = lks_test_text("%s/with_data.conf", data);
     const char *sizes = "n_layer = 1\nn_head = 2\nn_embd = 16\nblock_size = 8\nbatch_size = 2\n";
     const char *text = "{\"kind\":\"ids\",\"vocab_size\":78}";
-    lks_test_write(lks_test_text("%s/meta.json", data), text, strlen(text));
+    lks_test_write_text(lks_test_text("%s/meta.json", data), text);
     text = lks_test_text("%sdataset = %s\n", sizes, data);
-    lks_test_write(with_data, text, strlen(text));
+    lks_test_write_text(with_data, text);
     expect(lks_test_tool("bench", "step", with_data, "--iters=1"), 0, ", vocabulary 78, 2 ", "");
     expect(lks_test_tool("bench", "step", with_data, "--iters=1", "--vocab_size=99"), 0,
            ", vocabulary 99, 2 ", "");
@@ -669,7 +655,7 @@ static void test_bench_model(void **state)
 
 /* Plain C is slower than this machine's own level, and two threads aren't slower than one by much;
  * every kernel has its line. */
-static void test_bench_peak(void **state)
+TEST(test_bench_peak)
 {
     lks_test_result r = lks_test_tool("bench", "peak", "--threads=2");
     expect(r, 0, "peak of fp32 multiply-adds", "");
@@ -684,7 +670,7 @@ static void test_bench_peak(void **state)
     assert_true(plain > 0 && plain < one * 20);
 }
 
-static void test_bench_kernels(void **state)
+TEST(test_bench_kernels)
 {
     static const char *const names[] = {"gemm NT",
                                         "gemm NN",
@@ -716,13 +702,13 @@ static void test_bench_kernels(void **state)
     }
 }
 
-static void test_bench_comm_alone(void **state)
+TEST(test_bench_comm_alone)
 {
     expect(lks_test_tool("bench", "comm", "--backend=shm", "--iters=1"), 0, "shm, 1 rank\n", "");
 }
 
 /* Every operation at every size, and the two sides of the last line. */
-static void test_bench_comm(void **state)
+TEST(test_bench_comm)
 {
     lks_test_result r =
         lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=shm", "--iters=1");
@@ -748,7 +734,7 @@ static void test_bench_comm(void **state)
 }
 
 /* Next to the link; with a model, also the part of the reduction that a step doesn't hide. */
-static void test_bench_engine(void **state)
+TEST(test_bench_engine)
 {
     lks_test_result r = lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=gloo",
                                       "--iters=1", "--n_layer=2", "--n_head=2", "--n_embd=32",
@@ -790,7 +776,7 @@ static void count_names(const char *out_dir, int *n, int *n_other)
 }
 
 /* The launcher, the ranks and what stands between them are called lockstep. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *dir = lks_test_folder(), *out = lks_test_text("--out_dir=%s/run", dir);
     lks_test_generated_tokens(dir);
@@ -817,35 +803,4 @@ static void test_names(void **state)
     lks_test_wait(&child, 10);
     assert_true(n >= 3);
     assert_int_equal(n_other, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispatch),
-        cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_ranks_name),
-        cmocka_unit_test(test_epoch_note),
-        cmocka_unit_test(test_schedule_notes),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_lost_output),
-        cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_bench_stop),
-        cmocka_unit_test(test_bench_launcher),
-        cmocka_unit_test(test_without_zip),
-        cmocka_unit_test(test_bench_comm),
-        cmocka_unit_test(test_bench_engine),
-        cmocka_unit_test(test_info),
-        cmocka_unit_test(test_info_without_modules),
-        cmocka_unit_test(test_bench_comm_alone),
-        cmocka_unit_test(test_bench_model),
-        cmocka_unit_test(test_bench_peak),
-        cmocka_unit_test(test_bench_kernels),
-        cmocka_unit_test(test_dry_run),
-        cmocka_unit_test(test_activations_refused),
-        cmocka_unit_test(test_size_not_asked_for),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

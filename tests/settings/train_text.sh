@@ -223,6 +223,8 @@ refused 1 'byte 0 is 0; it looks like UTF-32: `iconv' wide.txt
 refused 1 'train: byte.txt isn'\''t UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 byte.txt > utf8.txt`' byte.txt
 refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quickstart --dataset=tokens --out_dir=out/tokens`' tokens
 refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run
+mkdir texts && cp text.txt texts/latest
+refused 2 '--dry_run needs prepared data' texts --dry_run
 refused 2 'out/text/data exists, and `lockstep train TEXT` has not made it' text.txt
 refused 1 'cannot make the folder file: Not a directory; --out_dir=FOLDER trains in another folder' text.txt --out_dir=file/x
 refused 2 'both need more than that; give a text of about 90010 characters or more, or a smaller --block_size' text.txt --block_size=9000 --out_dir=o

@@ -12,13 +12,6 @@
 
 static const char *dir, *data, *run; /* run: --out_dir=… */
 
-static lks_test_result run_ok(lks_test_result r)
-{
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    return r;
-}
-
 /* 60 documents of several lines, as JSON lines; the last has a NUL, CRLF and no ASCII. */
 static const char *write_documents(void)
 {
@@ -27,7 +20,7 @@ static const char *write_documents(void)
         text = lks_test_text("%s{\"text\":\"line %d of one\\nand of %c more, \\u00e9t\\u00e9\"}\n",
                              text, i, 'a' + i % 26);
     text = lks_test_text("%s{\"id\":7,\"text\":\"\\u0000\\r\\n\\ud83d\\ude00\"}\n", text);
-    lks_test_write(path, text, strlen(text));
+    lks_test_write_text(path, text);
     return path;
 }
 
@@ -43,17 +36,17 @@ static int train(void **state)
     data = lks_test_text("%s/data", dir);
     run = lks_test_text("--out_dir=%s/run", dir);
     lks_test_need_zip();
-    const lks_test_result r = run_ok(
-        lks_test_tool("prep", "bytes", lks_test_text("--input=%s", write_documents()),
-                      lks_test_text("--out=%s", data), "--num_val_docs=20", "--shards=1000"));
+    const lks_test_result r =
+        lks_test_do("lockstep", "prep", "bytes", lks_test_text("--input=%s", write_documents()),
+                    lks_test_text("--out=%s", data), "--num_val_docs=20", "--shards=1000");
     assert_contains(r.out, "vocab size: 260\n");
     const lks_test_result trained =
-        run_ok(lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", data), run));
+        lks_test_do("lockstep", "train", SMALL, lks_test_text("--dataset=%s", data), run);
     assert_contains(trained.out, "next: lockstep sample ");
     assert_contains(trained.out, lks_test_text("val_bpb:enabled tokenizer_kind=byte "
                                                "tokenizer_path=%s/meta.json\n",
                                                data));
-    const json_t *evals = lks_test_metrics(lks_test_text("%s/run/metrics.jsonl", dir), "eval");
+    const json_t *evals = lks_test_record(lks_test_text("%s/run", dir), "eval");
     const json_t *last = json_array_get(evals, json_array_size(evals) - 1);
     assert_contains(trained.out, lks_test_text(" val_loss:%.4f val_bpb:%.4f train_time:",
                                                lks_test_number(last, "val_loss"),
@@ -69,7 +62,7 @@ static lks__shards *open_shards(const char *pattern)
 }
 
 /* Each document is BOS and its bytes; full shards but for the last. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
     const char *meta = lks_test_read(lks_test_text("%s/meta.json", data), NULL);
     assert_contains(meta, "{\"kind\":\"bytes\",\"vocab_size\":260,\"hashes\":{");
@@ -114,10 +107,9 @@ static double bits_per_byte(double loss)
     return loss / log(2.0) * (double)n / bytes;
 }
 
-static void test_bpb(void **state)
+TEST(test_bpb)
 {
-    const json_t *evals = lks_test_metrics(lks_test_text("%s/run/metrics.jsonl", dir), "eval"),
-                 *line;
+    const json_t *evals = lks_test_record(lks_test_text("%s/run", dir), "eval"), *line;
     size_t i;
     assert_true(json_array_size(evals) > 0);
     json_array_foreach(evals, i, line)
@@ -135,7 +127,7 @@ static void test_bpb(void **state)
     double loss, bpb;
     const char *const more[] = {run, lks_test_text("--artifact=%s/run/final_model.int8.ptz", dir)};
     for (int a = 0; a < 2; a++) {
-        const lks_test_result r = run_ok(lks_test_tool("eval", more[a], shards));
+        const lks_test_result r = lks_test_do("lockstep", "eval", more[a], shards);
         assert_int_equal(sscanf(strstr(r.out, " loss "), " loss %lf", &loss), 1);
         assert_non_null(strstr(r.out, "perplexity "));
         assert_int_equal(sscanf(strstr(r.out, ", ") + 2, "%lf bits", &bpb), 1);
@@ -143,25 +135,24 @@ static void test_bpb(void **state)
     }
 }
 
-static void test_sample(void **state)
+TEST(test_sample)
 {
     const char *const argv[] = {
         "lockstep", "sample", run, "--num_samples=1", "--start=\xc3\xa9", "--max_new_tokens=30",
         NULL};
-    const lks_test_result r =
-        run_ok(lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/none", NULL}, 60));
+    const lks_test_result r = assert_exits(
+        0, lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/none", NULL}, 60));
     assert_memory_equal(r.out, "\xc3\xa9", 2);
     assert_contains(r.err, "not used here: TOKENIZER_PATH: the tokens are single bytes\n");
-    lks_test_write(lks_test_text("%s/empty", dir), "", 0);
-    run_ok(lks_test_tool("sample", run, "--num_samples=1",
-                         lks_test_text("--start=FILE:%s/empty", dir)));
-    const lks_test_result wrong = lks_test_tool("sample", run, "--tokenizer_path=/none.model");
-    assert_int_equal(wrong.exit_code, 2);
-    assert_contains(wrong.err, "need no tokenizer");
+    lks_test_write_text(lks_test_text("%s/empty", dir), "");
+    lks_test_do("lockstep", "sample", run, "--num_samples=1",
+                lks_test_text("--start=FILE:%s/empty", dir));
+    assert_exits(2, lks_test_tool("sample", run, "--tokenizer_path=/none.model"),
+                 "need no tokenizer");
 }
 
 /* The file that the data script writes beside its shards, which come without meta.json. */
-static void test_description(void **state)
+TEST(test_description)
 {
 #define DESCRIPTION(offset)                                                                        \
     "{\n  \"config\": {\n    \"bos_id\": 1,\n    \"byte_count\": 256,\n    "                       \
@@ -173,47 +164,38 @@ static void test_description(void **state)
     const char *bare = lks_test_text("%s/bare", dir),
                *token = lks_test_text("--tokenizer_path=%s", path);
     bool found;
-    lks_test_write(path, good, sizeof good - 1);
-    assert_int_equal(
-        lks_test_run(
-            (const char *const[]){"sh", "-c",
-                                  lks_test_text("cp -r %s %s && rm %s/meta.json", data, bare, bare),
-                                  NULL},
-            NULL, 60)
-            .exit_code,
-        0);
+    lks_test_write_text(path, good);
+    lks_test_do("sh", "-c", lks_test_text("cp -r %s %s && rm %s/meta.json", data, bare, bare));
     const char *out = lks_test_text("--out_dir=%s/again", dir);
-    run_ok(lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare), out, token,
-                         "--vocab_size=260"));
+    lks_test_do("lockstep", "train", SMALL, lks_test_text("--dataset=%s", bare), out, token,
+                "--vocab_size=260");
     assert_same_file(lks_test_text("%s/again/latest/model.safetensors", dir),
                      lks_test_text("%s/run/latest/model.safetensors", dir));
     assert_same_file(lks_test_text("%s/again/latest/state.json", dir),
                      lks_test_text("%s/run/latest/state.json", dir));
-    run_ok(lks_test_tool("sample", out, token, "--num_samples=1", "--max_new_tokens=5"));
+    lks_test_do("lockstep", "sample", out, token, "--num_samples=1", "--max_new_tokens=5");
     /* A resume keeps it: evaluations still have val_bpb, and checkpoints the tokenizer. */
-    run_ok(lks_test_tool("train", out, "--init_from=resume", "--iterations=5"));
-    const json_t *final = lks_test_metrics(lks_test_text("%s/again/metrics.jsonl", dir), "final");
+    lks_test_do("lockstep", "train", out, "--init_from=resume", "--iterations=5");
+    const json_t *final = lks_test_record(lks_test_text("%s/again", dir), "final");
     assert_true(lks_test_number(json_array_get(final, 0), "val_bpb") > 0.0);
-    const lks_test_result r =
-        lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare),
-                      lks_test_text("--out_dir=%s/other", dir), token, "--vocab_size=261");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "are 260, but the vocabulary has 261");
+    assert_exits(2,
+                 lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare),
+                               lks_test_text("--out_dir=%s/other", dir), token, "--vocab_size=261"),
+                 "are 260, but the vocabulary has 261");
     /* weights that don't say what their tokens are */
-    run_ok(lks_test_tool("export", "--format=golf", run, lks_test_text("--out=%s/raw.pt", dir)));
+    lks_test_do("lockstep", "export", "--format=golf", run, lks_test_text("--out=%s/raw.pt", dir));
     const char *raw = lks_test_text("--init_from=%s/raw.pt", dir);
     const char *const names[] = {path, data};
     for (int i = 0; i < 2; i++)
-        assert_memory_equal(
-            run_ok(lks_test_tool("sample", raw, "--n_head=2", "--num_samples=1",
-                                 lks_test_text("--tokenizer=%s", names[i]), "--start=xyz"))
-                .out,
-            "xyz", 3);
-    assert_contains(run_ok(lks_test_tool("eval", raw, "--n_head=2", "--block_size=16", token,
-                                         lks_test_text("--dataset=%s", bare)))
+        assert_memory_equal(lks_test_do("lockstep", "sample", raw, "--n_head=2", "--num_samples=1",
+                                        lks_test_text("--tokenizer=%s", names[i]), "--start=xyz")
+                                .out,
+                            "xyz", 3);
+    assert_contains(lks_test_do("lockstep", "eval", raw, "--n_head=2", "--block_size=16", token,
+                                lks_test_text("--dataset=%s", bare))
                         .out,
                     " bits per byte), ");
-    lks_test_write(path, bad, sizeof bad - 1);
+    lks_test_write_text(path, bad);
     assert_fails(LKS_ERR_FORMAT, lks__byte_tokens_at(path, &found), path, "must begin at 4 of 260");
     lks_test_write(path, "{\"version\":\"1.0\"}", 17);
     assert_ok(lks__byte_tokens_at(path, &found));
@@ -221,12 +203,13 @@ static void test_description(void **state)
 }
 
 /* A text in another encoding keeps its bytes, and prep says so. */
-static void test_any_bytes(void **state)
+TEST(test_any_bytes)
 {
     const char *text = lks_test_text("%s/latin1", dir), *out = lks_test_text("%s/latin", dir);
     lks_test_write(text, "caf\xe9\n\n\xff", 7);
-    const lks_test_result r = run_ok(lks_test_tool(
-        "prep", "bytes", lks_test_text("--input=%s", text), lks_test_text("--out=%s", out)));
+    const lks_test_result r =
+        lks_test_do("lockstep", "prep", "bytes", lks_test_text("--input=%s", text),
+                    lks_test_text("--out=%s", out));
     assert_contains(
         r.err,
         "is not valid UTF-8 (byte 0xe9 at offset 3), and its bytes are kept, but "
@@ -243,18 +226,15 @@ static void test_any_bytes(void **state)
 }
 
 /* An empty text, JSON lines that aren't UTF-8, and settings of other kinds. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *text = lks_test_text("%s/text", dir), *out = lks_test_text("--out=%s/none", dir);
     const char *input = lks_test_text("--input=%s", text);
     lks_test_write(text, "\n\n", 2);
-    lks_test_result r = lks_test_tool("prep", "bytes", input, out);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "is empty");
+    assert_exits(1, lks_test_tool("prep", "bytes", input, out), "is empty");
     const char *lines = lks_test_text("%s/text.jsonl", dir);
     lks_test_write(lines, "{\"text\":\"\xff\"}\n", 13);
-    assert_int_equal(
-        lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines), out).exit_code, 1);
+    assert_exits(1, lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines), out));
     assert_contains(lks_test_tool("prep", "bytes", input, out, "--vocab_size=300").err,
                     "--vocab_size doesn't apply to bytes tokens");
     assert_false(lks_test_exists(lks_test_text("%s/none", dir)));
@@ -262,10 +242,5 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shards),    cmocka_unit_test(test_bpb),
-        cmocka_unit_test(test_sample),    cmocka_unit_test(test_description),
-        cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_refused),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
+    return lks_test_run_all(train, NULL);
 }

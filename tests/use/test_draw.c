@@ -72,7 +72,7 @@ static void check_set(const lks__draw_options *o, const float *logits, size_t n)
     }
 }
 
-static void test_sets(void **state)
+TEST(test_sets)
 {
     static const size_t sizes[] = {1, 2, 5, 11, 64, MOST};
     static const double top_p[] = {1e-9, 0.3, 0.5, 0.77, 0.99, 1.0};
@@ -100,7 +100,7 @@ static void test_sets(void **state)
 }
 
 /* The smallest set whose probability reaches top_p, with exact halves. */
-static void test_borders(void **state)
+TEST(test_borders)
 {
     const float logits[] = {0.0f, (float)log(2.0), 0.0f, -INFINITY}; /* 1/4, 1/2, 1/4, 0 */
     lks__draw_options o = {.temperature = 1.0, .top_p = 0.49};
@@ -113,7 +113,7 @@ static void test_borders(void **state)
     assert_true(drawn[0] && drawn[1] && !drawn[2] && !drawn[3]);
 }
 
-static void test_greedy(void **state)
+TEST(test_greedy)
 {
     float logits[MOST];
     bool has[MOST];
@@ -136,7 +136,7 @@ static void test_greedy(void **state)
     }
 }
 
-static void test_no_numbers(void **state)
+TEST(test_no_numbers)
 {
     static const float bad[][3] = {
         {NAN, 0, 0}, {0, 0, NAN}, {INFINITY, 0, 0}, {-INFINITY, -INFINITY, -INFINITY}};
@@ -153,15 +153,4 @@ static void test_no_numbers(void **state)
     int32_t id;
     const lks__draw_options o = {.temperature = 0.0, .has = none};
     assert_fails(LKS_ERR_FORMAT, lks__draw(&o, 0, 0, logits, 3, work, &id), "not finite");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sets),
-        cmocka_unit_test(test_borders),
-        cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_no_numbers),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -19,27 +19,19 @@ static int32_t text[MOST];      /* of gpt2's val.bin */
 static int32_t ids[N_VAL];      /* of golf's validation shards */
 static size_t n_text;
 
-static lks_test_result tool_ok(lks_test_result r)
-{
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    return r;
-}
-
 static void train_gpt2(void)
 {
     const char *dir = gpt2 = lks_test_folder(), *data = lks_test_text("%s/data", dir);
     const char *input = lks_test_text("%s/text", dir), *written = "";
     for (int i = 0; i < 50; i++)
         written = lks_test_text("%s%c\xc3\xa9t\xc3\xa9 %d,", written, 'a' + i * 7 % 26, i * i);
-    lks_test_write(input, written, strlen(written));
-    tool_ok(lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
-                          lks_test_text("--out=%s", data), "--val_fraction=0.3"));
-    tool_ok(lks_test_tool("train", lks_test_text("--dataset=%s", data),
-                          lks_test_text("--out_dir=%s/out", dir), "--n_layer=2", "--n_head=2",
-                          "--n_embd=16", "--block_size=16", "--batch_size=4",
-                          "--gradient_accumulation_steps=1", "--max_iters=20",
-                          "--learning_rate=0.01", "--eval_iters=1", "--threads=1"));
+    lks_test_write_text(input, written);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", input),
+                lks_test_text("--out=%s", data), "--val_fraction=0.3");
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data),
+                lks_test_text("--out_dir=%s/out", dir), "--n_layer=2", "--n_head=2", "--n_embd=16",
+                "--block_size=16", "--batch_size=4", "--gradient_accumulation_steps=1",
+                "--max_iters=20", "--learning_rate=0.01", "--eval_iters=1", "--threads=1");
     size_t bytes;
     const char *val = lks_test_read(lks_test_text("%s/val.bin", data), &bytes);
     n_text = bytes / 2;
@@ -64,12 +56,12 @@ static void train_golf(void)
                          N_VAL - FIRST);
     for (size_t i = 0; i < N_VAL; i++)
         ids[i] = tokens[i < FIRST ? 5 + i : 900 + i - FIRST];
-    tool_ok(lks_test_tool(
-        "train", "--family=golf", "--sampler=stream", lks_test_text("--dataset=%s", dir),
-        lks_test_text("--out_dir=%s/out", dir), lks_test_text("--vocab_size=%d", V), "--n_layer=3",
-        "--n_head=2", "--num_kv_heads=1", "--n_embd=16", "--block_size=8",
-        "--train_batch_tokens=128", "--gradient_accumulation_steps=4", "--virtual_ranks=2",
-        "--val_batch_size=64", "--iterations=12", "--max_wallclock_seconds=0", "--threads=1"));
+    lks_test_do("lockstep", "train", "--family=golf", "--sampler=stream",
+                lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s/out", dir),
+                lks_test_text("--vocab_size=%d", V), "--n_layer=3", "--n_head=2",
+                "--num_kv_heads=1", "--n_embd=16", "--block_size=8", "--train_batch_tokens=128",
+                "--gradient_accumulation_steps=4", "--virtual_ranks=2", "--val_batch_size=64",
+                "--iterations=12", "--max_wallclock_seconds=0", "--threads=1");
 }
 
 static int open_all(void **state)
@@ -133,7 +125,7 @@ static double number_after(const char *line, const char *words)
     return strtod(at + strlen(words), NULL);
 }
 
-static void test_stride(void **state)
+TEST(test_stride)
 {
     const char *data = lks_test_text("--dataset=%s/data", gpt2);
     static const size_t strides[] = {1, 5, 8, 15, 16};
@@ -142,9 +134,10 @@ static void test_stride(void **state)
         const char *first = NULL;
         const double want = naive(gpt2, text, n_text, GPT2_T, stride);
         for (int W = 1; W <= 3; W++) {
-            const lks_test_result r = tool_ok(
-                EVAL(gpt2, data, lks_test_text("--stride=%zu", stride),
-                     lks_test_text("--nproc_per_node=%d", W), lks_test_text("--batch_size=%d", W)));
+            const lks_test_result r =
+                assert_exits(0, EVAL(gpt2, data, lks_test_text("--stride=%zu", stride),
+                                     lks_test_text("--nproc_per_node=%d", W),
+                                     lks_test_text("--batch_size=%d", W)));
             assert_near(number_after(r.out, "val loss "), want, 2e-6);
             first = first == NULL ? r.out : first;
             assert_string_equal(r.out, first);
@@ -165,7 +158,8 @@ static void test_stride(void **state)
     const char *few = lks_test_text("%s/few.bin", gpt2);
     const uint16_t three[] = {(uint16_t)text[0], (uint16_t)text[1], (uint16_t)text[2]};
     lks_test_write(few, three, sizeof three);
-    const lks_test_result r = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4"));
+    const lks_test_result r =
+        assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4"));
     assert_near(number_after(r.out, "few.bin loss "), naive(gpt2, text, 3, GPT2_T, 4), 2e-6);
     assert_contains(r.out, "over 1 window of ");
     /* Of 32 tokens the last one has no target: one window of 16. */
@@ -173,7 +167,7 @@ static void test_stride(void **state)
     for (size_t i = 0; i < 2 * GPT2_T; i++)
         two[i] = (uint16_t)text[i];
     lks_test_write(few, two, sizeof two);
-    const lks_test_result one = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s", few)));
+    const lks_test_result one = assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s", few)));
     assert_near(number_after(one.out, "few.bin loss "), naive(gpt2, text, 17, GPT2_T, GPT2_T),
                 2e-6);
     assert_contains(one.out, "over 1 window of ");
@@ -184,13 +178,13 @@ static void test_stride(void **state)
     /* a run's form of GELU is known, so another one would be another model */
     assert_contains(EVAL(gpt2, data, "--gelu=tanh").err,
                     "gelu=tanh was given, but the run has gelu=exact: leave the setting out");
-    tool_ok(EVAL(gpt2, data, "--gelu=exact"));
+    assert_exits(0, EVAL(gpt2, data, "--gelu=exact"));
     assert_contains(lks_test_tool("eval", "--artifact=x.ptz", "--checkpoint=best").err,
                     "--artifact and --checkpoint each name a model: leave one of them out");
 }
 
 /* nanoGPT's model.py over the same windows: tests/parity/stride_figure.py. */
-static void test_stride_of_python(void **state)
+TEST(test_stride_of_python)
 {
     const json_t *figure = lks_test_figure("generated/nanogpt_stride.json");
     const json_t *c = lks_test_member(figure, "config");
@@ -212,9 +206,9 @@ static void test_stride_of_python(void **state)
     {
         const int stride = (int)lks_test_number(row, "stride");
         const int block = (int)lks_test_number(row, "block");
-        const lks_test_result r = tool_ok(lks_test_tool(
-            "eval", init, "--gelu=exact", lks_test_text("--dataset=%s", data),
-            lks_test_text("--stride=%d", stride), lks_test_text("--block_size=%d", block)));
+        const lks_test_result r = lks_test_do(
+            "lockstep", "eval", init, "--gelu=exact", lks_test_text("--dataset=%s", data),
+            lks_test_text("--stride=%d", stride), lks_test_text("--block_size=%d", block));
         assert_near(number_after(r.out, "val loss "), lks_test_number(row, "loss"), 1e-5);
         assert_contains(r.out, lks_test_text("over %d windows of %d tokens, stride %d",
                                              (int)lks_test_number(row, "windows"), block, stride));
@@ -223,10 +217,10 @@ static void test_stride_of_python(void **state)
 }
 
 /* Bits per byte of characters: UTF-8's bytes of the targets. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     const lks_test_result r =
-        tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2), "--stride=16"));
+        assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2), "--stride=16"));
     size_t bytes;
     const char *all = lks_test_read(lks_test_text("%s/text", gpt2), &bytes);
     size_t tail = bytes;
@@ -248,36 +242,36 @@ static void test_bytes(void **state)
 
 /* The same tokens from a folder, a file, a shard and a pattern of shards. */
 /* A run on data without validation tokens. */
-static void test_split(void **state)
+TEST(test_split)
 {
     const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s/data", dir);
     const char *run = lks_test_text("--out_dir=%s/out", gpt2);
-    tool_ok(lks_test_tool("prep", "char", lks_test_text("--input=%s/text", gpt2),
-                          lks_test_text("--out=%s/data", dir), "--val_fraction=0"));
-    const lks_test_result r = lks_test_tool("eval", run, data);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "data has no validation tokens: use --split=train for");
-    assert_contains(tool_ok(lks_test_tool("eval", run, data, "--split=train")).out, "train loss ");
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s/text", gpt2),
+                lks_test_text("--out=%s/data", dir), "--val_fraction=0");
+    assert_exits(2, lks_test_tool("eval", run, data),
+                 "data has no validation tokens: use --split=train for");
+    assert_contains(lks_test_do("lockstep", "eval", run, data, "--split=train").out, "train loss ");
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
-    const char *whole = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2))).out;
-    const char *file = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", gpt2))).out;
+    const char *whole = assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2))).out;
+    const char *file =
+        assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", gpt2))).out;
     assert_string_equal(strchr(file, ' '), strchr(whole, ' '));
     assert_memory_equal(file, "val.bin ", 8);
     uint16_t shard[MOST];
     for (size_t i = 0; i < n_text; i++)
         shard[i] = (uint16_t)text[i];
     lks_test_write_shard(lks_test_text("%s/shard.bin", gpt2), shard, n_text);
-    file = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/shard.bin", gpt2))).out;
+    file = assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/shard.bin", gpt2))).out;
     assert_string_equal(strchr(file, ' '), strchr(whole, ' '));
 
-    whole = tool_ok(EVAL(golf, lks_test_text("--dataset=%s", golf))).out;
-    file = tool_ok(EVAL(golf, lks_test_text("--dataset=%s/fineweb_val_*.bin", golf))).out;
+    whole = assert_exits(0, EVAL(golf, lks_test_text("--dataset=%s", golf))).out;
+    file = assert_exits(0, EVAL(golf, lks_test_text("--dataset=%s/fineweb_val_*.bin", golf))).out;
     assert_string_equal(strchr(file, ' '), strchr(whole, ' '));
-    const lks_test_result r = tool_ok(
-        EVAL(golf, lks_test_text("--dataset=%s/fineweb_val_000000.bin", golf), "--stride=3"));
+    const lks_test_result r = assert_exits(
+        0, EVAL(golf, lks_test_text("--dataset=%s/fineweb_val_000000.bin", golf), "--stride=3"));
     assert_near(number_after(r.out, "000000.bin loss "), naive(golf, ids, 100, GOLF_T, 3), 2e-6);
     assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s/no*.bin", gpt2)).err, "no*.bin");
     assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s/text", gpt2)).err, "text");
@@ -289,41 +283,35 @@ static void test_files(void **state)
 }
 
 /* golf's positions go on beyond the length of training; gpt2's don't. Both have shorter ones. */
-static void test_length(void **state)
+TEST(test_length)
 {
     static const size_t lengths[] = {3, 8, 20, 64, 200};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         const lks_test_result r =
-            tool_ok(EVAL(golf, lks_test_text("--dataset=%s", golf), "--stride=3", "--batch_size=2",
-                         lks_test_text("--block_size=%zu", lengths[i])));
+            assert_exits(0, EVAL(golf, lks_test_text("--dataset=%s", golf), "--stride=3",
+                                 "--batch_size=2", lks_test_text("--block_size=%zu", lengths[i])));
         assert_near(number_after(r.out, "val loss "), naive(golf, ids, N_VAL, lengths[i], 3), 5e-6);
     }
     const char *data = lks_test_text("--dataset=%s/data", gpt2);
-    const lks_test_result r = tool_ok(EVAL(gpt2, data, "--stride=2", "--block_size=7"));
+    const lks_test_result r = assert_exits(0, EVAL(gpt2, data, "--stride=2", "--block_size=7"));
     assert_near(number_after(r.out, "val loss "), naive(gpt2, text, n_text, 7, 2), 2e-6);
-    const lks_test_result beyond = EVAL(gpt2, data, "--block_size=17");
-    assert_int_equal(beyond.exit_code, 2);
-    assert_contains(beyond.err, "the model has positions for 16 tokens");
+    assert_exits(2, EVAL(gpt2, data, "--block_size=17"), "the model has positions for 16 tokens");
 }
 
 /* Output that can't be written: the cause and exit code 1. An evaluation is recorded all the same.
  */
-static void test_full_output(void **state)
+TEST(test_full_output)
 {
     static const char *const commands[] = {
         "eval --dataset=data --out_dir=out", "eval --dataset=data --out_dir=out --nproc_per_node=2",
         "sample --out_dir=out --start=a", "report out", "plot out"};
     const char *evals = lks_test_text("%s/out/evals.jsonl", gpt2);
-    tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2)));
+    assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2)));
     for (int i = 0; i < 5; i++) {
         const size_t before = json_array_size(lks_test_metrics(evals, "eval"));
         const char *command =
             lks_test_text("cd %s && exec %s %s >/dev/full", gpt2, LKS_TEST_TOOL, commands[i]);
-        const lks_test_result r =
-            lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, "standard output");
-        assert_contains(r.err, "No space left on device");
+        assert_exits(1, lks_test_shell(command), "standard output", "No space left on device");
         assert_int_equal(json_array_size(lks_test_metrics(evals, "eval")), before + (i < 2));
     }
 }
@@ -335,19 +323,19 @@ static void refused(lks_test_result r, const char *says)
 }
 
 /* Characters of another text are refused: their folder, and its files. */
-static void test_other_characters(void **state)
+TEST(test_other_characters)
 {
     static const char other[] = "ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU ZYX WVU";
     const char *dir = lks_test_folder(), *input = lks_test_text("%s/text", dir);
-    lks_test_write(input, other, sizeof other - 1);
-    tool_ok(lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
-                          lks_test_text("--out=%s/data", dir), "--val_fraction=0.5"));
+    lks_test_write_text(input, other);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", input),
+                lks_test_text("--out=%s/data", dir), "--val_fraction=0.5");
     static const char *const paths[] = {"data", "data/val.bin", "data/train.bin"};
     for (int i = 0; i < 3; i++)
         refused(EVAL(gpt2, lks_test_text("--dataset=%s/%s", dir, paths[i])),
                 lks_test_text("%s are not those of the weights", paths[i]));
     assert_int_equal(unlink(lks_test_text("%s/data/meta.json", dir)), 0);
-    tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", dir)));
+    assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data/val.bin", dir)));
 }
 
 #define TRAIN_PIECES(...)                                                                          \
@@ -363,19 +351,19 @@ static void check_other_model(const char *dir, const char *run, const char *mode
     const char *data = lks_test_text("--dataset=%s", dir);
     const char *shards = lks_test_text("%s/fineweb_val_*.bin", data);
     const char *plain = lks_test_text("--out_dir=%s/plain", dir);
-    tool_ok(TRAIN_PIECES(data, plain)); /* without the tokenizer of its ids */
-    lks_test_write(lks_test_text("%s/meta.json", dir), meta, sizeof meta - 1);
+    assert_exits(0, TRAIN_PIECES(data, plain)); /* without the tokenizer of its ids */
+    lks_test_write_text(lks_test_text("%s/meta.json", dir), meta);
     refused(lks_test_tool("eval", run, data), "are not those of the weights");
     refused(lks_test_tool("eval", run, shards), "are not those of the weights");
     refused(lks_test_tool("eval", plain, shards, model), "were not made with the tokenizer");
     refused(TRAIN_PIECES(data, plain, model), "were not made with the tokenizer");
     assert_int_equal(unlink(lks_test_text("%s/meta.json", dir)), 0);
-    assert_contains(tool_ok(lks_test_tool("eval", plain, shards, model)).out, " bits per byte)");
+    assert_contains(lks_test_do("lockstep", "eval", plain, shards, model).out, " bits per byte)");
 }
 
 /* A run whose tokenizer was given as --tokenizer_path: eval and sample use it without being told.
  */
-static void test_knows_the_tokenizer(void **state)
+TEST(test_knows_the_tokenizer)
 {
     enum { N = 600 };
     static spm_bytes model;
@@ -392,41 +380,30 @@ static void test_knows_the_tokenizer(void **state)
     const lks_test_result trained = TRAIN_PIECES(lks_test_text("--dataset=%s", dir), run, given);
     if (strstr(trained.err, "install ") != NULL)
         lks_test_lacks("sentencepiece", "SentencePiece");
-    tool_ok(trained);
-    assert_contains(tool_ok(lks_test_tool("eval", run)).out, " bits per byte), ckpt-00000002");
-    tool_ok(lks_test_tool("sample", run, "--start=x", "--num_samples=1", "--max_new_tokens=3"));
+    assert_exits(0, trained);
+    assert_contains(lks_test_do("lockstep", "eval", run).out, " bits per byte), ckpt-00000002");
+    lks_test_do("lockstep", "sample", run, "--start=x", "--num_samples=1", "--max_new_tokens=3");
     check_other_model(dir, run, given);
     /* A run that was given none has the model next to its data. */
     const char *input = lks_test_text("%s/text", dir), *data = lks_test_text("%s/data", dir);
     const char *pieces = lks_test_text("--out_dir=%s/pieces", dir), *words = "";
     for (int i = 0; i < 200; i++)
         words = lks_test_text("%sword %d and more\n\n", words, i * i % 17);
-    lks_test_write(input, words, strlen(words));
-    tool_ok(lks_test_tool("prep", "sentencepiece", lks_test_text("--input=%s", input),
-                          lks_test_text("--out=%s", data), "--vocab_size=300"));
-    tool_ok(lks_test_tool("train", lks_test_text("--dataset=%s", data), pieces, "--n_layer=1",
-                          "--n_head=1", "--n_embd=4", "--block_size=8", "--batch_size=1",
-                          "--gradient_accumulation_steps=1", "--max_iters=1", "--eval_interval=0"));
-    tool_ok(lks_test_tool("sample", pieces, "--start=x", "--num_samples=1", "--max_new_tokens=3"));
+    lks_test_write_text(input, words);
+    lks_test_do("lockstep", "prep", "sentencepiece", lks_test_text("--input=%s", input),
+                lks_test_text("--out=%s", data), "--vocab_size=300");
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data), pieces, "--n_layer=1",
+                "--n_head=1", "--n_embd=4", "--block_size=8", "--batch_size=1",
+                "--gradient_accumulation_steps=1", "--max_iters=1", "--eval_interval=0");
+    lks_test_do("lockstep", "sample", pieces, "--start=x", "--num_samples=1", "--max_new_tokens=3");
     /* The file is gone: the loss is still right, and a note says why there is only that. */
     assert_int_equal(unlink(path), 0);
-    const lks_test_result less = tool_ok(lks_test_tool("eval", run));
+    const lks_test_result less = lks_test_do("lockstep", "eval", run);
     assert_null(strstr(less.out, "bits per byte"));
     assert_contains(less.err, lks_test_text("the run's tokenizer %s no longer exists", path));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_knows_the_tokenizer),
-        cmocka_unit_test(test_stride),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_other_characters),
-        cmocka_unit_test(test_length),
-        cmocka_unit_test(test_stride_of_python),
-        cmocka_unit_test(test_full_output),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, open_all, close_all));
+    return lks_test_run_all(open_all, close_all);
 }

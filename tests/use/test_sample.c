@@ -24,33 +24,23 @@ static int train(void **state)
                              "e %c\xc3\xa0 l'\xc3\xa9t\xc3\xa9,\nun jour d'orage\\.\n",
                              text, 'a' + i % 26);
     const char *input = lks_test_text("%s/text", dir), *data = lks_test_text("%s/data", dir);
-    lks_test_write(input, text, strlen(text));
-    assert_int_equal(lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
-                                   lks_test_text("--out=%s", data))
-                         .exit_code,
-                     0);
+    lks_test_write_text(input, text);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", input),
+                lks_test_text("--out=%s", data));
     out_dir = lks_test_text("--out_dir=%s/out", dir);
-    const lks_test_result r =
-        lks_test_tool("train", lks_test_text("--dataset=%s", data), out_dir, "--n_layer=2",
-                      "--n_head=2", "--n_embd=16", "--block_size=32", "--batch_size=4",
-                      "--gradient_accumulation_steps=1", "--max_iters=60", "--learning_rate=0.01",
-                      "--warmup_iters=0", "--eval_interval=60", "--eval_iters=1", "--threads=1");
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data), out_dir, "--n_layer=2",
+                "--n_head=2", "--n_embd=16", "--block_size=32", "--batch_size=4",
+                "--gradient_accumulation_steps=1", "--max_iters=60", "--learning_rate=0.01",
+                "--warmup_iters=0", "--eval_interval=60", "--eval_iters=1", "--threads=1");
     return 0;
 }
 
 #define SAMPLE(...)                                                                                \
-    sampled(lks_test_tool("sample", out_dir,                                                       \
-                          "--start=n\xc3\xa9"                                                      \
-                          "e",                                                                     \
-                          __VA_ARGS__))
-static const char *sampled(lks_test_result r)
-{
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    return r.out;
-}
+    lks_test_do("lockstep", "sample", out_dir,                                                     \
+                "--start=n\xc3\xa9"                                                                \
+                "e",                                                                               \
+                __VA_ARGS__)                                                                       \
+        .out
 
 /* Sample `i` of what was printed. */
 static const char *sample_of(const char *out, int i)
@@ -63,7 +53,7 @@ static const char *sample_of(const char *out, int i)
 }
 
 /* 100 tokens, while the context is full after 32; 20 samples are more than are computed at once. */
-static void test_same_text(void **state)
+TEST(test_same_text)
 {
     const char *alone =
         sample_of(SAMPLE("--num_samples=1", "--max_new_tokens=100", "--threads=1"), 0);
@@ -85,27 +75,21 @@ static void test_same_text(void **state)
 
 /* A variable of golf's script means nothing to characters; a path on the command line is an error.
  */
-static void test_tokenizer(void **state)
+TEST(test_tokenizer)
 {
     const char *const argv[] = {"lockstep",           "sample", out_dir, "--num_samples=1",
                                 "--max_new_tokens=5", NULL};
-    const lks_test_result r =
-        lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/nowhere", NULL}, 60);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "not used here: TOKENIZER_PATH: the tokens are characters\n");
-    const lks_test_result wrong = lks_test_tool("sample", out_dir, "--tokenizer_path=/nowhere");
-    assert_int_equal(wrong.exit_code, 2);
-    assert_contains(wrong.err,
-                    "the model's tokens are its own characters, which need no tokenizer");
-    const lks_test_result special = lks_test_run(
-        (const char *const[]){"lockstep", "sample", out_dir, "--special", NULL}, NULL, 60);
-    assert_int_equal(special.exit_code, 2);
+    assert_exits(0, lks_test_run(argv, (const char *const[]){"TOKENIZER_PATH=/nowhere", NULL}, 60),
+                 "not used here: TOKENIZER_PATH: the tokens are characters\n");
+    assert_exits(2, lks_test_tool("sample", out_dir, "--tokenizer_path=/nowhere"),
+                 "the model's tokens are its own characters, which need no tokenizer");
+    const lks_test_result special = assert_exits(2, lks_test_tool("sample", out_dir, "--special"));
     assert_contains(special.err, "--special is only for GPT-2's tokens");
     assert_null(strstr(special.err, "knows no line feed"));
 }
 
 /* Temperature 0 takes the likeliest token, as top_k=1 does, and top_p with hardly any room. */
-static void test_likeliest(void **state)
+TEST(test_likeliest)
 {
     const char *want = SAMPLE("--num_samples=2", "--temperature=0", "--max_new_tokens=50");
     assert_string_equal(sample_of(want, 0), sample_of(want, 1));
@@ -115,24 +99,22 @@ static void test_likeliest(void **state)
 }
 
 /* The beginning may stand in a file. */
-static void test_prompt_in_file(void **state)
+TEST(test_prompt_in_file)
 {
     const char *path = lks_test_text("%s/prompt", lks_test_folder());
     lks_test_write(path, "n\303\251e", 4);
-    assert_string_equal(
-        sampled(lks_test_tool("sample", out_dir, "--num_samples=1", "--max_new_tokens=9",
-                              lks_test_text("--start=FILE:%s", path))),
-        SAMPLE("--num_samples=1", "--max_new_tokens=9"));
-    lks_test_write(path, "", 0);
-    const lks_test_result r =
-        lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "lockstep sample: --start: it is empty: give at least one character");
+    assert_string_equal(lks_test_do("lockstep", "sample", out_dir, "--num_samples=1",
+                                    "--max_new_tokens=9", lks_test_text("--start=FILE:%s", path))
+                            .out,
+                        SAMPLE("--num_samples=1", "--max_new_tokens=9"));
+    lks_test_write_text(path, "");
+    assert_exits(2, lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path)),
+                 "lockstep sample: --start: it is empty: give at least one character");
 }
 
 /* A text is what stands before the stop text in the text without one, and no token is drawn after
  * that; the prompt doesn't count. */
-static void test_stop(void **state)
+TEST(test_stop)
 {
     static const char *const stops[] = {"\xc3\xa9t", "r", "ou", "n\303\251e", "\n", "\\", "zz"};
     const char *whole = SAMPLE("--num_samples=4", "--max_new_tokens=90");
@@ -142,7 +124,7 @@ static void test_stop(void **state)
         const lks_test_result r =
             lks_test_tool("sample", out_dir, "--start=n\303\251e", "--num_samples=4",
                           "--max_new_tokens=90", lks_test_text("--stop=%s", stop), "--stop=zzz");
-        const char *got = sampled(r);
+        const char *got = assert_exits(0, r).out;
         int ended = 0;
         for (int s = 0; s < 4; s++) {
             const char *text = sample_of(whole, s), *end = strstr(text + 4, stops[i]);
@@ -164,7 +146,7 @@ static void test_stop(void **state)
 }
 
 /* Everything that is written is whole characters. */
-static void test_characters(void **state)
+TEST(test_characters)
 {
     const char *text = SAMPLE("--num_samples=3", "--max_new_tokens=200", "--temperature=5");
     for (size_t n = strlen(text), i = 0, len; i < n; i += len) {
@@ -185,15 +167,16 @@ static void test_characters(void **state)
                  NULL, 60)
 
 /* Each answer goes on from all that is above it. */
-static void test_interactive(void **state)
+TEST(test_interactive)
 {
     const char *how = "--temperature=0", *tokens = "--max_new_tokens=8";
-    lks_test_result r = CHAT("n\xc3\xa9\\nun", lks_test_text("%s %s", how, tokens));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        assert_exits(0, CHAT("n\xc3\xa9\\nun", lks_test_text("%s %s", how, tokens)));
     const char *context = "n\xc3\xa9\n", *want = "";
     for (int i = 0; i < 2; i++) {
-        const char *all = sampled(lks_test_tool("sample", out_dir, "--num_samples=1", how, tokens,
-                                                lks_test_text("--start=%s", context)));
+        const char *all = lks_test_do("lockstep", "sample", out_dir, "--num_samples=1", how, tokens,
+                                      lks_test_text("--start=%s", context))
+                              .out;
         const char *answer = sample_of(all, 0) + strlen(context);
         const bool ended = answer[strlen(answer) - 1] == '\n';
         want = lks_test_text("%s%s%s", want, answer, ended ? "" : "\n");
@@ -202,9 +185,8 @@ static void test_interactive(void **state)
     assert_string_equal(r.out, want);
     assert_contains(r.err, "16 new tokens");
     /* A line that can't be read is reported, and the next one is. */
-    r = CHAT("\xe2\x82\xac\\nn\xc3\xa9\\n", lks_test_text("%s %s", how, tokens));
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "not read: character U+20AC");
+    r = assert_exits(0, CHAT("\xe2\x82\xac\\nn\xc3\xa9\\n", lks_test_text("%s %s", how, tokens)),
+                     "not read: character U+20AC");
     assert_memory_equal(r.out, want, strlen(r.out));
     assert_string_equal(CHAT("", how).out, "");
     /* A small context fills up without a message in the middle of an answer. */
@@ -213,16 +195,11 @@ static void test_interactive(void **state)
     assert_null(strstr(r.err, "the context of "));
 }
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-}
-
 /* Wait until a file has more than `bytes`; returns its size. */
 static size_t wait_for(const char *path, size_t bytes)
 {
     struct stat info = {.st_size = 0};
-    for (int i = 0; i < lks_test_tries(3000) && (size_t)info.st_size <= bytes; i++, nap())
+    for (int i = 0; i < lks_test_tries(3000) && (size_t)info.st_size <= bytes; i++, usleep(10000))
         if (stat(path, &info) != 0)
             info.st_size = 0;
     assert_true((size_t)info.st_size > bytes);
@@ -235,7 +212,7 @@ static void write_line(int fd, const char *line)
 }
 
 /* SIGINT ends an answer that would never end; then the next line is read. */
-static void test_interrupted(void **state)
+TEST(test_interrupted)
 {
     const char *fifo = lks_test_text("%s/in", lks_test_folder());
     assert_int_equal(mkfifo(fifo, 0600), 0);
@@ -254,24 +231,16 @@ static void test_interrupted(void **state)
         for (size_t last = 0; last != bytes;) { /* until nothing more comes */
             last = bytes;
             for (int k = 0; k < 50; k++)
-                nap();
+                usleep(10000);
             bytes = wait_for(child.out_path, 0);
         }
     }
     close(fd); /* the end of the input */
-    const lks_test_result r = lks_test_wait(&child, 30);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "new tokens");
+    assert_exits(0, lks_test_wait(&child, 30), "new tokens");
 }
 
 int main(void)
 {
     lks_test_need_level(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_text),   cmocka_unit_test(test_tokenizer),
-        cmocka_unit_test(test_likeliest),   cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_characters),  cmocka_unit_test(test_interactive),
-        cmocka_unit_test(test_interrupted), cmocka_unit_test(test_prompt_in_file),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
+    return lks_test_run_all(train, NULL);
 }

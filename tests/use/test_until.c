@@ -50,7 +50,7 @@ static void check(const char *text, size_t n, const char *const *stops)
     }
 }
 
-static void test_stops(void **state)
+TEST(test_stops)
 {
     static const char *const lists[][4] = {
         {NULL},
@@ -70,7 +70,7 @@ static void test_stops(void **state)
 }
 
 /* All texts of seven letters over two. */
-static void test_every_text(void **state)
+TEST(test_every_text)
 {
     static const char *const stops[] = {"aba", "bb", "aaaa", NULL};
     for (unsigned bits = 0; bits < 128; bits++) {
@@ -82,7 +82,7 @@ static void test_every_text(void **state)
 }
 
 /* Nothing that can't become a stop text is held back. */
-static void test_at_once(void **state)
+TEST(test_at_once)
 {
     static const char *const stops[] = {"stop", NULL};
     struct out o = {.n = 0};
@@ -97,7 +97,7 @@ static void test_at_once(void **state)
     assert_int_equal(o.n, 8);
 }
 
-static void test_longest(void **state)
+TEST(test_longest)
 {
     static char text[2 * LKS__UNTIL_MOST], stop[LKS__UNTIL_MOST + 1];
     const char *const stops[] = {stop, NULL};
@@ -111,15 +111,4 @@ static void test_longest(void **state)
     assert_ok(lks__until_add(&u, "b", 1));
     assert_true(u.ended);
     assert_int_equal(o.n, LKS__UNTIL_MOST + 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_every_text),
-        cmocka_unit_test(test_at_once),
-        cmocka_unit_test(test_longest),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -10,16 +10,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
 #include "train/loop/commands.h"
-
-static void nap(void)
-{
-    nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
-}
 
 /* What a command writes of its event. */
 #define TELL                                                                                       \
@@ -34,7 +28,7 @@ static const char *implied(const char *out)
     char *text = NULL;
     size_t bytes;
     FILE *to = open_memstream(&text, &bytes);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), NULL), *line;
+    const json_t *lines = lks_test_record(out, NULL), *line;
     double loss = NAN, val = NAN, best = INFINITY;
     int evaluated = -1;
     char facts[200] = "";
@@ -86,7 +80,7 @@ static const char *without_counts(const char *text)
 }
 
 /* The events, their order and their facts are those of the run, whose bytes stay as they are. */
-static void test_run(void **state)
+TEST(test_run)
 {
     const char *out, *reference = law_output("random", LAW_REFERENCE);
     law_args args = law_train("random", &out);
@@ -117,7 +111,7 @@ static void test_run(void **state)
 }
 
 /* Nothing is put into a command's text, whatever the folder is called. */
-static void test_plain_text(void **state)
+TEST(test_plain_text)
 {
     const char *folder = lks_test_folder(), *out;
     law_args args = law_train("random", &out);
@@ -127,11 +121,11 @@ static void test_plain_text(void **state)
     law_add(&args, "--exec_on=end:printf %%s \"$LOCKSTEP_OUT_DIR\" >'%s/told'", folder);
     law_add(&args, "--nproc_per_node=2");
     /* ls itself, as the shell has files of its own while it redirects; 3 is the folder ls reads. */
-    law_add(&args, "--exec_on=end:echo files; exec ls /proc/self/fd");
-    law_add(&args, "--exec_on=end:-x || echo 'a word that begins with a dash is a command'");
+    law_add_all(&args, "--exec_on=end:echo files; exec ls /proc/self/fd",
+                "--exec_on=end:-x || echo 'a word that begins with a dash is a command'");
     /* The run ignores SIGPIPE, and a launcher's secret is none of theirs. */
-    law_add(&args, "--exec_on=end:grep SigIgn /proc/self/status");
-    law_add(&args, "--exec_on=end:echo \"token ${LOCKSTEP_TOKEN-none}\"");
+    law_add_all(&args, "--exec_on=end:grep SigIgn /proc/self/status",
+                "--exec_on=end:echo \"token ${LOCKSTEP_TOKEN-none}\"");
     const int open_file = dup(STDERR_FILENO); /* inherited by the run, but not by its commands */
     setenv("LOCKSTEP_TOKEN", "secret", 1);
     law_run(&args);
@@ -151,46 +145,39 @@ static void test_plain_text(void **state)
 }
 
 /* Commands that never end: the run says so and ends, and nothing is left of them. */
-static void test_hang(void **state)
+TEST(test_hang)
 {
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
     law_args args = law_train("random", &out);
-    law_add(&args, "--exec_timeout=0.1");
-    law_add(&args, "--exec_on=checkpoint:sleep 1000");
-    law_add(&args, "--exec_on=end:trap '' TERM; while :; do sleep 1000; done");
-    lks_test_result r = lks_test_run(args.argv, env, 60);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "exec_on=checkpoint at iteration 3: the command ran longer than "
-                           "exec_timeout=0.1 s, and was ended");
-    assert_contains(
-        r.err, lks_test_text("exec_on=checkpoint at iteration %d: the command ran", LAW_STEPS));
-    assert_contains(
-        r.err, lks_test_text("exec_on=end at iteration %d: the command ran longer", LAW_STEPS));
+    law_add_all(&args, "--exec_timeout=0.1", "--exec_on=checkpoint:sleep 1000",
+                "--exec_on=end:trap '' TERM; while :; do sleep 1000; done");
+    assert_exits(0, lks_test_run(args.argv, env, 60),
+                 "exec_on=checkpoint at iteration 3: the command ran longer than "
+                 "exec_timeout=0.1 s, and was ended",
+                 lks_test_text("exec_on=checkpoint at iteration %d: the command ran", LAW_STEPS),
+                 lks_test_text("exec_on=end at iteration %d: the command ran longer", LAW_STEPS));
     assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL), "ran longer than");
     marked_assert_gone(mark, 2);
 }
 
 /* A command that fails: the run says so, also if a program that ignores SIGCHLD has started it. */
-static void test_ignored_ends(void **state)
+TEST(test_ignored_ends)
 {
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--exec_on=end:echo some words; exit 3");
     const char *script = lks_test_text("exec env --ignore-signal=CHLD %s", law_words(&args));
-    lks_test_result r = lks_test_run((const char *const[]){"sh", "-c", script, NULL}, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "the command ended with exit code 3; see commands.log");
+    assert_exits(0, lks_test_shell(script), "the command ended with exit code 3; see commands.log");
     assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "some words\n");
 }
 
 /* While rank 0 waits for a command at the end, the others don't give it up. */
-static void test_patience(void **state)
+TEST(test_patience)
 {
     const char *out;
     law_args args = law_train("random", &out);
     const int limit = (int)(2 * lks_test_patience());
-    law_add(&args, "--nproc_per_node=2");
-    law_add(&args, "--max_iters=1");
+    law_add_all(&args, "--nproc_per_node=2", "--max_iters=1");
     law_add(&args, "--timeout=%d", limit);
     law_add(&args, "--exec_on=end:sleep %d; echo waited", limit + 4);
     law_run(&args);
@@ -205,7 +192,7 @@ static void count(void *ctx, const char *text)
 }
 
 /* More events than commands can follow: the newest are left out, and said so. */
-static void test_queue(void **state)
+TEST(test_queue)
 {
     static lks__settings s;
     const char *folder = lks_test_folder();
@@ -228,7 +215,7 @@ static void test_queue(void **state)
     for (int i = 0; i < 40; i++)
         lks__commands_on(c, i < 36 ? LKS__ON_CHECKPOINT : LKS__ON_END, &facts);
     assert_int_equal(n, 4);
-    lks_test_write(lks_test_text("%s/go", folder), "", 0);
+    lks_test_write_text(lks_test_text("%s/go", folder), "");
     lks__commands_wait(c, NULL, NULL);
     lks__commands_close(c);
     assert_int_equal(lks_test_count_files("/proc/self/fd"), files);
@@ -238,14 +225,13 @@ static void test_queue(void **state)
 }
 
 /* An evaluation alone ends, too. */
-static void test_eval_only(void **state)
+TEST(test_eval_only)
 {
     const char *out = law_output("random", "--max_iters=3"), *unused;
     law_args args = law_train("random", &unused);
     law_add(&args, "--out_dir=%s", out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--eval_only");
-    law_add(&args, "--exec_on=end:echo \"$LOCKSTEP_EVENT $LOCKSTEP_ITER ${LOCKSTEP_SIGNAL-no}\"");
+    law_add_all(&args, "--init_from=resume", "--eval_only",
+                "--exec_on=end:echo \"$LOCKSTEP_EVENT $LOCKSTEP_ITER ${LOCKSTEP_SIGNAL-no}\"");
     law_run(&args);
     assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "end 4 no\n");
 }
@@ -255,9 +241,7 @@ static void test_eval_only(void **state)
 static law_args long_train(const char **out_p)
 {
     law_args args = law_train("random", out_p);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--lr_decay_iters=1000000");
-    law_add(&args, "--keep=1");
+    law_add_all(&args, "--max_iters=1000000", "--lr_decay_iters=1000000", "--keep=1");
     law_add(&args, "--exec_on=failure:echo \"$LOCKSTEP_EVENT $LOCKSTEP_EXIT_CODE "
                    "${LOCKSTEP_ITER-no} ${RANK-no}\"");
     law_add(&args, "--exec_on=end:echo \"$LOCKSTEP_EVENT $LOCKSTEP_SIGNAL ${RANK-no}\"");
@@ -270,30 +254,29 @@ static const char *log_of(const char *out)
     return lks_test_exists(path) ? lks_test_read(path, NULL) : "";
 }
 
-static void test_failure(void **state)
+TEST(test_failure)
 {
     const char *out, *env[] = {"LOCKSTEP_FAULT=write:40:die", "LOCKSTEP_FAULT_RANK=0", NULL};
     law_args args = long_train(&out);
     law_add(&args, "--nproc_per_node=2");
-    lks_test_result r = lks_test_run(args.argv, env, 60);
-    assert_int_equal(r.exit_code, 137);
+    assert_exits(137, lks_test_run(args.argv, env, 60));
     assert_string_equal(log_of(out), "failure 137 no no\n");
     /* On one rank the process itself notices it, before there is a folder too. */
     const char *told = lks_test_text("%s/told", lks_test_folder());
-    r = lks_test_tool("train", "--dataset=/none", lks_test_text("--out_dir=%s.none", out),
-                      lks_test_text("--exec_on=failure:echo $LOCKSTEP_EXIT_CODE >%s", told));
-    assert_int_equal(r.exit_code, 2);
+    assert_exits(
+        2, lks_test_tool("train", "--dataset=/none", lks_test_text("--out_dir=%s.none", out),
+                         lks_test_text("--exec_on=failure:echo $LOCKSTEP_EXIT_CODE >%s", told)));
     assert_string_equal(lks_test_read(told, NULL), "2\n");
     assert_false(lks_test_exists(lks_test_text("%s.none", out)));
     /* Another launcher notices it, and not we. */
-    r = lks_test_tool("run", "--nproc-per-node=2", "--", lks_test_program(), "train",
-                      "--dataset=/none", "--exec_on=failure:true");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "lockstep run ... || COMMAND");
+    assert_exits(2,
+                 lks_test_tool("run", "--nproc-per-node=2", "--", lks_test_program(), "train",
+                               "--dataset=/none", "--exec_on=failure:true"),
+                 "lockstep run ... || COMMAND");
 }
 
 /* A stop is an end, not a failure. */
-static void test_stop(void **state)
+TEST(test_stop)
 {
     for (int W = 1; W <= 2; W++) {
         const char *out;
@@ -301,34 +284,32 @@ static void test_stop(void **state)
         law_add(&args, "--nproc_per_node=%d", W);
         law_add(&args, "--exec_on=checkpoint:touch \"$LOCKSTEP_OUT_DIR.saved\"");
         lks_test_child child = lks_test_start(args.argv, NULL);
-        for (int i = 0; i < lks_test_tries(3000); i++, nap())
+        for (int i = 0; i < lks_test_tries(3000); i++, usleep(10000))
             if (lks_test_exists(lks_test_text("%s.saved", out)))
                 break;
         kill(child.pid, SIGTERM);
-        lks_test_result r = lks_test_wait(&child, 60);
-        assert_int_equal(r.exit_code, 143);
+        assert_exits(143, lks_test_wait(&child, 60));
         assert_string_equal(log_of(out), "end 15 no\n");
         remove(lks_test_text("%s.saved", out));
     }
 }
 
 /* A second signal ends a run that has saved everything and waits for a command. */
-static void test_stop_while_waiting(void **state)
+TEST(test_stop_while_waiting)
 {
     const char *out = lks_test_folder();
     for (int ranks = 1; ranks <= 2; ranks++) {
         law_args args = law_train("random", &out);
         law_add(&args, "--max_iters=1000000");
         law_add(&args, "--nproc_per_node=%d", ranks);
-        law_add(&args, "--exec_on=end:echo $$; exec sleep 600");
-        law_add(&args, "--exec_timeout=600");
+        law_add_all(&args, "--exec_on=end:echo $$; exec sleep 600", "--exec_timeout=600");
         lks_test_child child = lks_test_start(args.argv, NULL);
         lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "{\"kind\":\"train\",");
         kill(child.pid, SIGTERM);
         lks_test_wait_for_text(lks_test_text("%s/train.log", out),
                                "waiting for 1 command of --exec_on; a second signal ends the run");
         lks_test_wait_for_text(lks_test_text("%s/commands.log", out), "\n");
-        nanosleep(&(struct timespec){1, 0}, NULL); /* sooner, it counts as the first one */
+        sleep(1); /* sooner, it counts as the first one */
         kill(child.pid, SIGTERM);
         const lks_test_result r = lks_test_wait(&child, 20);
         assert_int_equal(r.signal, ranks == 1 ? SIGTERM : 0);
@@ -341,28 +322,26 @@ static void test_stop_while_waiting(void **state)
 }
 
 /* Nothing but the command line starts commands. */
-static void test_sources(void **state)
+TEST(test_sources)
 {
     const char *folder = lks_test_folder(), *told = lks_test_text("%s/told", folder);
     static const char *const names[] = {"r.conf", "r.py"};
     for (int i = 0; i < 2; i++) {
         const char *file = lks_test_text("%s/%s", folder, names[i]);
         const char *text = lks_test_text("max_iters = 1\nexec_on = 'end:touch %s'\n", told);
-        lks_test_write(file, text, strlen(text));
+        lks_test_write_text(file, text);
         static const char *const commands[] = {"train", "eval", "plan"};
         for (int k = 0; k < 3; k++) {
-            lks_test_result r = lks_test_tool(commands[k], file);
-            assert_int_equal(r.exit_code, 2);
-            assert_contains(r.err, lks_test_text("%s:2: exec_on is only accepted on the command "
-                                                 "line, because it starts commands",
-                                                 file));
+            assert_exits(2, lks_test_tool(commands[k], file),
+                         lks_test_text("%s:2: exec_on is only accepted on the command "
+                                       "line, because it starts commands",
+                                       file));
         }
     }
     const char *out, *variable = lks_test_text("EXEC_ON=end:touch %s", told);
     law_args args = law_train("random", &out);
     law_add(&args, "--max_iters=1");
-    assert_int_equal(lks_test_run(args.argv, (const char *const[]){variable, NULL}, 60).exit_code,
-                     0);
+    assert_exits(0, lks_test_run(args.argv, (const char *const[]){variable, NULL}, 60));
     assert_false(lks_test_exists(told));
     /* A run doesn't keep them either. */
     law_add(&args, "--exec_on=end:touch %s", told);
@@ -370,8 +349,7 @@ static void test_sources(void **state)
     assert_int_equal(remove(told), 0);
     args.n--;
     args.argv[args.n] = NULL;
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--max_iters=2");
+    law_add_all(&args, "--init_from=resume", "--max_iters=2");
     law_run(&args);
     assert_false(lks_test_exists(told));
 }
@@ -411,7 +389,7 @@ static const char *hear(int fd, const char *part)
     return got;
 }
 
-static void test_systemd(void **state)
+TEST(test_systemd)
 {
     const char *names[] = {lks_test_text("%s/notify", lks_test_folder()),
                            lks_test_text("@lockstep-test-%d", (int)getpid())};
@@ -433,43 +411,21 @@ static void test_systemd(void **state)
             assert_null(strstr(got, "WATCHDOG"));
         kill(child.pid, SIGTERM);
         hear(fd, "STOPPING=1\n");
-        lks_test_result r = lks_test_wait(&child, 60);
-        assert_int_equal(r.exit_code, 143);
+        assert_exits(143, lks_test_wait(&child, 60));
         /* A command isn't a part of the service. */
         assert_string_equal(log_of(out), "end 15 no\n");
         close(fd);
     }
 }
 
-static void test_no_systemd(void **state)
+TEST(test_no_systemd)
 {
     static const char *const names[] = {"/none/notify", "vsock:2:1"};
     for (int i = 0; i < 2; i++) {
         const char *out, *env[] = {lks_test_text("NOTIFY_SOCKET=%s", names[i]), NULL};
         law_args args = law_train("random", &out);
         law_add(&args, "--max_iters=1");
-        lks_test_result r = lks_test_run(args.argv, env, 60);
-        assert_int_equal(r.exit_code, 0);
-        assert_contains(r.err, "systemd's socket (NOTIFY_SOCKET) can't be reached: ");
+        assert_exits(0, lks_test_run(args.argv, env, 60),
+                     "systemd's socket (NOTIFY_SOCKET) can't be reached: ");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_plain_text),
-        cmocka_unit_test(test_hang),
-        cmocka_unit_test(test_ignored_ends),
-        cmocka_unit_test(test_patience),
-        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_stop_while_waiting),
-        cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_systemd),
-        cmocka_unit_test(test_no_systemd),
-        cmocka_unit_test(test_eval_only),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -21,9 +21,7 @@ static lks_test_result diff(const char *a, const char *b)
 /* Compare, expecting an exit code and text. */
 static void expect(const char *a, const char *b, int code, const char *const texts[])
 {
-    const lks_test_result r = diff(a, b);
-    if (r.exit_code != code)
-        fail_msg("exit code %d instead of %d: %s%s", r.exit_code, code, r.out, r.err);
+    const lks_test_result r = assert_exits(code, diff(a, b));
     for (int i = 0; texts[i] != NULL; i++)
         assert_contains(code == 0 || code == 3 ? r.out : r.err, texts[i]);
 }
@@ -53,7 +51,7 @@ static const char *reference(void)
 }
 
 /* Other ranks and threads are named, and change nothing. */
-static void test_same_run(void **state)
+TEST(test_same_run)
 {
     const char *other = law_output("random", "--nproc_per_node=4", "--threads=2", "--device=cpu");
     EXPECT(reference(), other, 0, "changes no bit    ranks 1 | 4\n", "threads 1 | 2\n",
@@ -61,7 +59,7 @@ static void test_same_run(void **state)
     EXPECT(reference(), reference(), 0, "The same run: ");
 }
 
-static void test_seed(void **state)
+TEST(test_seed)
 {
     const char *other = law_output("random", LAW_REFERENCE, "--seed=7");
     EXPECT(reference(), other, 3, "can change bits   seed 1337 | 7\n",
@@ -75,7 +73,7 @@ static void test_seed(void **state)
 }
 
 /* A rate that changes at a resume changes that step's update, and its line in the record. */
-static void test_changed_at_resume(void **state)
+TEST(test_changed_at_resume)
 {
     const char *other = law_output("random", LAW_REFERENCE, "--max_iters=6");
     law_resume("random", other, LAW_REFERENCE, "--learning_rate=5e-4");
@@ -89,7 +87,7 @@ static void test_changed_at_resume(void **state)
 }
 
 /* A gradient differs although no figure shows it. */
-static void test_gradient(void **state)
+TEST(test_gradient)
 {
     const char *out = lks_test_text("%s/run", lks_test_folder());
     const char *file = lks_test_text("%s/leaves.bin", out);
@@ -123,7 +121,7 @@ static const char *fake(int steps, double last)
     return fake_run(lks_test_text("run-%d-%g", steps, last), 1, steps, last, "\"n_layer\":2");
 }
 
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     const char *a = fake(20, 1.5), *b = fake(20, 1.5);
     fake_append(b, "{'kind':'host','world_size':3,'changed':{},'resumed_iter':20}\n"
@@ -137,7 +135,7 @@ static void test_lengths(void **state)
 }
 
 /* One record begins later, because the run was continued in another folder. */
-static void test_later_start(void **state)
+TEST(test_later_start)
 {
     const char *a = fake(20, 1.5), *b = lks_test_folder(), *none = lks_test_folder();
     fake_append(b, "{'kind':'config','seed':1}\n{'kind':'train','iter':19,'loss':1.5,'lr':0.001,"
@@ -148,7 +146,7 @@ static void test_later_start(void **state)
 }
 
 /* A skipped step and a rollback are steps of a run; numbers that aren't finite are null. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     static const char *const lines[] = {
         "{'kind':'train','iter':20,'loss':null}\n",
@@ -166,7 +164,7 @@ static void test_not_finite(void **state)
 }
 
 /* Evaluations that differ don't hide that the steps are equal, or where they differ. */
-static void test_evaluations(void **state)
+TEST(test_evaluations)
 {
     const char *a = fake(20, 1.5), *b = fake(20, 1.5), *c = fake(20, 1.5);
     fake_append(a, "{'kind':'eval','iter':20,'val_loss':3,'sample':'x'}\n");
@@ -180,7 +178,7 @@ static void test_evaluations(void **state)
 }
 
 /* A line that is repeated isn't a difference, before or after the true line. */
-static void test_repeated(void **state)
+TEST(test_repeated)
 {
     static const char *const lines[][2] = {
         {"{'kind':'train','iter':20,'loss':1}\n", "{'kind':'train','iter':20,'loss':2}\n"},
@@ -200,7 +198,7 @@ static void test_repeated(void **state)
 }
 
 /* Rounded sums depend on the hosts' virtual ranks. */
-static void test_rounded(void **state)
+TEST(test_rounded)
 {
     const char *a = fake_run("a", 1, 2, 1.5, "'wire':'bfloat16'");
     const char *b = fake_run("b", 1, 2, 1.5, "'wire':'bfloat16'");
@@ -214,18 +212,17 @@ static void test_rounded(void **state)
 }
 
 /* The remedy reads the records after the first difference, too. */
-static void test_damaged_rest(void **state)
+TEST(test_damaged_rest)
 {
     const char *a = fake(20, 1.5), *b = fake(20, 1.5);
     fake_append(a, "{'kind':'train','iter':20,'loss':1}\n");
     fake_append(b, "{'kind':'train','iter':20,'loss':2}\nnonsense\n");
-    const lks_test_result r = lks_test_tool("diff", "--execute=0", a, b);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "metrics.jsonl: the line at offset ");
+    assert_exits(1, lks_test_tool("diff", "--execute=0", a, b),
+                 "metrics.jsonl: the line at offset ");
 }
 
 /* The weights of a checkpoint differ although every figure before it is equal. */
-static void test_checkpoint_line(void **state)
+TEST(test_checkpoint_line)
 {
     const char *a = fake(20, 1.5), *b = fake_run("other", 2, 20, 1.5, "\"n_layer\":2");
     EXPECT(a, b, 3, "The steps before checkpoint 20 are equal; its weights aren't:\n",
@@ -233,7 +230,7 @@ static void test_checkpoint_line(void **state)
 }
 
 /* The level is among the facts that change no bit while the fingerprints are equal. */
-static void test_fingerprint(void **state)
+TEST(test_fingerprint)
 {
     const char *a = fake(2, 1.5), *b = fake(2, 1.5), *c = fake(2, 1.5);
     fake_append(a, "{'kind':'host','fingerprint':'11','kernels':'avx2'}\n");
@@ -259,7 +256,7 @@ static void expect_settings(const char *a, const char *b, bool evaluated, const 
 }
 
 /* Settings that change no step, only evaluations, or steps that the runs haven't made yet. */
-static void test_effects(void **state)
+TEST(test_effects)
 {
     static const struct {
         const char *a, *b, *line;
@@ -304,7 +301,7 @@ static const char *trail(const char *head, const char *entry)
 }
 
 /* Two trails are all that a reader has: the remedy follows from the first entry that differs. */
-static void test_trail_remedies(void **state)
+TEST(test_trail_remedies)
 {
     static const struct {
         const char *step, *settings, *host, *what, *remedy;
@@ -337,7 +334,7 @@ static void test_trail_remedies(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *a = fake(2, 1.5), *empty = lks_test_folder(), *bad;
     static const char *const lines[] = {"[1]\n",        "{'kind':'train'}\n",
@@ -351,8 +348,8 @@ static void test_refused(void **state)
            "metrics.jsonl is neither a file of weights (.safetensors) nor a trail");
     EXPECT(a, lks_test_text("%s/ckpt-00000006/model.safetensors", reference()), 2,
            "a run can't be compared with a file of weights");
-    assert_int_equal(lks_test_tool("diff", a).exit_code, 2);
-    assert_int_equal(lks_test_tool("diff", a, a, a).exit_code, 2);
+    assert_exits(2, lks_test_tool("diff", a));
+    assert_exits(2, lks_test_tool("diff", a, a, a));
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         bad = fake(2, 1.5);
         fake_append(bad, lines[i]);
@@ -369,7 +366,7 @@ static void test_refused(void **state)
     EXPECT(a, bad, 1, "can't read");
 }
 
-static void test_escaped(void **state)
+TEST(test_escaped)
 {
     const char *a = fake_run("a", 1, 2, 1.5, "\"freeze\":\"\\u001b[2J\"");
     const char *b = fake_run("b", 1, 2, 1.5, "\"freeze\":\"\"");
@@ -414,7 +411,7 @@ static const char *forged(uint64_t iter, bool moments, const char *tensor, uint6
     return out;
 }
 
-static void test_checkpoints(void **state)
+TEST(test_checkpoints)
 {
     const char *weight = "transformer.h.1.mlp.c_proj.weight";
     const char *moment = "transformer.h.2.attn.c_attn.weight.exp_avg";
@@ -451,7 +448,7 @@ static void test_checkpoints(void **state)
     assert_int_equal(strtoul(bits[0], NULL, 16) ^ strtoul(bits[1], NULL, 16), 1);
 }
 
-static void test_other_forms(void **state)
+TEST(test_other_forms)
 {
     const char *paths[2];
     for (int i = 0; i < 2; i++) {
@@ -469,7 +466,7 @@ static void test_other_forms(void **state)
 }
 
 /* The tensors are equal, but a resume reads other data. */
-static void test_state(void **state)
+TEST(test_state)
 {
     const char *out = lks_test_text("%s/run", lks_test_folder());
     const char *last = lks_test_text("%s/ckpt-00000014", reference());
@@ -497,7 +494,7 @@ static void test_state(void **state)
 }
 
 /* A damaged checkpoint is no difference: the comparison fails. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     const char *a = forged(6, false, "transformer.wte.weight", 0);
     const char *file = lks_test_text("%s/ckpt-00000006/model.safetensors", a);
@@ -507,22 +504,4 @@ static void test_damaged(void **state)
     lks_test_write(file, text, bytes);
     EXPECT(reference(), a, 1, "is altered or damaged");
     assert_null(strstr(diff(reference(), a).err, "--out_dir"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_run),          cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_changed_at_resume), cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_later_start),       cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_evaluations),       cmocka_unit_test(test_checkpoint_line),
-        cmocka_unit_test(test_fingerprint),       cmocka_unit_test(test_effects),
-        cmocka_unit_test(test_trail_remedies),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_escaped),           cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_repeated),          cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_gradient),          cmocka_unit_test(test_state),
-        cmocka_unit_test(test_rounded),           cmocka_unit_test(test_damaged_rest),
-        cmocka_unit_test(test_other_forms),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -223,7 +223,7 @@ static void compare(const struct seen *s, const char *out, const char *kind, con
                     const char *name)
 {
     const char *tag = lks_test_text("%s/%s", group, name);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    const json_t *lines = lks_test_record(out, kind);
     size_t n;
     int kept[1000] = {0};
     for (n = json_array_size(lines); n-- > 0;) { /* after a rollback the last one counts */
@@ -278,30 +278,14 @@ static const char *data(void)
 
 static void train(const char *out, const char *max_iters, const char *more, const char *also)
 {
-    const char *argv[] = {"lockstep",
-                          "train",
-                          lks_test_text("--dataset=%s", data()),
-                          lks_test_text("--out_dir=%s", out),
-                          lks_test_text("--max_iters=%s", max_iters),
-                          "--vocab_size=16",
-                          "--n_layer=1",
-                          "--n_head=2",
-                          "--n_embd=16",
-                          "--block_size=8",
-                          "--batch_size=2",
-                          "--gradient_accumulation_steps=2",
-                          "--eval_interval=4",
-                          "--eval_iters=2",
-                          "--threads=1",
-                          more,
-                          also,
-                          NULL};
-    lks_test_result r = lks_test_run(argv, NULL, 60);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data()),
+                lks_test_text("--out_dir=%s", out), lks_test_text("--max_iters=%s", max_iters),
+                "--vocab_size=16", "--n_layer=1", "--n_head=2", "--n_embd=16", "--block_size=8",
+                "--batch_size=2", "--gradient_accumulation_steps=2", "--eval_interval=4",
+                "--eval_iters=2", "--threads=1", more, also);
 }
 
-static void test_run(void **state)
+TEST(test_run)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
     train(out, "10", "--seed=7", NULL);
@@ -311,7 +295,7 @@ static void test_run(void **state)
     assert_contains(s->settings, "    n_embd = 16\n");
     assert_contains(s->settings, "    seed = 7\n");
     assert_int_equal(count(s, "memory/rank_0"), 4); /* evaluations 0, 4, 8 and the final one */
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
+    const json_t *hosts = lks_test_record(out, "host");
     const json_t *end = json_array_get(hosts, json_array_size(hosts) - 1);
     const json_t *command = json_object_get(end, "command");
     char host[65] = "";
@@ -330,14 +314,14 @@ static void test_run(void **state)
 }
 
 /* ranks.jsonl: a line for each evaluation and for the end, with all ranks in it. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     static const int iters[] = {0, 4, 8, 11}, steps[] = {0, 4, 4, 3};
     const char *out = lks_test_text("%s/out", lks_test_folder());
     train(out, "10", "--nproc_per_node=2", NULL);
     const json_t *lines = lks_test_metrics(lks_test_text("%s/ranks.jsonl", out), NULL), *line;
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    const json_t *points = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *hosts = lks_test_record(out, "host");
+    const json_t *points = lks_test_record(out, "train");
     double memory = 0.0, waited = 0.0, took = 0.0;
     size_t i;
     assert_int_equal(json_array_size(lines), 4);
@@ -378,7 +362,7 @@ static void test_ranks(void **state)
 }
 
 /* Evaluation 8 belongs to checkpoint 8, from which the second run goes on, and isn't made again. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
     train(out, "9", "--checkpoint_interval=4", NULL);
@@ -386,7 +370,7 @@ static void test_resume(void **state)
     assert_int_equal(remove(lks_test_text("%s/latest", out)), 0);
     assert_int_equal(rename(lks_test_text("%s/ckpt-00000010", out), lks_test_text("%s/aside", out)),
                      0);
-    lks_test_write(lks_test_text("%s/latest", out), "ckpt-00000008", 13);
+    lks_test_write_text(lks_test_text("%s/latest", out), "ckpt-00000008");
     train(out, "13", "--checkpoint_interval=4", "--init_from=resume");
     struct seen *s = read_run(out);
     assert_int_equal(s->files, 2);
@@ -416,16 +400,14 @@ static void test_resume(void **state)
 }
 
 /* On the way back the run makes steps again, within one file. */
-static void test_rollback(void **state)
+TEST(test_rollback)
 {
     const char *out = lks_test_folder();
     law_args first = poison_train(out, 1), again = poison_train(out, 1);
     law_add(&first, "--iterations=2");
     law_run(&first);
     poison_embedding(out);
-    law_add(&again, "--init_from=resume");
-    law_add(&again, "--iterations=10");
-    law_add(&again, "--on_nan=rollback");
+    law_add_all(&again, "--init_from=resume", "--iterations=10", "--on_nan=rollback");
     lks_test_run(again.argv, NULL, 60); /* at the end no artifact can be made of NaN */
     struct seen *s = read_run(out);
     assert_int_equal(s->files, 2);
@@ -434,15 +416,15 @@ static void test_rollback(void **state)
     free(s);
 }
 
-static void test_prometheus(void **state)
+TEST(test_prometheus)
 {
     const char *folder = lks_test_folder(), *out = lks_test_text("%s/a\"b\nc", folder);
     const char *file = lks_test_text("%s/now.prom", folder);
     const double before = lks__sys_wall();
     train(out, "10", lks_test_text("--prometheus=%s", file), NULL);
     const char *text = lks_test_read(file, NULL);
-    const json_t *finals = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "final");
-    const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *finals = lks_test_record(out, "final");
+    const json_t *steps = lks_test_record(out, "train");
     const char *label = lks_test_text("{run=\"%s/a\\\"b\\nc\"}", folder);
     double value = 0.0;
     assert_contains(text, lks_test_text("\n# TYPE lockstep_loss gauge\nlockstep_loss%s ", label));
@@ -484,17 +466,16 @@ static void test_prometheus(void **state)
     const char *deep = folder;
     for (int i = 0; i < 4; i++)
         deep = lks_test_text("%s/%0200d", deep, i);
-    const char *const mkdir[] = {"mkdir", "-p", deep, NULL};
-    assert_int_equal(lks_test_run(mkdir, NULL, 10).exit_code, 0);
+    lks_test_do("mkdir", "-p", deep);
     train(deep, "0", lks_test_text("--prometheus=%s", bare), "--eval_interval=0");
     assert_contains(lks_test_read(bare, NULL), deep);
     /* A file that can't be written: the run says so, once, and goes on. */
-    lks_test_result r = lks_test_tool(
-        "train", lks_test_text("--dataset=%s", data()), lks_test_text("--out_dir=%s/other", folder),
-        "--max_iters=4", "--vocab_size=16", "--n_layer=1", "--n_head=2", "--n_embd=16",
-        "--block_size=8", "--batch_size=2", "--eval_interval=2", "--eval_iters=1",
-        "--gradient_accumulation_steps=2", lks_test_text("--prometheus=%s/none/now.prom", folder));
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data()),
+                    lks_test_text("--out_dir=%s/other", folder), "--max_iters=4", "--vocab_size=16",
+                    "--n_layer=1", "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=2",
+                    "--eval_interval=2", "--eval_iters=1", "--gradient_accumulation_steps=2",
+                    lks_test_text("--prometheus=%s/none/now.prom", folder));
     const char *said = strstr(r.err, "; the run continues without");
     assert_non_null(said);
     assert_null(strstr(said + 1, "; the run continues without"));
@@ -513,10 +494,8 @@ static const char *characters(const char *text)
         fputc(i < strlen(text) ? text[i] : text[x % strlen(text)], f);
     }
     assert_int_equal(fclose(f), 0);
-    lks_test_result r = lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
-                                      lks_test_text("--out=%s/data", folder));
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", input),
+                lks_test_text("--out=%s/data", folder));
     return lks_test_text("%s/data", folder);
 }
 
@@ -532,7 +511,7 @@ static lks_test_result train_characters(const char *folder, const char *out, con
 
 static const json_t *evals_of(const char *out)
 {
-    return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+    return lks_test_record(out, "eval");
 }
 
 /* What `lockstep sample` writes from the checkpoint of iteration 8, without the prompt. */
@@ -556,16 +535,14 @@ static size_t samples_in(const struct seen *s)
 
 /* Each evaluation has the text that `lockstep sample` draws from its checkpoint, on any number of
  * ranks, and the run is the one without texts. A resume doesn't lose it. */
-static void test_sample(void **state)
+TEST(test_sample)
 {
     const char *folder = characters("\nabcd\n e"), *base = lks_test_folder();
     const char *none = lks_test_text("%s/none", base), *one = lks_test_text("%s/one", base);
     const char *two = lks_test_text("%s/two", base);
-    assert_int_equal(train_characters(folder, none, "--threads=1", NULL).exit_code, 0);
-    assert_int_equal(train_characters(folder, one, "--sample_tokens=30", "--threads=2").exit_code,
-                     0);
-    assert_int_equal(
-        train_characters(folder, two, "--sample_tokens=30", "--nproc_per_node=2").exit_code, 0);
+    assert_exits(0, train_characters(folder, none, "--threads=1", NULL));
+    assert_exits(0, train_characters(folder, one, "--sample_tokens=30", "--threads=2"));
+    assert_exits(0, train_characters(folder, two, "--sample_tokens=30", "--nproc_per_node=2"));
     law_assert_same_checkpoints(one, none);
     law_assert_same(two, one);
     const json_t *evals = evals_of(one), *line;
@@ -596,7 +573,7 @@ static void test_sample(void **state)
                    lks_test_text("%s/aside-%d-%d", base, from, later));
         assert_int_equal(remove(lks_test_text("%s/latest", one)), 0);
         lks_test_write(lks_test_text("%s/latest", one), lks_test_text("ckpt-%08d", from), 13);
-        assert_int_equal(train_characters(folder, one, "--init_from=resume", NULL).exit_code, 0);
+        assert_exits(0, train_characters(folder, one, "--init_from=resume", NULL));
         law_assert_same(one, two);
     }
     s = read_run(one);
@@ -606,30 +583,29 @@ static void test_sample(void **state)
 }
 
 /* Without a line feed a text begins with the first character; without a tokenizer there is none. */
-static void test_sample_prompt(void **state)
+TEST(test_sample_prompt)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
-    lks_test_result r =
-        train_characters(characters("abcde"), out, "--sample_tokens=30", "--threads=1");
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0,
+                 train_characters(characters("abcde"), out, "--sample_tokens=30", "--threads=1"));
     assert_string_equal(
         json_string_value(json_object_get(json_array_get(evals_of(out), 2), "sample")),
         drawn_text(out, "--start=a"));
-    r = train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
-                         "--vocab_size=16");
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "sample_tokens: the data's meta.json names no tokenizer: leave ");
+    assert_exits(2,
+                 train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
+                                  "--vocab_size=16"),
+                 "sample_tokens: the data's meta.json names no tokenizer: leave ");
     assert_false(lks_test_exists(lks_test_text("%s.ids/metrics.jsonl", out)));
 }
 
-static void test_off(void **state)
+TEST(test_off)
 {
     const char *out = lks_test_text("%s/out", lks_test_folder());
     train(out, "4", "--tensorboard=false", NULL);
     assert_false(lks_test_exists(file_of(out, 1)));
 }
 
-static void test_crc(void **state)
+TEST(test_crc)
 {
     unsigned char bytes[32] = {0}; /* RFC 3720, B.4 */
     assert_int_equal(lks__crc32c("123456789", 9), 0xe3069283u);
@@ -641,7 +617,7 @@ static void test_crc(void **state)
 
 /* Steps of every length as a varint; and an earlier file is cut only at a tag, not at a text of
  * that beginning. */
-static void test_steps(void **state)
+TEST(test_steps)
 {
     static const uint64_t steps[] = {0, 1, 127, 128, 129, 16383, 16384, UINT32_MAX};
     enum { N = sizeof steps / sizeof *steps };
@@ -671,7 +647,7 @@ static void test_steps(void **state)
 }
 
 /* A text that a record can't hold is an error, and writes nothing. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
     const char *out = lks_test_folder();
     lks__events *e;
@@ -689,17 +665,4 @@ static void test_limits(void **state)
     free(text);
     assert_fails(LKS_ERR_IO, lks__events_create(lks_test_text("%s/none", out), 0, &e),
                  "can't make");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc),           cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_steps),         cmocka_unit_test(test_run),
-        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_rollback),      cmocka_unit_test(test_off),
-        cmocka_unit_test(test_prometheus),    cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_sample_prompt),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

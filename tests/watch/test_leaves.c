@@ -66,7 +66,7 @@ static const char *read_all(const char *out)
     return st == LKS_OK ? text : "damaged";
 }
 
-static void test_written(void **state)
+TEST(test_written)
 {
     const char *out = lks_test_folder(), *once = lks_test_folder();
     assert_string_equal(read_all(out), "");
@@ -83,7 +83,7 @@ static void test_written(void **state)
 }
 
 /* A resume with another number of micro-batches, or of virtual ranks, begins a segment. */
-static void test_segments(void **state)
+TEST(test_segments)
 {
     const char *out = lks_test_folder();
     go_on(out, 0, 3, 8, 1);
@@ -98,7 +98,7 @@ static void test_segments(void **state)
     assert_int_equal(size_of(out), 0);
 }
 
-static void test_rollback(void **state)
+TEST(test_rollback)
 {
     const char *out = lks_test_folder();
     lks__leaves l;
@@ -119,7 +119,7 @@ static void test_rollback(void **state)
 }
 
 /* A record that is being written isn't read. Damage is named, and a resume cuts it off. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     static const struct {
         size_t word;
@@ -152,15 +152,4 @@ static void test_damaged(void **state)
     assert_int_equal(unlink(file_in(link)), 0);
     assert_ok(lks__sys_make_dirs(file_in(link)));
     assert_int_equal(lks__leaves_open(link, &l), LKS_ERR_IO);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_written),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_damaged),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -32,10 +32,8 @@ static lks_test_result plot(const char *option, const char *const runs[])
 static const char *drawn(const char *const runs[])
 {
     const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
-    lks_test_result r = plot(lks_test_text("--out=%s", file), runs);
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    assert_contains(r.err, lks_test_text("lockstep plot: wrote %s (", file));
+    assert_exits(0, plot(lks_test_text("--out=%s", file), runs),
+                 lks_test_text("lockstep plot: wrote %s (", file));
     return lks_test_read(file, NULL);
 }
 
@@ -81,7 +79,7 @@ static bool has_dot(const char *svg, double x, double y, const char *fill)
 
 /* --- SVG -------------------------------------------------------------------------------------- */
 
-static void test_one(void **state)
+TEST(test_one)
 {
     static struct line train, val;
     const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
@@ -109,7 +107,7 @@ static void test_one(void **state)
 }
 
 /* A run without evaluations has one line, not faint, and no key. */
-static void test_training_only(void **state)
+TEST(test_training_only)
 {
     static struct line train;
     const char *dir = lks_test_folder();
@@ -126,7 +124,7 @@ static void test_training_only(void **state)
 }
 
 /* Numbers that no run writes are left out. */
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     static const char *const bad[] = {"'loss':2,'tokens':-1000000", "'loss':1e308,'tokens':5",
                                       "'loss':-1e308,'tokens':6"};
@@ -135,8 +133,8 @@ static void test_hostile(void **state)
         fake_append(
             dir, lks_test_text("{'kind':'train','iter':%d,%s}\n", i,
                                i < 3 ? bad[i] : lks_test_text("'loss':%d,'tokens':%d", 9 - i, i)));
-    const lks_test_result r = plot("--axis=tokens", (const char *const[]){dir, NULL});
-    assert_int_equal(r.exit_code, 0);
+    const lks_test_result r =
+        assert_exits(0, plot("--axis=tokens", (const char *const[]){dir, NULL}));
     assert_contains(r.out, "     6 |");
     assert_contains(r.out, "        0 ");
 }
@@ -152,7 +150,7 @@ static const char *falling_run(void)
 }
 
 /* The axis has the range of the losses, not that of round numbers around it. */
-static void test_range(void **state)
+TEST(test_range)
 {
     static struct line train;
     const char *svg = drawn((const char *const[]){lks_test_text("run=%s", falling_run()), NULL});
@@ -178,7 +176,7 @@ static void test_range(void **state)
 
 /* All curves are equally wide. Those that coincide are dashed over solid, and their dots take
  * turns. */
-static void test_equal_runs(void **state)
+TEST(test_equal_runs)
 {
     static struct line line;
     const char *one = fake_run("one", 1, 21, 1.0, "\"n_layer\":2");
@@ -222,7 +220,7 @@ static void test_equal_runs(void **state)
 }
 
 /* The legend has the settings that differ, and the ranks if they do. */
-static void test_legend(void **state)
+TEST(test_legend)
 {
     const char *one = fake_run("one", 1, 21, 1.0, "\"n_layer\":2,\"learning_rate\":0.001");
     const char *two = fake_run("two", 7, 21, 1.1, "\"n_layer\":2,\"learning_rate\":0.003");
@@ -251,7 +249,7 @@ static void test_legend(void **state)
 }
 
 /* Names that aren't UTF-8, or are longer than a picture has room for. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *e = "\xc3\xa9",
                *ten = lks_test_text("%s%s%s%s%s%s%s%s%s%s", e, e, e, e, e, e, e, e, e, e);
@@ -286,7 +284,7 @@ static bool has_mark(const char *svg, const char *anchor, const char *text)
 }
 
 /* Marks are round numbers, also on a logarithmic axis, and short. */
-static void test_marks(void **state)
+TEST(test_marks)
 {
     const char *dir = fake_run("run", 1, 31, 1.0, "\"n_layer\":2");
     const char *svg = drawn((const char *const[]){"--log_scale", dir, NULL});
@@ -310,7 +308,7 @@ static void test_marks(void **state)
 }
 
 /* Of a curve with more points than columns the highest and the lowest are drawn. */
-static void test_long_curve(void **state)
+TEST(test_long_curve)
 {
     enum { POINTS = 4000 };
     const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
@@ -372,7 +370,7 @@ static unsigned char *pixels_of(const unsigned char *png, size_t bytes, size_t w
     return all;
 }
 
-static void test_png(void **state)
+TEST(test_png)
 {
     enum { PIXELS = 2 * WIDTH, HIGH = 2 * 414 };
     const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
@@ -380,8 +378,7 @@ static void test_png(void **state)
     lks_test_result r = plot(lks_test_text("--out=%s", file), (const char *const[]){dir, NULL});
     if (strstr(r.err, "can't write PNG") != NULL)
         lks_test_lacks("cairo", "libcairo2-dev");
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    assert_exits(0, r);
     size_t bytes;
     const unsigned char *png = (const unsigned char *)lks_test_read(file, &bytes);
     assert_true(bytes > 1000);
@@ -420,12 +417,11 @@ static int widest(const char *text)
     return most;
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     const char *dir = fake_run("run", 1, 30, 1.0, "\"n_layer\":2");
     const char *const one[] = {dir, NULL}, *const two[] = {dir, dir, NULL};
-    lks_test_result r = plot(NULL, one);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, plot(NULL, one));
     assert_contains(r.out, "run: loss 1.0000, best validation loss 1.0000");
     assert_true(strstr(r.out, "\xe2\xa0") != NULL || strstr(r.out, "\xe2\xa1") != NULL);
     assert_true(widest(r.out) <= 60);
@@ -443,10 +439,10 @@ static void test_text(void **state)
     assert_contains(r.out, " 30000\n        tokens\n");
     const char *argv[] = {"lockstep", "plot", "--log_scale", "--axis=tokens", dir, NULL};
     for (int columns = 1; columns <= 1000; columns += columns < 40 ? 1 : 160) {
-        r = lks_test_run(
-            argv, (const char *const[]){lks_test_text("COLUMNS=%d", columns), "LC_ALL=C", NULL},
-            60);
-        assert_int_equal(r.exit_code, 0);
+        r = assert_exits(0, lks_test_run(argv,
+                                         (const char *const[]){lks_test_text("COLUMNS=%d", columns),
+                                                               "LC_ALL=C", NULL},
+                                         60));
         assert_true(columns < 30 || widest(r.out) <= columns);
         for (const char *c = r.out; *c != '\0'; c++)
             assert_true((unsigned char)*c < 0x80);
@@ -454,7 +450,7 @@ static void test_text(void **state)
 }
 
 /* Whole numbers stay whole, however many tokens; a label has room, however high the loss. */
-static void test_large_numbers(void **state)
+TEST(test_large_numbers)
 {
     const char *dir = lks_test_folder();
     for (int i = 0; i < 9; i++)
@@ -475,7 +471,7 @@ static void test_large_numbers(void **state)
 }
 
 /* Letters of runs: all of a to z but o, which is an evaluation, then A to Z. */
-static void test_letters(void **state)
+TEST(test_letters)
 {
     const char *base = lks_test_folder();
     for (int i = 0; i < 26; i++)
@@ -488,29 +484,15 @@ static void test_letters(void **state)
 }
 
 /* A flat line has room above and below; a loss that is no number is left out. */
-static void test_flat(void **state)
+TEST(test_flat)
 {
     const char *dir = lks_test_folder();
     for (int i = 0; i < 9; i++)
         fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%s}\n", i,
                                        i == 4 ? "null" : "1.5"));
-    lks_test_result r = plot("--log_scale=false", (const char *const[]){dir, NULL});
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r =
+        assert_exits(0, plot("--log_scale=false", (const char *const[]){dir, NULL}));
     assert_memory_equal(r.out, "     2 |\n", 9);
     assert_contains(r.out, "\n     1 |\n");
     assert_contains(r.out, "\xe2");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),           cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_training_only), cmocka_unit_test(test_range),
-        cmocka_unit_test(test_equal_runs),    cmocka_unit_test(test_legend),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_long_curve),    cmocka_unit_test(test_png),
-        cmocka_unit_test(test_text),          cmocka_unit_test(test_flat),
-        cmocka_unit_test(test_large_numbers), cmocka_unit_test(test_letters),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -23,20 +23,14 @@ static lks_test_result tool(const char *command, const char *option, const char 
     return lks_test_run(argv, (const char *const[]){"LC_ALL=C.UTF-8", "COLUMNS=60", NULL}, 60);
 }
 
-static json_t *report(const char *const runs[])
+static const json_t *report(const char *const runs[])
 {
-    json_error_t error;
-    lks_test_result r = tool("report", "--json", runs);
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    json_t *o = json_loads(r.out, 0, &error);
-    assert_non_null(o);
-    return o;
+    return lks_test_json(assert_exits(0, tool("report", "--json", runs)).out);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-static void test_follow(void **state)
+TEST(test_follow)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *file = lks_test_text("%s/metrics.jsonl", dir);
@@ -90,7 +84,7 @@ static void test_follow(void **state)
     assert_fails(LKS_ERR_IO, lks__series_open(dir, &s), "metrics.jsonl");
 }
 
-static void test_long_path(void **state)
+TEST(test_long_path)
 {
     const char *path = lks_test_folder();
     lks__series s;
@@ -105,7 +99,7 @@ static void test_long_path(void **state)
     lks__series_close(&s);
 }
 
-static void test_rollback(void **state)
+TEST(test_rollback)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     lks__series s;
@@ -117,15 +111,14 @@ static void test_rollback(void **state)
     assert_int_equal(s.rollbacks, 1);
     assert_near(s.elapsed, 2.1, 1e-9); /* the time is gone */
     lks__series_close(&s);
-    json_t *o = report((const char *const[]){dir, NULL});
+    const json_t *o = report((const char *const[]){dir, NULL});
     assert_near(lks_test_number(o, "runs.0.seconds"), 2.1, 1e-9);
     assert_near(lks_test_number(o, "runs.0.tok_per_s"), 10000.0, 1e-6); /* of the steps that stay */
-    json_decref(o);
 }
 
 /* The evaluation of an end stays when the run makes more steps: it is the last one until the next,
  * but the run isn't complete any more. */
-static void test_extended(void **state)
+TEST(test_extended)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *const argv[] = {"lockstep", "info", dir, NULL};
@@ -146,7 +139,7 @@ static void test_extended(void **state)
 }
 
 /* A run without evaluations is complete after its last step. */
-static void test_unevaluated(void **state)
+TEST(test_unevaluated)
 {
     const char *dir = fake_run("run", 1, 0, 1.5, "'max_iters':1,'eval_interval':0");
     const char *const argv[] = {"lockstep", "info", dir, NULL};
@@ -167,7 +160,7 @@ static void test_unevaluated(void **state)
 }
 
 /* What ranks do is read beside it; a run that is resumed replaces what it makes again. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     lks__series s;
@@ -200,7 +193,7 @@ static void test_ranks(void **state)
 }
 
 /* Lines that no run has written are left out, whatever they are. */
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *file = lks_test_text("%s/metrics.jsonl", dir);
@@ -240,7 +233,7 @@ static void test_hostile(void **state)
 /* --- comparing -------------------------------------------------------------------------------- */
 
 /* The values are mpmath's (regularized incomplete beta function). */
-static void test_t(void **state)
+TEST(test_t)
 {
     assert_near(lks__t_test_p(2.5, 7.3), 0.039650234665600471608, 1e-12);
     assert_near(lks__t_test_p(0.0, 3.0), 1.0, 1e-12);
@@ -249,7 +242,7 @@ static void test_t(void **state)
     assert_near(lks__t_test_p(0.3, 100.0), 0.76479988030030348793, 1e-12);
 }
 
-static void test_two(void **state)
+TEST(test_two)
 {
     const char *a =
         fake_run("a", 1, 40, 1.5, "\"n_layer\":2,\"learning_rate\":0.001,\"eval_iters\":20");
@@ -258,7 +251,7 @@ static void test_two(void **state)
     const char *c = fake_run("c", 1, 20, 1.0, "\"vocab_size\":65");
     const char *d = fake_run("d", 1, 20, 1.0, "\"vocab_size\":260");
     const char *const runs[] = {a, lks_test_text("<b>=%s", b), NULL};
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_near(lks_test_number(o, "runs.0.best_val_loss"), 1.5, 1e-9);
     assert_near(lks_test_number(o, "runs.1.best_val_loss"), 1.0, 1e-9);
     assert_near(lks_test_number(o, "runs.0.last_loss"), 1.5, 1e-9);
@@ -281,9 +274,7 @@ static void test_two(void **state)
     assert_near(lks_test_number(o, "by_time.3.seconds"), 1.6, 1e-9);
     assert_near(lks_test_number(o, "by_time.3.values.0"), 1.6 + 29.0 / 40, 1e-8);
     assert_near(lks_test_number(o, "by_time.3.values.1"), 1.1 + 9.0 / 20, 1e-8);
-    json_decref(o);
-    lks_test_result r = tool("report", NULL, runs);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(0, tool("report", NULL, runs));
     assert_contains(r.out, "best validation loss");
     assert_contains(r.out, "learning_rate");
     assert_contains(r.out, "\nEach evaluation samples other batches (--eval_iters)");
@@ -300,33 +291,31 @@ static void test_two(void **state)
 }
 
 /* The last row of equal times has the last loss, however the time divides into rows. */
-static void test_last_row(void **state)
+TEST(test_last_row)
 {
     for (int steps = 1; steps < 40; steps++) {
         const char *const runs[] = {fake_run(lks_test_text("of%d", steps), 1, steps, 1.5, ""),
                                     NULL};
-        json_t *o = report(runs);
+        const json_t *o = report(runs);
         const json_t *rows = lks_test_member(o, "by_time");
         const json_t *last = json_array_get(rows, json_array_size(rows) - 1);
         if (json_is_null(lks_test_member(last, "values.0")))
             fail_msg("%d steps: the last row has no value", steps);
-        json_decref(o);
     }
 }
 
 static void assert_rows(const char *const runs[], const int *iters, size_t n)
 {
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     const json_t *rows = lks_test_member(o, "by_step");
     assert_int_equal(json_array_size(rows), n);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(lks_test_number(json_array_get(rows, i), "iter"), iters[i]);
-    json_decref(o);
 }
 
 /* Each evaluation has a row of equal steps, also the last one before the final one. Of more than
  * ten, the best one of each run and the last two stay. */
-static void test_rows_of_steps(void **state)
+TEST(test_rows_of_steps)
 {
     static const int all[] = {0, 10, 20, 30, 40, 41},
                      thinned[] = {40, 80, 120, 160, 171, 200, 240, 280, 320, 360, 400, 401};
@@ -338,7 +327,7 @@ static void test_rows_of_steps(void **state)
 }
 
 /* Two settings, some seeds of each; one seed twice, which is the same run. */
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
     static const double a[] = {1.50, 1.52, 1.48, 1.51}, b[] = {1.44, 1.46, 1.43};
     const char *runs[16];
@@ -349,7 +338,7 @@ static void test_seeds(void **state)
         runs[n++] = fake_run(lks_test_text("b%d", i), i, 20, b[i], "\"n_layer\":3");
     runs[n++] = fake_run("again", 2, 20, a[2], "\"n_layer\":2");
     runs[n] = NULL;
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
     assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 4);
     assert_near(lks_test_number(o, "seeds.0.mean"), 1.5025, 1e-9);
@@ -359,7 +348,6 @@ static void test_seeds(void **state)
     assert_near(lks_test_number(o, "tests.0.df"), 4.733990147783253, 1e-8);
     assert_near(lks_test_number(o, "tests.0.p"), 0.0055398865955114305899, 1e-9);
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
-    json_decref(o);
     lks_test_result r = tool("report", NULL, runs);
     assert_contains(r.out, "more than chance (p < 0.05)");
 }
@@ -367,7 +355,7 @@ static void test_seeds(void **state)
 /* One-sided, as parameter-golf's contest asks: is the second group's artifact better by more than a
  * margin? The first may be a single number. The p values are integrals of the density by Simpson's
  * rule. */
-static void test_margin(void **state)
+TEST(test_margin)
 {
     static const double a[] = {1.2244, 1.2250, 1.2239}, b[] = {1.2180, 1.2186, 1.2177};
     const char *runs[8] = {NULL};
@@ -388,13 +376,12 @@ static void test_margin(void **state)
                                 runs[4],
                                 runs[5],
                                 NULL};
-    json_t *o = report(both);
+    const json_t *o = report(both);
     assert_near(lks_test_number(o, "tests.0.difference"), -0.0063333333333333, 1e-9);
     assert_near(lks_test_number(o, "tests.0.t"), -3.223291856101405, 1e-6);
     assert_near(lks_test_number(o, "tests.0.df"), 3.872, 1e-6);
     assert_near(lks_test_number(o, "tests.0.p"), 0.01685734244389, 1e-8);
     assert_false(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
-    json_decref(o);
     lks_test_result r = tool("report", NULL, both);
     assert_contains(r.out, "- b0 against a0: difference -0.0063, Welch's t test, one-sided, lower "
                            "by more than 0.005, p = 0.0169: chance can explain it (p >= 0.01)\n");
@@ -403,46 +390,41 @@ static void test_margin(void **state)
     assert_near(lks_test_number(o, "tests.0.p"), 0.0195061738795244, 1e-8);
     assert_near(lks_test_number(o, "tests.0.df"), 2.0, 1e-9);
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance"))); /* p < 0.05 */
-    json_decref(o);
     const char *const worse[] = {both[0], both[1], runs[3], runs[0], runs[1], runs[2], NULL};
     o = report(worse);
     assert_true(lks_test_number(o, "tests.0.p") > 0.99);
-    json_decref(o);
     const char *const none[] = {"--metric=val_bpb", runs[0], NULL};
-    r = tool("report", NULL, none);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "no run has recorded bits per byte, as golf runs do");
+    assert_exits(2, tool("report", NULL, none),
+                 "no run has recorded bits per byte, as golf runs do");
 }
 
 /* Settings that differ only after more bytes than a table shows. */
-static void test_long_setting(void **state)
+TEST(test_long_setting)
 {
     const char *runs[5] = {NULL};
     for (int i = 0; i < 4; i++)
         runs[i] = fake_run(lks_test_text("r%d", i), i % 2, 20, 1.5 + 0.1 * i,
                            lks_test_text("\"control_tensor_name_patterns\":\"%0300d\"", i / 2));
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
     assert_int_equal(json_array_size(lks_test_member(o, "settings")), 2); /* and the seed */
-    json_decref(o);
 }
 
 /* Of equal runs the longest one with a result counts, not the first, which may have been killed. */
-static void test_longest(void **state)
+TEST(test_longest)
 {
     const char *killed = fake_run("killed", 1, 5, 3.0, "\"n_layer\":2");
     const char *lost = fake_run("lost", 1, 30, 2.0, "\"n_layer\":2");
     const char *const runs[] = {killed, fake_run("whole", 1, 20, 1.5, "\"n_layer\":2"), lost,
                                 fake_run("other", 2, 20, 1.6, "\"n_layer\":2"), NULL};
     fake_append(lost, "{'kind':'final','iter':30,'val_loss':null}\n");
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 2);
     assert_near(lks_test_number(o, "seeds.0.mean"), 1.55, 1e-9);
-    json_decref(o);
 }
 
 /* If one run has no evaluation, training losses are compared, of all runs. */
-static void test_no_evaluation(void **state)
+TEST(test_no_evaluation)
 {
     const char *dir = lks_test_folder(), *runs[6] = {dir};
     fake_append(dir, "{'kind':'config','seed':9,'n_layer':3}\n"
@@ -452,32 +434,29 @@ static void test_no_evaluation(void **state)
                                i < 2 ? "\"n_layer\":2" : "\"n_layer\":3");
         fake_append(runs[1 + i], "{'kind':'final','iter':20,'val_loss':9}\n");
     }
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
     assert_near(lks_test_number(o, "seeds.0.mean"), (5.0 + 1.5 + 1.6) / 3.0, 1e-9);
     assert_near(lks_test_number(o, "seeds.1.mean"), 1.55, 1e-9);
-    json_decref(o);
     runs[0] = runs[4];
     runs[4] = NULL;
     o = report(runs);
     assert_near(lks_test_number(o, "seeds.0.mean"), 9.0, 1e-9);
-    json_decref(o);
 }
 
 /* A resume after skipped steps, with another batch: its iteration isn't that after the last loss.
  */
-static void test_resumed(void **state)
+TEST(test_resumed)
 {
     const char *dir = fake_run("run", 1, 5, 1.5, "\"batch_size\":2");
     fake_append(dir, "{'kind':'skip','iter':5}\n"
                      "{'kind':'host','resumed_iter':10,'changed':{'batch_size':4}}\n");
-    json_t *o = report((const char *const[]){dir, NULL});
+    const json_t *o = report((const char *const[]){dir, NULL});
     assert_int_equal(lks_test_number(o, "runs.0.segments.0.iter"), 10);
-    json_decref(o);
 }
 
 /* Seeds of equal settings, though versions differ; one run diverged, and nothing else spreads. */
-static void test_no_spread(void **state)
+TEST(test_no_spread)
 {
     const char *a = "\"learning_rate\":0.3,\"version\":\"0.%d\"", *b = "\"learning_rate\":0.1";
     const char *runs[6] = {NULL};
@@ -486,7 +465,7 @@ static void test_no_spread(void **state)
     for (int i = 0; i < 3; i++)
         runs[2 + i] = fake_run(lks_test_text("b%d", i), i, 20, 1.25, b);
     fake_append(runs[4], "{'kind':'final','iter':20,'val_loss':null}\n");
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
     assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 2);
     assert_int_equal(lks_test_number(o, "seeds.1.seeds"), 2);
@@ -494,7 +473,6 @@ static void test_no_spread(void **state)
     assert_near(lks_test_number(o, "tests.0.p"), 0.0, 0);
     assert_near(lks_test_number(o, "tests.0.df"), 2.0, 0);
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
-    json_decref(o);
     lks_test_result r = tool("report", NULL, runs);
     assert_contains(r.out, "- b0 against a0: difference -0.2500,");
     r = tool("report", "--markdown", runs);
@@ -506,12 +484,11 @@ static void test_no_spread(void **state)
     runs[3] = NULL;
     o = report((const char *const[]){runs[0], runs[1], runs[2], runs[4], NULL});
     assert_near(lks_test_number(o, "tests.0.p"), 1.0, 0);
-    json_decref(o);
 }
 
 /* A short run without evaluations, which skipped a step and went back twice; some of its lines lack
  * a number. All its tables are sound. */
-static void test_odd_run(void **state)
+TEST(test_odd_run)
 {
     const char *dir = lks_test_folder(), *b = fake_run("b", 1, 3, 1.0, "\"n_layer\":2");
     const char *a = lks_test_text("q\"x=%s", dir);
@@ -523,7 +500,7 @@ static void test_odd_run(void **state)
     fake_append(dir, "{'kind':'host'}\n{'kind':'rollback','iter':5}\n"
                      "{'kind':'rollback','iter':5}\n");
     const char *const runs[] = {a, b, NULL};
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
     assert_near(lks_test_number(o, "runs.0.mfu"), 0.25, 1e-12); /* of the lines that have it */
     assert_int_equal(lks_test_number(o, "runs.0.steps"), 5);
@@ -538,7 +515,6 @@ static void test_odd_run(void **state)
         assert_near(lks_test_number(row, "values.0"), 5 - i, 0);
         assert_true(json_is_null(lks_test_member(row, "values.1")) == (i > 2));
     }
-    json_decref(o);
     lks_test_result r = tool("report", "--csv", runs);
     assert_memory_equal(r.out, "table,row,run,value\n", 20);
     assert_contains(r.out, "\nruns,steps,\"q\"\"x\",5\n");
@@ -565,7 +541,7 @@ static void test_odd_run(void **state)
 }
 
 /* Names that aren't UTF-8, or are longer than a picture has room for. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *e = "\xc3\xa9",
                *ten = lks_test_text("%s%s%s%s%s%s%s%s%s%s", e, e, e, e, e, e, e, e, e, e);
@@ -578,7 +554,7 @@ static void test_names(void **state)
     const char *runs[] = {latin, fake_run(wide, 2, 20, 1.0, text), NULL};
     fake_append(runs[1], lks_test_text("{'kind':'skip','iter':3,'place':'%s%s%s%s%s%sx%s'}\n", ten,
                                        ten, ten, ten, ten, ten, ten));
-    json_t *o = report(runs);
+    const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "runs")), 2);
     assert_string_equal(json_string_value(lks_test_member(o, "runs.0.run")), "caf?");
     assert_string_equal(json_string_value(lks_test_member(o, "runs.1.run")), wide);
@@ -590,15 +566,14 @@ static void test_names(void **state)
         assert_int_equal(json_array_size(json_object_get(row, "values")), 2);
     }
     assert_int_equal(i, 3); /* seed, n_layer and the long one */
-    json_decref(o);
     const char *page = lks_test_text("%s/page.html", folder);
-    assert_int_equal(tool("watch", lks_test_text("--html=%s", page), runs).exit_code, 0);
+    assert_exits(0, tool("watch", lks_test_text("--html=%s", page), runs));
     assert_contains(lks_test_read(page, NULL), lks_test_text("[\"caf?\",\"%s\"]", wide));
     assert_contains(lks_test_read(page, NULL), "[3,\"skip\",\"\xc3\xa9");
 }
 
 /* A folder of runs stands for these, in the order of the numbers in their names. */
-static void test_folder(void **state)
+TEST(test_folder)
 {
     static const char *const names[] = {"run10", "run2", "lr=1", ".hidden"};
     const char *base = lks_test_folder();
@@ -611,41 +586,36 @@ static void test_folder(void **state)
                             lks_test_text("%s/run2/earlier-1", base)),
                      0);
     assert_int_equal(mkdir(lks_test_text("%s/empty", base), 0777), 0);
-    lks_test_write(lks_test_text("%s/file", base), "x", 1);
-    json_t *o = report((const char *const[]){base, lks_test_text("%s/run2", base), NULL});
+    lks_test_write_text(lks_test_text("%s/file", base), "x");
+    const json_t *o = report((const char *const[]){base, lks_test_text("%s/run2", base), NULL});
     assert_int_equal(json_array_size(lks_test_member(o, "runs")), 4);
     static const char *const want[] = {"lr=1", "run2", "run10", "run2"};
     for (int i = 0; i < 4; i++)
         assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
                             want[i]);
-    json_decref(o);
-    lks_test_result r =
-        tool("plot", NULL, (const char *const[]){lks_test_text("x=%s", base), NULL});
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err,
-                    lks_test_text("lockstep plot: 3 runs in %s: x/lr=1, x/run2, x/run10\n", base));
+    lks_test_result r = assert_exits(
+        0, tool("plot", NULL, (const char *const[]){lks_test_text("x=%s", base), NULL}),
+        lks_test_text("lockstep plot: 3 runs in %s: x/lr=1, x/run2, x/run10\n", base));
     assert_contains(r.out, "x/run10");
-    r = tool("watch", lks_test_text("--html=%s/page.html", base),
-             (const char *const[]){base, NULL});
-    assert_int_equal(r.exit_code, 0);
+    assert_exits(0, tool("watch", lks_test_text("--html=%s/page.html", base),
+                         (const char *const[]){base, NULL}));
     assert_contains(lks_test_read(lks_test_text("%s/page.html", base), NULL),
                     "[\"lr=1\",\"run2\",\"run10\"]");
-    r = tool("watch", lks_test_text("--html=%s/x/metrics.jsonl", base),
-             (const char *const[]){base, NULL});
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "metrics.jsonl: the name must end in .html");
+    assert_exits(2,
+                 tool("watch", lks_test_text("--html=%s/x/metrics.jsonl", base),
+                      (const char *const[]){base, NULL}),
+                 "metrics.jsonl: the name must end in .html");
     /* The runs in the folder of a run are left out; those moved aside need no note. */
     const char *outer = lks_test_text("%s/run2", base);
     r = tool("report", NULL, (const char *const[]){outer, NULL});
     assert_null(strstr(r.err, "left out"));
     assert_int_equal(rename(lks_test_text("%s/lr=1", base), lks_test_text("%s/lr=1", outer)), 0);
-    r = tool("report", NULL, (const char *const[]){outer, NULL});
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "run2 is a run, so the 1 run in it is left out: give their folders\n");
+    assert_exits(0, tool("report", NULL, (const char *const[]){outer, NULL}),
+                 "run2 is a run, so the 1 run in it is left out: give their folders\n");
 }
 
 /* More runs than a command line can name, and than a line of text has place for. */
-static void test_many(void **state)
+TEST(test_many)
 {
     const char *base = lks_test_folder();
     for (int i = 0; i < 70; i++)
@@ -654,8 +624,8 @@ static void test_many(void **state)
             0);
     static const char *const forms[] = {"--markdown", "--csv", NULL};
     for (int i = 0; i < 3; i++) {
-        lks_test_result r = tool("report", forms[i], (const char *const[]){base, NULL});
-        assert_int_equal(r.exit_code, 0);
+        lks_test_result r =
+            assert_exits(0, tool("report", forms[i], (const char *const[]){base, NULL}));
         assert_contains(r.out, "run0");
         assert_contains(r.out, "run69");
         for (const char *line = r.out; forms[i] == NULL && *line != '\0';
@@ -672,7 +642,7 @@ static void test_many(void **state)
 }
 
 /* Runs of one name have their parents' names, too, unless a name was given. */
-static void test_same_name(void **state)
+TEST(test_same_name)
 {
     const char *one = fake_run("run", 1, 20, 1.5, "\"n_layer\":2"), *base = lks_test_folder();
     const char *two = lks_test_text("%s/b/run", base), *three = lks_test_text("%s/a/run/", base);
@@ -680,66 +650,39 @@ static void test_same_name(void **state)
     assert_int_equal(mkdir(lks_test_text("%s/b", base), 0777), 0);
     assert_int_equal(rename(one, two), 0);
     assert_int_equal(rename(fake_run("run", 2, 20, 1.5, "\"n_layer\":2"), three), 0);
-    json_t *o = report((const char *const[]){two, three, lks_test_text("c=%s", two), two, NULL});
+    const json_t *o =
+        report((const char *const[]){two, three, lks_test_text("c=%s", two), two, NULL});
     static const char *const want[] = {"b/run", "a/run", "c", "b/run"};
     for (int i = 0; i < 4; i++)
         assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
                             want[i]);
-    json_decref(o);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *none = lks_test_folder();
-    lks_test_result r = tool("report", NULL, (const char *const[]){NULL});
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "give one or more run folders");
-    r = tool("report", NULL, (const char *const[]){dir, none, NULL});
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err,
-                    "is not a run's folder or a folder of runs: it contains no metrics.jsonl");
-    r = tool("report", NULL, (const char *const[]){lks_test_text("%s/none", none), NULL});
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, lks_test_text("there is no folder %s/none: give the folder of a run, as "
-                                         "in `lockstep report ",
-                                         none));
-    r = tool("report", "--json", (const char *const[]){"--csv", dir, NULL});
-    assert_int_equal(r.exit_code, 2);
-    r = tool("report", "--csv", (const char *const[]){"--alpha=0.01", dir, NULL});
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--csv prints no comparison over seeds: leave --margin and --alpha out");
+    assert_exits(2, tool("report", NULL, (const char *const[]){NULL}),
+                 "give one or more run folders");
+    assert_exits(2, tool("report", NULL, (const char *const[]){dir, none, NULL}),
+                 "is not a run's folder or a folder of runs: it contains no metrics.jsonl");
+    assert_exits(2,
+                 tool("report", NULL, (const char *const[]){lks_test_text("%s/none", none), NULL}),
+                 lks_test_text("there is no folder %s/none: give the folder of a run, as "
+                               "in `lockstep report ",
+                               none));
+    assert_exits(2, tool("report", "--json", (const char *const[]){"--csv", dir, NULL}));
+    assert_exits(2, tool("report", "--csv", (const char *const[]){"--alpha=0.01", dir, NULL}),
+                 "--csv prints no comparison over seeds: leave --margin and --alpha out");
     static const char *const serving[] = {"--port=0", "--address=0.0.0.0", "--tty"};
-    for (int i = 0; i < 3; i++) {
-        r = tool("watch", lks_test_text("--html=%s/x.html", none),
-                 (const char *const[]){serving[i], dir, NULL});
-        assert_int_equal(r.exit_code, 2);
-        assert_contains(r.err, "--html writes a file and serves nothing");
-    }
-    r = tool("plot", "--out=x.gif", (const char *const[]){dir, NULL});
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "must end in .svg or .png");
+    for (int i = 0; i < 3; i++)
+        assert_exits(2,
+                     tool("watch", lks_test_text("--html=%s/x.html", none),
+                          (const char *const[]){serving[i], dir, NULL}),
+                     "--html writes a file and serves nothing");
+    assert_exits(2, tool("plot", "--out=x.gif", (const char *const[]){dir, NULL}),
+                 "must end in .svg or .png");
     fake_append(none, "{'kind':'train','iter':0,'loss':1}\n");
-    r = tool("plot", NULL, (const char *const[]){none, NULL});
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "there is nothing to draw yet");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),        cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_extended),      cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_t),
-        cmocka_unit_test(test_many),          cmocka_unit_test(test_long_path),
-        cmocka_unit_test(test_two),           cmocka_unit_test(test_last_row),
-        cmocka_unit_test(test_rows_of_steps), cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_folder),        cmocka_unit_test(test_same_name),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
-        cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_no_evaluation),
-        cmocka_unit_test(test_longest),       cmocka_unit_test(test_long_setting),
-        cmocka_unit_test(test_resumed),       cmocka_unit_test(test_unevaluated),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    assert_exits(2, tool("plot", NULL, (const char *const[]){none, NULL}),
+                 "there is nothing to draw yet");
 }

@@ -27,7 +27,7 @@ static const char *screen_of(lks__series *runs, size_t n, int rows, int columns,
     return screen_from(runs, n, 0, rows, columns, utf8);
 }
 
-static void test_facts(void **state)
+TEST(test_facts)
 {
     lks__series s[2];
     const char *one = fake_run("one", 1, 64, 1.5, "\"n_layer\":2");
@@ -77,7 +77,7 @@ static void test_facts(void **state)
 }
 
 /* No line is wider than the terminal, and no more lines than it has. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     lks__series s[3] = {{.offset = 0}};
     assert_ok(
@@ -99,7 +99,7 @@ static void test_sizes(void **state)
 }
 
 /* If not all runs fit, the last line names those that do, from the chosen one on. */
-static void test_some(void **state)
+TEST(test_some)
 {
     enum { RUNS = 6 };
     lks__series s[RUNS];
@@ -120,21 +120,14 @@ static void test_some(void **state)
         lks__series_close(&s[i]);
 }
 
-static void test_no_terminal(void **state)
+TEST(test_no_terminal)
 {
-    lks_test_result r = lks_test_tool("watch", "--tty", fake_run("a", 1, 3, 1.0, "\"x\":1"));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--tty needs a terminal; `lockstep plot` works without one");
+    assert_exits(2, lks_test_tool("watch", "--tty", fake_run("a", 1, 3, 1.0, "\"x\":1")),
+                 "--tty needs a terminal; `lockstep plot` works without one");
 }
 
 int main(void)
 {
     setlocale(LC_CTYPE, "C.UTF-8"); /* as the terminal's module does */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_some),
-        cmocka_unit_test(test_no_terminal),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

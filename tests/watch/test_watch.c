@@ -25,11 +25,6 @@ struct served {
     int port;
 };
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
-}
-
 static struct served serve(const char *const runs[])
 {
     const char *argv[16] = {"lockstep", "watch", "--port=0"};
@@ -37,7 +32,7 @@ static struct served serve(const char *const runs[])
     for (int n = 3; *runs != NULL; runs++)
         argv[n++] = *runs;
     s.child = lks_test_start(argv, NULL);
-    for (int i = 0; i < lks_test_tries(2000) && s.port == 0; i++, nap())
+    for (int i = 0; i < lks_test_tries(2000) && s.port == 0; i++, usleep(10000))
         if (!lks_test_exists(s.child.out_path) ||
             sscanf(lks_test_read(s.child.out_path, NULL), "http://%*[0-9.]:%d/", &s.port) != 1)
             s.port = 0;
@@ -114,7 +109,7 @@ static const char *get(const struct served *s, const char *method, const char *p
                                 path, host));
 }
 
-static void test_page(void **state)
+TEST(test_page)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -158,7 +153,7 @@ static void test_page(void **state)
 }
 
 /* On all addresses the server may be asked for by any number and the host's name, but no other. */
-static void test_any_address(void **state)
+TEST(test_any_address)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){"--address=0.0.0.0", dir, NULL});
@@ -171,7 +166,7 @@ static void test_any_address(void **state)
     stop(&s);
 }
 
-static void test_live(void **state)
+TEST(test_live)
 {
     const char *dir = fake_run("<script>x", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -237,7 +232,7 @@ static void make_folder(const char *path)
 
 /* Runs that begin in a watched folder are shown, the first one too; a run that was moved into
  * earlier-1 of its folder isn't one of them. */
-static void test_later(void **state)
+TEST(test_later)
 {
     const char *base = lks_test_folder(), *one = fake_run("a", 1, 20, 1.5, "\"n_layer\":2"),
                *two = fake_run("b", 1, 20, 1.5, "\"n_layer\":2"),
@@ -268,20 +263,17 @@ static void test_later(void **state)
     stop_said(&s,
               lks_test_text("lockstep watch: no run in %s yet; waiting for the first one\n", base));
     const char *empty = lks_test_folder();
-    lks_test_result r = lks_test_tool("watch", "--port=0", lks_test_text("%s/none", empty));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "there is no folder ");
-    r = lks_test_tool("watch", lks_test_text("--html=%s/page.html", empty), empty);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "it contains no metrics.jsonl");
+    assert_exits(2, lks_test_tool("watch", "--port=0", lks_test_text("%s/none", empty)),
+                 "there is no folder ");
+    assert_exits(2, lks_test_tool("watch", lks_test_text("--html=%s/page.html", empty), empty),
+                 "it contains no metrics.jsonl");
     make_folder(lks_test_text("%s/ckpt-00000001", empty)); /* a program's: no run will begin */
-    r = lks_test_tool("watch", "--port=0", empty);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "it contains no metrics.jsonl, which `lockstep train` writes");
+    assert_exits(2, lks_test_tool("watch", "--port=0", empty),
+                 "it contains no metrics.jsonl, which `lockstep train` writes");
 }
 
 /* The state of a run is that of its lock and of its record. */
-static void test_state(void **state)
+TEST(test_state)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -365,13 +357,13 @@ static void wait_until_gone(const struct served *s)
 {
     const char *fds = lks_test_text("/proc/%d/fd", (int)s->child.pid);
     for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(fds) > 16; i++)
-        nap();
+        usleep(10000);
     assert_true(lks_test_count_files(fds) <= 16);
 }
 
 /* Requests cut, altered and joined by chance: the page is still served, nothing is written, and the
  * server's memory and descriptors don't grow. */
-static void test_mutated(void **state)
+TEST(test_mutated)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -429,7 +421,7 @@ static _Noreturn void send_bad_requests(const struct served *s)
 }
 
 /* The server refuses requests that aren't HTTP while it stops, too. */
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     for (int i = 0; i < 10; i++) {
@@ -445,7 +437,7 @@ static void test_stopped(void **state)
 }
 
 /* A reader that leaves in the middle of a message costs no memory. */
-static void test_left(void **state)
+TEST(test_left)
 {
     const char *dir = fake_run("run", 1, 2000, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
@@ -468,7 +460,7 @@ static void test_left(void **state)
 
 /* Clients that send a byte now and then, or never read: others are served, live too, and what waits
  * for those doesn't grow. */
-static void test_slow(void **state)
+TEST(test_slow)
 {
     enum { SLOW = 40, DEAF = 40, MOST = 64 };
     int slow[SLOW], deaf[DEAF], reader[MOST + 1], small = 1024;
@@ -524,7 +516,7 @@ static void test_slow(void **state)
 }
 
 /* Many clients that send nothing, or half a request: they are given up, and others are served. */
-static void test_many(void **state)
+TEST(test_many)
 {
     static int fds[4096];
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
@@ -542,7 +534,7 @@ static void test_many(void **state)
     }
     assert_true(n > 100);
     bool served = false;
-    for (int i = 0; i < lks_test_tries(3000) && !served; i++, nap()) {
+    for (int i = 0; i < lks_test_tries(3000) && !served; i++, usleep(10000)) {
         int fd = dial(&s);
         const char *request = lks_test_text(
             "GET / HTTP/1.1\r\nHost: localhost:%d\r\nConnection: close\r\n\r\n", s.port);
@@ -560,42 +552,36 @@ static void test_many(void **state)
     stop(&s);
 }
 
-static void test_taken(void **state)
+TEST(test_taken)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){dir, NULL});
-    lks_test_result r = lks_test_tool("watch", lks_test_text("--port=%d", s.port), dir);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(
-        r.err,
+    assert_exits(
+        1, lks_test_tool("watch", lks_test_text("--port=%d", s.port), dir),
         lks_test_text("can't serve on 127.0.0.1, port %d: Address already in use; give another "
                       "--port, or 0 for a free one\n",
                       s.port));
-    r = lks_test_tool("watch", "--address=example.org", dir);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "the address must be written in numbers\n");
-    r = lks_test_tool("watch", "--address=192.0.2.7", dir);
+    assert_exits(1, lks_test_tool("watch", "--address=example.org", dir),
+                 "the address must be written in numbers\n");
+    lks_test_result r = lks_test_tool("watch", "--address=192.0.2.7", dir);
     assert_contains(r.err, "; give an --address of this host\n");
     stop(&s);
 }
 
 /* One file, with nothing in it that ends the script or comes from elsewhere. */
-static void test_html(void **state)
+TEST(test_html)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2,\"x\":\"</script><b>\"");
     const char *file = lks_test_text("%s/run.html", lks_test_folder());
-    lks_test_result r =
-        lks_test_tool("watch", lks_test_text("--html=%s", file), lks_test_text("<!--=%s", dir));
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
+    lks_test_result r = lks_test_do("lockstep", "watch", lks_test_text("--html=%s", file),
+                                    lks_test_text("<!--=%s", dir));
     size_t bytes;
     const char *page = lks_test_read(file, &bytes), *data = strstr(page, "id=\"data\">") + 10;
     assert_contains(
         r.err, lks_test_text("lockstep watch: wrote %s (%.1f kB)\n", file, (double)bytes / 1e3));
     const char *end = strstr(data, "</script>");
     const char *json = lks_test_text("%.*s", (int)(end - data), data);
-    json_t *messages = json_loads(json, 0, NULL);
-    assert_non_null(messages);
+    const json_t *messages = lks_test_json(json);
     assert_int_equal(json_array_size(messages), 6);
     assert_string_equal(json_string_value(lks_test_member(messages, "0.names.0")), "<!--");
     assert_string_equal(json_string_value(lks_test_member(messages, "2.config.x")), "</script><b>");
@@ -604,11 +590,10 @@ static void test_html(void **state)
     assert_null(strstr(page, "http://"));
     assert_null(strstr(page, "https://"));
     assert_null(strstr(page, "src="));
-    json_decref(messages);
 }
 
 /* Of a long run every 2nd, 4th, … point is sent. */
-static void test_long(void **state)
+TEST(test_long)
 {
     lks__series s = {.n_points = 40000};
     s.points = calloc(s.n_points, sizeof *s.points);
@@ -617,13 +602,12 @@ static void test_long(void **state)
     lks__feed *feed = lks__feed_open(&(lks__runs){.all = &s, .n = 1});
     size_t rows = 0;
     for (char *text; (text = lks__feed_next(feed)) != NULL; free(text)) {
-        json_t *o = json_loads(text, 0, NULL);
+        const json_t *o = lks_test_json(text);
         const json_t *all = json_object_get(o, "rows");
         assert_true(strlen(text) < (256 << 10));
         for (size_t i = 0; i < json_array_size(all); i++)
             assert_int_equal(json_integer_value(json_array_get(json_array_get(all, i), 0)),
                              8 * rows++);
-        json_decref(o);
     }
     assert_int_equal(rows, 5000);
     /* After its end also the last one, to a page that was open before, and to a new one. */
@@ -632,12 +616,11 @@ static void test_long(void **state)
         int last = -1;
         lks__feed *later = i == 0 ? feed : lks__feed_open(&(lks__runs){.all = &s, .n = 1});
         for (char *text; (text = lks__feed_next(later)) != NULL; free(text)) {
-            json_t *o = json_loads(text, 0, NULL);
+            const json_t *o = lks_test_json(text);
             const json_t *all = json_object_get(o, "rows");
             const json_t *newest = json_array_get(all, json_array_size(all) - 1);
             if (newest != NULL)
                 last = (int)json_integer_value(json_array_get(newest, 0));
-            json_decref(o);
         }
         assert_int_equal(last, 39999);
         s.running = true; /* a state that changes sends it no second time */
@@ -656,12 +639,11 @@ static void test_long(void **state)
         json_array_append_new(s.ranks, json_pack("[i, i, i, n, n, [i, i]]", i, i, i, i, i));
     s.ranks_bytes = 1;
     char *text = lks__feed_next(feed);
-    json_t *o = json_loads(text, 0, NULL);
+    const json_t *o = lks_test_json(text);
     const json_t *sent = json_object_get(o, "rows");
     assert_string_equal(json_string_value(json_object_get(o, "kind")), "ranks");
     assert_int_equal(json_array_size(sent), 2500);
     assert_int_equal(json_integer_value(lks_test_member(sent, "2499.0")), 19999);
-    json_decref(o);
     free(text);
     assert_null(lks__feed_next(feed));
     json_decref(s.ranks);
@@ -670,7 +652,7 @@ static void test_long(void **state)
 }
 
 /* A run that has become long while a page was open is sent again, with every 8th point. */
-static void test_grown(void **state)
+TEST(test_grown)
 {
     lks__series s = {.n_points = 2000};
     s.points = calloc(40000, sizeof *s.points);
@@ -678,10 +660,9 @@ static void test_grown(void **state)
     size_t rows[2] = {0}, runs[2] = {0};
     for (int grown = 0; grown < 2; grown++, s.n_points = 40000)
         for (char *text; (text = lks__feed_next(feed)) != NULL; free(text)) {
-            json_t *o = json_loads(text, 0, NULL);
+            const json_t *o = lks_test_json(text);
             rows[grown] += json_array_size(json_object_get(o, "rows"));
             runs[grown] += strcmp(json_string_value(json_object_get(o, "kind")), "run") == 0;
-            json_decref(o);
         }
     assert_true(runs[0] == 1 && rows[0] == 2000);
     assert_true(runs[1] == 1 && rows[1] == 5000);
@@ -698,14 +679,5 @@ int main(int argc, char **argv)
             fprintf(stderr, "watch_page [--requests=N] [--clients=N] [--seed=S]\n");
             return 2;
         }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_html),    cmocka_unit_test(test_long),
-        cmocka_unit_test(test_page),    cmocka_unit_test(test_live),
-        cmocka_unit_test(test_mutated), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_left),    cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_many),    cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_grown),   cmocka_unit_test(test_any_address),
-        cmocka_unit_test(test_later),   cmocka_unit_test(test_state),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

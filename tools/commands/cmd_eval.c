@@ -9,6 +9,7 @@
 #include "../runs.h"
 #include "../tool.h"
 #include "base/number/math.h"
+#include "base/system/sys.h"
 #include "base/text/shell.h"
 #include "base/text/utf8.h"
 #include "report/record/metrics/evals.h"
@@ -58,7 +59,7 @@ static const char *data_name(const struct evaluation *e, char out[256])
 {
     if (!e->is_file)
         return lks__setting_word(e->s, LKS__SETTING_split);
-    const char *slash = strrchr(e->dataset, '/'), *name = slash == NULL ? e->dataset : slash + 1;
+    const char *name = lks__sys_name(e->dataset);
     return lks__escape(out, 256, name, strlen(name));
 }
 

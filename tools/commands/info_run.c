@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../runs.h"
 #include "../tool.h"
+#include "base/system/sys.h"
 #include "base/text/shell.h"
 #include "files/checkpoint/folder.h"
 #include "report/record/files.h"
@@ -137,15 +137,14 @@ static lks_status print_library(const char *folder, bool *yes_p)
 
 static lks_status print_run(const char *folder)
 {
-    char run[PATH_MAX], metrics[PATH_MAX + 16];
+    char run[PATH_MAX];
     char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
     lks__series s;
     bool found = false;
     lks__outdir_of(folder, run, sizeof run);
     if (lks__outdir_free(run, true) == LKS_OK) /* a run in progress may have no checkpoint yet */
         LKS__TRY(tool_run_check("info", folder));
-    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run);
-    if (access(metrics, F_OK) != 0)
+    if (!lks__sys_has(run, "metrics.jsonl"))
         LKS__TRY(print_library(folder, &found));
     if (found)
         return LKS_OK;

@@ -12,7 +12,6 @@
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
 #include "files/checkpoint/folder.h"
-#include "files/checkpoint/name.h"
 #include "prep.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
@@ -187,10 +186,8 @@ static lks_status make_tokens(const char *name, lks__prep_options *o, lks__prep_
 static lks_status check_out(const char *out)
 {
     char bare[LKS__SETTING_STR], parent[LKS__CKPT_PATH];
-    lks__entry latest;
     LKS__TRY(lks__outdir_free(out, true));
-    (void)lks__name_read(out, LKS__NAME_LATEST, &latest); /* `latest` may name other data */
-    if (lks__sys_has(out, "metrics.jsonl") || latest.kind == LKS__ENTRY_CKPT)
+    if (lks__outdir_has_run(out))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is the folder of a run, and can't also be one of tokens: give another "
                          "--out",

@@ -102,7 +102,7 @@ static lks_status check_path(const struct text *t)
     if (!S_ISDIR(info.st_mode))
         return LKS_OK;
     const char *word = lks__quoted(t->path, PATH_BYTES);
-    if (lks__sys_has(t->path, "metrics.jsonl") || lks__sys_has(t->path, LKS__NAME_LATEST))
+    if (lks__outdir_has_run(t->path))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is the folder of a run: `lockstep resume %s` continues the run",
                          t->shown, word);
@@ -236,8 +236,7 @@ static void name_out(struct text *t)
     char real[PATH_MAX];
     const bool is_folder = lks__sys_is_folder(t->path); /* perhaps "." */
     const char *path = is_folder && realpath(t->path, real) != NULL ? real : t->path;
-    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
-    const char *dot = strrchr(name, '.');
+    const char *name = lks__sys_name(path), *dot = strrchr(name, '.');
     const size_t n = dot == NULL || dot == name || is_folder ? strlen(name) : (size_t)(dot - name);
     snprintf(t->out, sizeof t->out, "out/%.*s", (int)n, n > 0 ? name : "text");
 }

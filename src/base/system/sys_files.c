@@ -234,6 +234,12 @@ size_t lks__sys_path_length(const char *path)
     return n;
 }
 
+const char *lks__sys_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
 bool lks__sys_is_folder(const char *path)
 {
     struct stat info;

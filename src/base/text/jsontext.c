@@ -113,6 +113,16 @@ double lks__json_number(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
+const char *lks__json_str(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+json_int_t lks__json_int(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
 bool lks__json_hash(const json_t *object, const char *key, uint64_t *hash_p)
 {
     const json_t *value = json_object_get(object, key);

@@ -31,6 +31,9 @@ bool lks__json_same(const json_t *a, const json_t *b);
 
 /* The member of `object` as a number; NAN if it isn't one. */
 double lks__json_number(const json_t *object, const char *key);
+/* The same as a string and as an integer; NULL and 0 if it isn't one. */
+const char *lks__json_str(const json_t *object, const char *key);
+json_int_t lks__json_int(const json_t *object, const char *key);
 
 /* The member of `object` as a number of 64 bits that was written as 16 hexadecimal digits; false if
  * it isn't one. */

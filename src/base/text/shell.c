@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/system/sys.h"
 #include "base/text/utf8.h"
 
 /* True if the whole word is printable text. */
@@ -54,7 +55,7 @@ char *lks__shell_word(char *out, size_t bytes, const char *word)
 
 char *lks__shell_program(char *out, size_t bytes)
 {
-    const char *path = program_invocation_name, *slash = strrchr(path, '/');
-    const bool ours = strncmp(slash != NULL ? slash + 1 : path, "lockstep", 8) == 0;
+    const char *path = program_invocation_name;
+    const bool ours = strncmp(lks__sys_name(path), "lockstep", 8) == 0;
     return lks__shell_word(out, bytes, ours ? path : "lockstep");
 }

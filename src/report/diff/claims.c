@@ -16,7 +16,7 @@ static lks_status out_of_memory(void)
 
 static lks_status add_step(lks__claims *c, const json_t *line, bool skipped)
 {
-    const uint64_t iter = (uint64_t)json_integer_value(json_object_get(line, "iter"));
+    const uint64_t iter = (uint64_t)lks__json_int(line, "iter");
     while (c->n_steps > 0 && c->steps[c->n_steps - 1].iter >= iter)
         c->n_steps--; /* the newest line of a step counts */
     if (!lks__list_grow(&c->steps, c->n_steps, &c->steps_room, sizeof *c->steps))
@@ -38,7 +38,7 @@ static lks_status add_step(lks__claims *c, const json_t *line, bool skipped)
 
 uint64_t lks__claims_resumed(const json_t *host)
 {
-    const json_int_t iter = json_integer_value(json_object_get(host, "resumed_iter"));
+    const json_int_t iter = lks__json_int(host, "resumed_iter");
     return iter > 0 ? (uint64_t)iter : 0;
 }
 
@@ -48,7 +48,7 @@ static lks_status add_save(lks__claims *c, const json_t *line)
     if (!lks__list_grow(&c->saves, c->n_saves, &c->saves_room, sizeof *c->saves))
         return out_of_memory();
     lks__claimed_save *save = &c->saves[c->n_saves++];
-    *save = (lks__claimed_save){(uint64_t)json_integer_value(json_object_get(line, "iter")), ""};
+    *save = (lks__claimed_save){(uint64_t)lks__json_int(line, "iter"), ""};
     if (lks__json_hash(line, "params_hash", &hash))
         snprintf(save->params_hash, sizeof save->params_hash, "%016" PRIx64, hash);
     return LKS_OK;
@@ -58,12 +58,11 @@ static lks_status add_eval(lks__claims *c, const json_t *line, bool final)
 {
     if (!lks__list_grow(&c->evals, c->n_evals, &c->evals_room, sizeof *c->evals))
         return out_of_memory();
-    c->evals[c->n_evals++] =
-        (lks__claimed_eval){.iter = (uint64_t)json_integer_value(json_object_get(line, "iter")),
-                            .train_loss = lks__json_number(line, "train_loss"),
-                            .val_loss = lks__json_number(line, "val_loss"),
-                            .val_bpb = lks__json_number(line, "val_bpb"),
-                            .final = final};
+    c->evals[c->n_evals++] = (lks__claimed_eval){.iter = (uint64_t)lks__json_int(line, "iter"),
+                                                 .train_loss = lks__json_number(line, "train_loss"),
+                                                 .val_loss = lks__json_number(line, "val_loss"),
+                                                 .val_bpb = lks__json_number(line, "val_bpb"),
+                                                 .final = final};
     return LKS_OK;
 }
 
@@ -155,9 +154,9 @@ static lks_status restart(lks__claims *c, uint64_t to)
 /* Drop the steps that a rollback discarded, with their checkpoints and evaluations. */
 static lks_status go_back(lks__claims *c, const json_t *line)
 {
-    const uint64_t iter = (uint64_t)json_integer_value(json_object_get(line, "iter"));
-    const uint64_t to = (uint64_t)json_integer_value(json_object_get(line, "to"));
-    const uint64_t shift = (uint64_t)json_integer_value(json_object_get(line, "data_shift"));
+    const uint64_t iter = (uint64_t)lks__json_int(line, "iter");
+    const uint64_t to = (uint64_t)lks__json_int(line, "to");
+    const uint64_t shift = (uint64_t)lks__json_int(line, "data_shift");
     const bool first = c->n_steps == 0 && c->n_rollbacks == 0;
     if ((iter != c->next && !first) || to > iter || shift != c->data_shift + iter + 1 - to)
         c->odd_rollback = iter + 1;
@@ -175,7 +174,7 @@ static lks_status go_back(lks__claims *c, const json_t *line)
 
 lks_status lks__claims_add(lks__claims *c, const json_t *line)
 {
-    const char *kind = json_string_value(json_object_get(line, "kind"));
+    const char *kind = lks__json_str(line, "kind");
     const bool skipped = strcmp(kind, "skip") == 0;
     if (skipped || strcmp(kind, "train") == 0)
         return add_step(c, line, skipped);

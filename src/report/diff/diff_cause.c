@@ -8,20 +8,18 @@
 #include "report/diff/show.h"
 #include "report/diff/trails.h"
 
-#define word_of(report, side)                                                                      \
-    lks__quoted(json_string_value(json_object_get(report, side)), LKS__SHOWN)
+#define word_of(report, side) lks__quoted(lks__json_str(report, side), LKS__SHOWN)
 
 /* Print how to find out which of two records this machine computes. */
 static void print_audits(FILE *out, const json_t *report)
 {
     const json_t *gradient = json_object_get(json_object_get(report, "gradients"), "first");
     const json_t *first = json_is_object(gradient) ? gradient : json_object_get(report, "first");
-    if (strcmp(json_string_value(json_object_get(report, "kind")), "run") == 0 &&
-        json_is_object(first))
+    if (strcmp(lks__json_str(report, "kind"), "run") == 0 && json_is_object(first))
         fprintf(out,
                 "%-*s`lockstep audit %s --step=%" JSON_INTEGER_FORMAT
                 "`, and the same for %s, compute that step again\n",
-                LKS__LABEL, "", word_of(report, "a"), lks__show_count(first, "iter"),
+                LKS__LABEL, "", word_of(report, "a"), lks__json_int(first, "iter"),
                 word_of(report, "b"));
 }
 
@@ -32,11 +30,11 @@ static void print_execution(FILE *out, const json_t *execution)
                 lks__show_reason(execution, "why_not"));
     else if (json_object_get(execution, "why_not") != NULL)
         fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT " isn't executed again: %s\n", LKS__LABEL,
-                "execution", lks__show_count(execution, "step"),
+                "execution", lks__json_int(execution, "step"),
                 lks__show_reason(execution, "why_not"));
     else if (json_is_null(json_object_get(execution, "place")))
         fprintf(out, "%-*sall %" JSON_INTEGER_FORMAT " results of the step are equal\n", LKS__LABEL,
-                "place", lks__show_count(execution, "entries"));
+                "place", lks__json_int(execution, "entries"));
     else
         lks__diff_print_place(out, execution);
 }
@@ -46,13 +44,13 @@ static void print_false(FILE *out, const json_t *report)
 {
     const json_t *execution = json_object_get(report, "execution");
     lks__each(row, json_object_get(execution, "false")) {
-        const char *side = json_string_value(json_object_get(row, "run"));
+        const char *side = lks__json_str(row, "run");
         fprintf(out, "%-*s%s's record doesn't follow from its settings: %s\n", LKS__LABEL, "cause",
                 side[0] == 'a' ? "A" : "B", lks__show_member(row, "claim"));
         fprintf(out,
                 "%-*sit was computed wrongly then, or its record was changed; `lockstep audit %s "
                 "--step=%" JSON_INTEGER_FORMAT "` repeats this\n",
-                LKS__LABEL, "", word_of(report, side), lks__show_count(execution, "step"));
+                LKS__LABEL, "", word_of(report, side), lks__json_int(execution, "step"));
     }
 }
 
@@ -60,7 +58,7 @@ static void print_false(FILE *out, const json_t *report)
 static void print_remedy(FILE *out, const json_t *remedy)
 {
     char text[LKS__SHOWN];
-    const char *run = json_string_value(json_object_get(remedy, "run"));
+    const char *run = lks__json_str(remedy, "run");
     if (json_object_get(remedy, "why_not") != NULL)
         fprintf(out, "%-*snot possible here: %s\n", LKS__LABEL, "remedy",
                 lks__show_reason(remedy, "why_not"));
@@ -74,7 +72,7 @@ static void print_remedy(FILE *out, const json_t *remedy)
         fprintf(out,
                 "%-*sthis command continues %c from checkpoint %" JSON_INTEGER_FORMAT
                 " as the same run as %c, and keeps %c's later steps in a folder earlier-N:\n",
-                LKS__LABEL, "remedy", "BA"[is_a], lks__show_count(remedy, "resumed"), "AB"[is_a],
+                LKS__LABEL, "remedy", "BA"[is_a], lks__json_int(remedy, "resumed"), "AB"[is_a],
                 "BA"[is_a]);
     fprintf(out, "%-*s%s", LKS__LABEL, "", lks__shell_program(text, sizeof text));
     lks__each(word, json_object_get(remedy, "command"))
@@ -92,7 +90,7 @@ static void print_data_cause(FILE *out, const json_t *report)
     const json_t *pair = json_object_get(json_is_object(read) ? read : split, "ids");
     const json_t *first = json_object_get(report, "first");
     const bool early =
-        json_is_object(first) && lks__show_count(first, "iter") < lks__show_count(read, "step");
+        json_is_object(first) && lks__json_int(first, "iter") < lks__json_int(read, "step");
     const bool cut = (!json_is_object(read) || early) &&
                      !json_equal(json_array_get(lengths, 0), json_array_get(lengths, 1));
     fprintf(out, "%-*sthe data differ", LKS__LABEL, "cause");
@@ -101,13 +99,13 @@ static void print_data_cause(FILE *out, const json_t *report)
         fprintf(out, ": %s ", lks__show_member(split, "split"));
         if (!cut)
             fprintf(out, "token %" JSON_INTEGER_FORMAT " is ",
-                    lks__show_count(json_is_object(read) ? read : split, "token"));
+                    lks__json_int(json_is_object(read) ? read : split, "token"));
         fprintf(out, "%s%s | %s%s", cut ? "has " : "", lks__show_value(json_array_get(pair, 0)),
                 lks__show_value(json_array_get(pair, 1)),
                 cut ? " tokens, so samplers can draw other positions" : "");
     }
     if (json_is_object(read) && !cut)
-        fprintf(out, ", read first in step %" JSON_INTEGER_FORMAT, lks__show_count(read, "step"));
+        fprintf(out, ", read first in step %" JSON_INTEGER_FORMAT, lks__json_int(read, "step"));
     fputc('\n', out);
 }
 
@@ -124,7 +122,7 @@ static void print_settings(FILE *out, const json_t *rows)
     lks__each(row, rows) {
         if (!is_setting(row))
             continue;
-        snprintf(word, sizeof word, "--%s=%s", json_string_value(json_object_get(row, "name")),
+        snprintf(word, sizeof word, "--%s=%s", lks__json_str(row, "name"),
                  lks__json_text(json_object_get(row, "a"), text));
         fprintf(out, " %s", lks__quoted(word, LKS__SHOWN));
     }
@@ -135,7 +133,7 @@ static void print_settings(FILE *out, const json_t *rows)
 static void print_next(FILE *out, const json_t *report, const json_t *rows)
 {
     const json_t *entry = json_object_get(json_object_get(report, "place"), "a");
-    const char *what = json_string_value(json_object_get(entry, "what"));
+    const char *what = lks__json_str(entry, "what");
     const char *phase = what != NULL ? lks__trail_phase(what) : "";
     bool any = false;
     lks__each(row, rows)
@@ -145,7 +143,7 @@ static void print_next(FILE *out, const json_t *report, const json_t *rows)
         fputs("train B again with A's settings:", out);
         print_settings(out, rows);
     } else if (strcmp(phase, "before the step") == 0) {
-        fputs(lks__show_count(report, "step") > 0
+        fputs(lks__json_int(report, "step") > 0
                   ? "the runs differ before this step: write trails of an earlier one\n"
                   : "train both from the same initial weights\n",
               out);
@@ -172,7 +170,7 @@ static void print_trails(FILE *out, const json_t *report, const json_t *rows)
                 " --trail=FILE` on that run's machine, the same for B, and `lockstep diff` of both "
                 "files find the place\n",
                 LKS__LABEL, "next", word_of(report, "a"),
-                lks__show_count(json_object_get(report, "execution"), "step"));
+                lks__json_int(json_object_get(report, "execution"), "step"));
 }
 
 /* No recorded fact differs. */
@@ -180,7 +178,7 @@ static void print_unknown(FILE *out, const json_t *report)
 {
     static const char *const sources[][2] = {
         {"run", "the records"}, {"checkpoint", "state.json"}, {"trail", "the trails' first lines"}};
-    const char *kind = json_string_value(json_object_get(report, "kind")), *source = NULL;
+    const char *kind = lks__json_str(report, "kind"), *source = NULL;
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
         if (strcmp(sources[i][0], kind) == 0)
             source = sources[i][1];
@@ -208,7 +206,7 @@ static void print_unknown(FILE *out, const json_t *report)
 static void print_explanation(FILE *out, const json_t *report, const json_t *rows)
 {
     const size_t n = json_array_size(rows);
-    const char *name = json_string_value(json_object_get(json_array_get(rows, 0), "name"));
+    const char *name = lks__json_str(json_array_get(rows, 0), "name");
     if (n == 0) {
         print_unknown(out, report);
     } else if (n == 1 && lks__facts_data(name)) {
@@ -222,7 +220,7 @@ static void print_explanation(FILE *out, const json_t *report, const json_t *row
     if (json_object_get(json_object_get(report, "execution"), "why_not") != NULL)
         print_trails(out, report, rows);
     print_remedy(out, json_object_get(report, "remedy"));
-    if (strcmp(json_string_value(json_object_get(report, "kind")), "trail") == 0)
+    if (strcmp(lks__json_str(report, "kind"), "trail") == 0)
         print_next(out, report, rows);
 }
 

@@ -16,7 +16,7 @@ static const char *name_in_words(const json_t *row)
         {"fingerprint", "results of the kernels, fingerprint"},
     };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(json_string_value(json_object_get(row, "name")), words[i][0]) == 0)
+        if (strcmp(lks__json_str(row, "name"), words[i][0]) == 0)
             return words[i][1];
     return NULL;
 }
@@ -35,7 +35,7 @@ static void print_since(FILE *out, const json_t *row)
     for (int i = 0; i < 2; i++)
         if (json_object_get(row, keys[i]) != NULL)
             fprintf(out, ", changed where %c was resumed (iteration %" JSON_INTEGER_FORMAT ")",
-                    "AB"[i], lks__show_count(row, keys[i]));
+                    "AB"[i], lks__json_int(row, keys[i]));
 }
 
 void lks__diff_print_rows(FILE *out, const char *label, const json_t *rows)
@@ -83,8 +83,8 @@ static void print_reads(FILE *out, const json_t *split)
                     "read such a token first in step %" JSON_INTEGER_FORMAT
                     ", virtual rank %" JSON_INTEGER_FORMAT ", micro-batch %" JSON_INTEGER_FORMAT
                     ": token %" JSON_INTEGER_FORMAT " is %s | %s\n",
-                    lks__show_count(step, "step"), lks__show_count(step, "virtual_rank"),
-                    lks__show_count(step, "micro_batch"), lks__show_count(step, "token"),
+                    lks__json_int(step, "step"), lks__json_int(step, "virtual_rank"),
+                    lks__json_int(step, "micro_batch"), lks__json_int(step, "token"),
                     lks__show_value(json_array_get(ids, 0)),
                     lks__show_value(json_array_get(ids, 1)));
         else if (!json_is_null(reason))
@@ -101,10 +101,10 @@ static void print_data(FILE *out, const json_t *data)
         fprintf(out, "%-*snot compared: %s\n", LKS__LABEL, "data",
                 lks__show_reason(data, "unknown"));
     lks__each(split, splits) {
-        const json_int_t n = lks__show_count(split, "different");
+        const json_int_t n = lks__json_int(split, "different");
         const json_t *lengths = json_object_get(split, "tokens");
         fprintf(out, "%-*s%s token %" JSON_INTEGER_FORMAT " is ", LKS__LABEL, "data",
-                lks__show_member(split, "split"), lks__show_count(split, "token"));
+                lks__show_member(split, "split"), lks__json_int(split, "token"));
         print_token(out, split, 0);
         fputs(" | ", out);
         print_token(out, split, 1);
@@ -141,14 +141,14 @@ static void print_element(FILE *out, const json_t *diff)
     for (size_t i = 0; i < 2; i++)
         shown[i] = json_array_get(json_is_null(json_array_get(values, i)) ? bits : values, i);
     fprintf(out, "element %" JSON_INTEGER_FORMAT " (index %s): %s | %s\n",
-            lks__show_count(diff, "element"), lks__show_member(diff, "index"),
+            lks__json_int(diff, "element"), lks__show_member(diff, "index"),
             lks__show_value(shown[0]), lks__show_value(shown[1]));
     fprintf(out, "%-*s%" JSON_INTEGER_FORMAT " of its %" JSON_INTEGER_FORMAT " elements differ",
-            LKS__LABEL, "", lks__show_count(diff, "different_elements"),
-            lks__show_count(diff, "elements"));
+            LKS__LABEL, "", lks__json_int(diff, "different_elements"),
+            lks__json_int(diff, "elements"));
     if (json_object_get(diff, "tensors") != NULL)
         fprintf(out, "; %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT " tensors differ",
-                lks__show_count(diff, "different"), lks__show_count(diff, "tensors"));
+                lks__json_int(diff, "different"), lks__json_int(diff, "tensors"));
     fputc('\n', out);
 }
 
@@ -156,7 +156,7 @@ static void print_weights(FILE *out, const json_t *weights)
 {
     lks__each(diff, weights) {
         const json_t *forms = json_object_get(diff, "forms");
-        const char *only = json_string_value(json_object_get(diff, "only_in"));
+        const char *only = lks__json_str(diff, "only_in");
         fprintf(out, "%-*sfirst %s, ", LKS__LABEL, lks__show_member(diff, "part"),
                 lks__show_member(diff, "tensor"));
         if (only != NULL)
@@ -176,20 +176,20 @@ static void print_gradients(FILE *out, const json_t *report)
     const json_t *gradients = json_object_get(report, "gradients");
     const json_t *first = json_object_get(gradients, "first");
     const json_t *step = json_object_get(json_object_get(report, "first"), "iter");
-    const json_int_t V = lks__show_count(gradients, "virtual_ranks");
+    const json_int_t V = lks__json_int(gradients, "virtual_ranks");
     if (json_is_object(first))
         fprintf(out,
                 "%-*sstep %" JSON_INTEGER_FORMAT ": %" JSON_INTEGER_FORMAT
                 " of %" JSON_INTEGER_FORMAT " virtual ranks differ, first %" JSON_INTEGER_FORMAT
                 ": %s | %s\n",
-                LKS__LABEL, "gradients", lks__show_count(first, "iter"),
-                lks__show_count(first, "different"), V, lks__show_count(first, "virtual_rank"),
+                LKS__LABEL, "gradients", lks__json_int(first, "iter"),
+                lks__json_int(first, "different"), V, lks__json_int(first, "virtual_rank"),
                 lks__show_member(first, "a"), lks__show_member(first, "b"));
     else if (step != NULL && json_equal(step, json_object_get(gradients, "last")))
         fprintf(out,
                 "%-*sequal in step %" JSON_INTEGER_FORMAT " for all %" JSON_INTEGER_FORMAT
                 " virtual ranks\n",
-                LKS__LABEL, "gradients", lks__show_count(gradients, "last"), V);
+                LKS__LABEL, "gradients", lks__json_int(gradients, "last"), V);
 }
 
 static void print_evaluation(FILE *out, const json_t *report, const char *text)
@@ -198,22 +198,22 @@ static void print_evaluation(FILE *out, const json_t *report, const char *text)
     if (!json_is_object(evaluation))
         return;
     fprintf(out, "%s first at iteration %" JSON_INTEGER_FORMAT ":\n", text,
-            lks__show_count(evaluation, "iter"));
+            lks__json_int(evaluation, "iter"));
     print_figures(out, evaluation);
 }
 
 static void print_first(FILE *out, const json_t *report)
 {
     const json_t *first = json_object_get(report, "first");
-    const char *kind = json_string_value(json_object_get(first, "kind"));
+    const char *kind = lks__json_str(first, "kind");
     if (kind != NULL && strcmp(kind, "checkpoint") == 0)
         fprintf(out,
                 "The steps before checkpoint %" JSON_INTEGER_FORMAT
                 " are equal; its weights aren't:\n",
-                lks__show_count(first, "iter"));
+                lks__json_int(first, "iter"));
     else if (kind != NULL)
         fprintf(out, "The records differ first at step %" JSON_INTEGER_FORMAT ":\n",
-                lks__show_count(first, "iter"));
+                lks__json_int(first, "iter"));
     else if (json_object_get(report, "state") != NULL &&
              json_array_size(json_object_get(report, "weights")) == 0)
         fputs("The same tensors, but a resume from them can differ.\n", out);
@@ -235,16 +235,16 @@ enum { ENTRY = 3 * LKS__SHOWN };
 /* "virtual rank 0, micro-batch 1, forward: output of transformer.wte" */
 static const char *describe(const json_t *entry, char text[ENTRY])
 {
-    const char *key = json_string_value(json_object_get(entry, "what"));
+    const char *key = lks__json_str(entry, "what");
     int n = 0;
     if (key == NULL)
         return "the end";
     if (json_object_get(entry, "virtual_rank") != NULL)
         n += snprintf(text + n, ENTRY - (size_t)n, "virtual rank %" JSON_INTEGER_FORMAT ", ",
-                      lks__show_count(entry, "virtual_rank"));
+                      lks__json_int(entry, "virtual_rank"));
     if (json_object_get(entry, "micro_batch") != NULL)
         n += snprintf(text + n, ENTRY - (size_t)n, "micro-batch %" JSON_INTEGER_FORMAT ", ",
-                      lks__show_count(entry, "micro_batch"));
+                      lks__json_int(entry, "micro_batch"));
     n += snprintf(text + n, ENTRY - (size_t)n, "%s: %s", lks__trail_phase(key),
                   lks__show_member(entry, "what"));
     if (json_object_get(entry, "name") != NULL)
@@ -284,12 +284,12 @@ void lks__diff_print_place(FILE *out, const json_t *o)
         return;
     const bool same = lks__trail_same_result(a, b);
     fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT ", %s", LKS__LABEL, "place",
-            lks__show_count(o, "step"), describe(a, text[0]));
+            lks__json_int(o, "step"), describe(a, text[0]));
     if (!same)
         fprintf(out, " | %s", describe(b, text[1]));
-    if (lks__show_count(o, "entries") > 0)
+    if (lks__json_int(o, "entries") > 0)
         fprintf(out, "; all %" JSON_INTEGER_FORMAT " results before it are equal",
-                lks__show_count(o, "entries"));
+                lks__json_int(o, "entries"));
     fputc('\n', out);
     if (!same)
         return;
@@ -304,15 +304,15 @@ void lks__diff_print_place(FILE *out, const json_t *o)
 /* `what` is equal: "run", or if evaluations differ "steps". */
 static void print_same(FILE *out, const json_t *report, const char *what)
 {
-    const json_int_t steps = lks__show_count(report, "steps"),
-                     checkpoints = lks__show_count(report, "checkpoints");
-    const json_int_t extra[2] = {lks__show_count(report, "steps_a") - steps,
-                                 lks__show_count(report, "steps_b") - steps};
+    const json_int_t steps = lks__json_int(report, "steps"),
+                     checkpoints = lks__json_int(report, "checkpoints");
+    const json_int_t extra[2] = {lks__json_int(report, "steps_a") - steps,
+                                 lks__json_int(report, "steps_b") - steps};
     if (json_object_get(report, "entries") != NULL) {
         fprintf(out,
                 "The same step: all %" JSON_INTEGER_FORMAT " results of step %" JSON_INTEGER_FORMAT
                 " are equal.\n",
-                lks__show_count(report, "entries"), lks__show_count(report, "step"));
+                lks__json_int(report, "entries"), lks__json_int(report, "step"));
         return;
     }
     if (json_object_get(report, "steps") == NULL) {

@@ -61,7 +61,7 @@ bool lks__facts_one_of(const char *name, const char *const *names)
 
 static bool has(const json_t *settings, const char *name, const char *word)
 {
-    const char *value = json_string_value(json_object_get(settings, name));
+    const char *value = lks__json_str(settings, name);
     return value != NULL && strcmp(value, word) == 0;
 }
 
@@ -97,13 +97,13 @@ bool lks__facts_machine(const json_t *row)
 {
     static const char *const names[] = {"version", "commit",      "device", "kernels",
                                         "gemm",    "fingerprint", NULL};
-    return lks__facts_one_of(json_string_value(json_object_get(row, "name")), names);
+    return lks__facts_one_of(lks__json_str(row, "name"), names);
 }
 
 bool lks__facts_given(const json_t *row)
 {
     static const char *const others[] = {"init_hash", "ranks", "ranks by host", NULL};
-    const char *name = json_string_value(json_object_get(row, "name"));
+    const char *name = lks__json_str(row, "name");
     return !lks__facts_machine(row) && !lks__facts_one_of(name, others);
 }
 
@@ -112,7 +112,7 @@ static void add_settings(json_t *report, const lks__history *a, const lks__histo
     json_t *rows = json_array();
     lks__facts_members(rows, a->settings, b->settings);
     lks__each(row, rows) {
-        const char *name = json_string_value(json_object_get(row, "name"));
+        const char *name = lks__json_str(row, "name");
         if (is_repeated(name, row, a->settings, b->settings) ||
             (lks__facts_follow(a->settings, name) && lks__facts_follow(b->settings, name)))
             continue;
@@ -129,10 +129,6 @@ static void add_settings(json_t *report, const lks__history *a, const lks__histo
     json_decref(rows);
 }
 
-struct fact {
-    const char *key, *name; /* member of a host line, and its name in the report */
-};
-
 /* Add the kernels' level and library. The fingerprint, a hash of the bits that they compute, tells
  * whether they change bits. It follows from dtype, too, and so does a device's and a program's: it
  * has a row only if nothing else explains it. */
@@ -147,7 +143,7 @@ static void add_kernels(json_t *report, const lks__history *a, const lks__histor
         add_row(other ? can : json_object_get(report, "changes_no_bit"), keys[k], keys[k], a->host,
                 b->host);
     lks__each(row, can) {
-        const char *name = json_string_value(json_object_get(row, "name"));
+        const char *name = lks__json_str(row, "name");
         explained |= strcmp(name, "dtype") == 0 || lks__facts_machine(row);
     }
     if (!explained)
@@ -182,20 +178,18 @@ static void add_ranks(json_t *report, const lks__history *a, const lks__history 
 
 void lks__facts_add(json_t *report, const lks__history *a, const lks__history *b)
 {
-    static const struct fact never[] = {
-        {"threads", "threads"}, {"host", "host"},         {"cpu", "cpu"},
-        {"backend", "backend"}, {"replicas", "replicas"}, {"exchange", "exchange"},
-    };
-    static const struct fact can[] = {{"commit", "commit"}, {"device", "device"}};
+    static const char *const never[] = {"threads", "host",     "cpu",
+                                        "backend", "replicas", "exchange"};
+    static const char *const can[] = {"commit", "device"};
     json_t *no_bit = json_object_get(report, "changes_no_bit");
     json_t *can_change = json_object_get(report, "can_change_bits");
     add_ranks(report, a, b);
     for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
-        add_row(no_bit, never[i].name, never[i].key, a->host, b->host);
+        add_row(no_bit, never[i], never[i], a->host, b->host);
     add_settings(report, a, b);
     if (has_limit(a->settings) || has_limit(b->settings))
         json_object_set_new(report, "by_clock", json_true());
     for (size_t i = 0; i < sizeof can / sizeof can[0]; i++)
-        add_row(can_change, can[i].name, can[i].key, a->host, b->host);
+        add_row(can_change, can[i], can[i], a->host, b->host);
     add_kernels(report, a, b);
 }

@@ -90,7 +90,7 @@ static lks_status read_config(lks__history *h)
 /* *has_iter_p: false for config and host lines, which belong to no iteration. */
 static lks_status read_line(lks__history *h, bool *has_iter_p)
 {
-    const char *kind = json_string_value(json_object_get(h->line, "kind"));
+    const char *kind = lks__json_str(h->line, "kind");
     const json_t *iter = json_object_get(h->line, "iter");
     *has_iter_p = false;
     if (kind == NULL)

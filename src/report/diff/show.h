@@ -20,13 +20,7 @@ static inline const char *lks__show_text(char out[LKS__SHOWN], const char *text)
 #define lks__show_value(value)                                                                     \
     lks__show_text((char[LKS__SHOWN]){0}, lks__json_text(value, (char[256]){0}))
 #define lks__show_member(o, key) lks__show_value(json_object_get(o, key))
-#define lks__show_reason(o, key)                                                                   \
-    lks__show_text((char[LKS__SHOWN]){0}, json_string_value(json_object_get(o, key)))
-
-static inline json_int_t lks__show_count(const json_t *o, const char *key)
-{
-    return json_integer_value(json_object_get(o, key));
-}
+#define lks__show_reason(o, key) lks__show_text((char[LKS__SHOWN]){0}, lks__json_str(o, key))
 
 /* Print rows of facts.h, the first after a label. */
 void lks__diff_print_rows(FILE *out, const char *label, const json_t *rows);

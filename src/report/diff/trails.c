@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "report/diff/facts.h"
 #include "report/diff/lines.h"
 
@@ -30,7 +31,7 @@ const char *lks__trail_phase(const char *what)
 
 bool lks__trail_entry_is(const json_t *entry, enum lks__trail_what what)
 {
-    const char *text = json_string_value(json_object_get(entry, "what"));
+    const char *text = lks__json_str(entry, "what");
     return text != NULL && strcmp(text, whats[what].what) == 0;
 }
 

@@ -224,7 +224,7 @@ static void details_of(const struct drawing *d, const json_t *settings, size_t i
     char number[32];
     out[0] = '\0';
     lks__each(row, settings) {
-        const char *name = json_string_value(json_object_get(row, "setting"));
+        const char *name = lks__json_str(row, "setting");
         if (strcmp(name, "version") != 0 && strcmp(name, "parameters") != 0)
             append(out, run->name, name,
                    json_string_value(json_array_get(json_object_get(row, "values"), i)));

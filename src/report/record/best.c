@@ -65,8 +65,8 @@ static lks_status add(struct record *r, const char *params_hash)
 
 static lks_status read_object(struct record *r, const json_t *o)
 {
-    const char *kind = json_string_value(json_object_get(o, "kind"));
-    const char *hash = json_string_value(json_object_get(o, "params_hash"));
+    const char *kind = lks__json_str(o, "kind");
+    const char *hash = lks__json_str(o, "params_hash");
     const lks__asked asked = lks__asked_of(o);
     const json_t *i = json_object_get(o, "iter"), *loss = json_object_get(o, "val_loss");
     if (kind == NULL || !json_is_integer(i) || json_integer_value(i) < 0)
@@ -107,7 +107,7 @@ static lks_status read_state(const char *out_dir, uint64_t iter, struct record *
     lks_status st = lks__ckpt_open_iter(out_dir, iter, LKS__CKPT_ONLY_STATE, &ckpt);
     if (st != LKS_OK)
         return st == LKS_ERR_NOMEM ? st : LKS_OK; /* ignore a damaged one */
-    const char *hash = json_string_value(json_object_get(ckpt.state, "params_hash"));
+    const char *hash = lks__json_str(ckpt.state, "params_hash");
     const json_t *loss = json_object_get(ckpt.state, "val_loss");
     if (json_is_number(loss) && hash != NULL) {
         r->last = (struct candidate){.iter = iter, .loss = as_recorded(json_number_value(loss))};
@@ -186,7 +186,7 @@ static bool still_exists(const char *out_dir, const struct candidate *c)
     lks__ckpt ckpt = {.iter = 0};
     if (lks__ckpt_open_iter(out_dir, c->iter, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
         return false;
-    const char *hash = json_string_value(json_object_get(ckpt.state, "params_hash"));
+    const char *hash = lks__json_str(ckpt.state, "params_hash");
     bool same = hash != NULL && strcmp(hash, c->params_hash) == 0;
     lks__ckpt_close(&ckpt);
     return same;

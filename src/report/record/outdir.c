@@ -16,7 +16,7 @@
 /* True if `path` is a checkpoint in the folder of its run: ckpt-N, `latest` or `best`. */
 static bool is_of_run(const char *path, const char *run)
 {
-    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const char *name = lks__sys_name(path);
     lks__entry e = lks__entry_parse(name), latest;
     if (strcmp(name, LKS__NAME_LATEST) == 0 || strcmp(name, LKS__NAME_BEST) == 0)
         lks__name_read(run, name, &e);
@@ -29,7 +29,7 @@ void lks__outdir_of(const char *path, char *run, size_t bytes)
 {
     char whole[LKS__CKPT_PATH], parent[LKS__CKPT_PATH];
     snprintf(whole, sizeof whole, "%.*s", (int)lks__sys_path_length(path), path);
-    const char *slash = strrchr(whole, '/'), *name = slash != NULL ? slash + 1 : whole;
+    const char *name = lks__sys_name(whole);
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
         char *real = realpath(path, NULL);
         if (real != NULL)
@@ -39,6 +39,13 @@ void lks__outdir_of(const char *path, char *run, size_t bytes)
     lks__ckpt_parent(whole, parent);
     const bool inside = strlen(parent) < bytes && is_of_run(whole, parent);
     snprintf(run, bytes, "%s", inside ? parent : path);
+}
+
+bool lks__outdir_has_run(const char *folder)
+{
+    lks__entry latest;
+    (void)lks__name_read(folder, LKS__NAME_LATEST, &latest); /* it may be another file */
+    return lks__sys_has(folder, "metrics.jsonl") || latest.kind == LKS__ENTRY_CKPT;
 }
 
 lks_status lks__outdir_continues(const char *path, const lks__ckpt *ckpt)

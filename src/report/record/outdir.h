@@ -13,6 +13,9 @@
  * `path`. */
 void lks__outdir_of(const char *path, char *run, size_t bytes);
 
+/* True if `folder` contains a run's record, or `latest` in it names a checkpoint. */
+bool lks__outdir_has_run(const char *folder);
+
 /* ERR_CONFIG if a resume can't continue from `ckpt`, opened at `path`, because it is outside a run:
  * a copied or renamed checkpoint. The resume would move the files of an unrelated run. */
 lks_status lks__outdir_continues(const char *path, const lks__ckpt *ckpt);

@@ -237,8 +237,7 @@ static void print_segments(struct printer *p)
         lks__each(segment, json_object_get(run, "segments")) {
             fprintf(p->out, "%s%s%s from iteration %" JSON_INTEGER_FORMAT ": %s\n", any ? "" : "\n",
                     p->form == LKS__COMPARE_MARKDOWN ? "- " : "",
-                    cell(json_object_get(run, "run"), name),
-                    json_integer_value(json_object_get(segment, "iter")),
+                    cell(json_object_get(run, "run"), name), lks__json_int(segment, "iter"),
                     cell(json_object_get(segment, "changed"), text));
             any = true;
         }
@@ -284,7 +283,7 @@ static void print_chance(struct printer *p)
 static void print_tokens(struct printer *p, const json_t *settings)
 {
     lks__each(r, settings)
-        if (strcmp(json_string_value(json_object_get(r, "setting")), "vocab_size") == 0)
+        if (strcmp(lks__json_str(r, "setting"), "vocab_size") == 0)
             fputs("\nThe runs' vocabularies differ, and a loss is per token: compare bits per "
                   "byte, which `lockstep\neval RUN` prints.\n",
                   p->out);
@@ -304,8 +303,7 @@ static void print_seeds(struct printer *p, const json_t *report)
         fputc('\n', p->out);
     lks__each(r, json_object_get(report, "seeds"))
         fprintf(p->out, "- runs like %s, %d seeds: mean %.4f, spread (standard deviation) %.4f\n",
-                cell(json_object_get(r, "like"), a),
-                (int)json_integer_value(json_object_get(r, "seeds")),
+                cell(json_object_get(r, "like"), a), (int)lks__json_int(r, "seeds"),
                 json_number_value(json_object_get(r, "mean")),
                 json_number_value(json_object_get(r, "spread")));
     lks__each(r, json_object_get(report, "tests")) {
@@ -323,7 +321,7 @@ static void print_seeds(struct printer *p, const json_t *report)
 lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form form, int columns)
 {
     const json_t *runs = json_object_get(report, "runs");
-    const char *compared = json_string_value(json_object_get(report, "compared"));
+    const char *compared = lks__json_str(report, "compared");
     const bool val = strcmp(compared, "val_loss") == 0;
     struct printer p = {
         .out = out, .form = form, .columns = columns, .runs = runs, .n = json_array_size(runs)};

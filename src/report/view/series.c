@@ -78,7 +78,7 @@ static lks_status add_eval(lks__series *s, const json_t *o, uint64_t iter, bool 
                           .tokens = s->n_points > 0 ? s->points[s->n_points - 1].tokens : 0.0,
                           .seconds = s->elapsed,
                           .final = final};
-    const char *text = json_string_value(json_object_get(o, "sample"));
+    const char *text = lks__json_str(o, "sample");
     return text != NULL ? add_sample(s, iter, text) : LKS_OK;
 }
 
@@ -128,7 +128,7 @@ static void name_wrong(const json_t *line, char text[LKS__MARK_TEXT])
     const bool decided = json_object_get(line, "right") != NULL;
     size_t at = 0;
     lks__each(row, json_object_get(line, "wrong")) {
-        const char *host = json_string_value(json_object_get(row, "host"));
+        const char *host = lks__json_str(row, "host");
         if (host != NULL && at < LKS__MARK_TEXT)
             at += (size_t)snprintf(text + at, LKS__MARK_TEXT - at, "%s%s",
                                    at == 0   ? "wrong gradient on host "
@@ -162,7 +162,7 @@ static lks_status read_host(lks__series *s, json_t *o)
 
 static lks_status read_object(lks__series *s, json_t *o)
 {
-    const char *kind = json_string_value(json_object_get(o, "kind"));
+    const char *kind = lks__json_str(o, "kind");
     const json_t *i = json_object_get(o, "iter");
     const uint64_t iter = (uint64_t)json_integer_value(i);
     if (kind != NULL && strcmp(kind, "config") == 0) {
@@ -180,9 +180,9 @@ static lks_status read_object(lks__series *s, json_t *o)
         return add_point(s, o, iter);
     if (strcmp(kind, "eval") == 0 || strcmp(kind, "final") == 0)
         return add_eval(s, o, iter, strcmp(kind, "final") == 0);
-    const char *hash = json_string_value(json_object_get(o, "params_hash"));
-    const char *path = json_string_value(json_object_get(o, "path"));
-    const char *place = json_string_value(json_object_get(o, "place"));
+    const char *hash = lks__json_str(o, "params_hash");
+    const char *path = lks__json_str(o, "path");
+    const char *place = lks__json_str(o, "place");
     char wrong[LKS__MARK_TEXT] = "";
     if (strcmp(kind, "checkpoint") == 0) {
         s->checkpoints++;
@@ -198,9 +198,8 @@ static lks_status read_object(lks__series *s, json_t *o)
         name_wrong(o, wrong);
     } else if (strcmp(kind, "rollback") == 0) {
         s->rollbacks++;
-        if (json_is_integer(json_object_get(o, "to")) &&
-            json_integer_value(json_object_get(o, "to")) >= 0)
-            LKS__TRY(go_back(s, (uint64_t)json_integer_value(json_object_get(o, "to"))));
+        if (json_is_integer(json_object_get(o, "to")) && lks__json_int(o, "to") >= 0)
+            LKS__TRY(go_back(s, (uint64_t)lks__json_int(o, "to")));
     }
     return add_mark(s, kind, iter, path != NULL ? path : place != NULL ? place : wrong);
 }
@@ -447,7 +446,7 @@ static bool made_all(const lks__series *s)
 {
     const json_t *last = json_object_get(s->config, "max_iters");
     return s->n_points > 0 && json_is_integer(last) &&
-           json_integer_value(json_object_get(s->config, "eval_interval")) == 0 &&
+           lks__json_int(s->config, "eval_interval") == 0 &&
            s->points[s->n_points - 1].iter == (uint64_t)json_integer_value(last);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/number/rng.h"
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "files/checkpoint/folder.h"
 #include "report/diff/history.h"
 #include "train/audit/points.h"
@@ -62,7 +63,7 @@ static void print_start(const struct audit *a, const struct part *p, uint64_t st
 {
     uint64_t first;
     const json_t *host = lks__claims_start(&a->record.claims, start, &first);
-    const json_int_t ranks = json_integer_value(json_object_get(host, "world_size"));
+    const json_int_t ranks = lks__json_int(host, "world_size");
     char from[LKS__POINT_TEXT];
     fprintf(a->out, "%" PRIu64 "-%" PRIu64 "  from %s", p->from, p->end,
             lks__point_text(start, from));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "data/read/hashes.h"
 #include "files/checkpoint/ckpt.h"
 #include "train/audit/settings.h"
@@ -14,7 +15,7 @@
 /* The digest samples large files. If the run recorded a hash of whole files, compare that, once. */
 static lks_status check_files(lks__replay *r, const lks__trainer *t)
 {
-    const char *hash = json_string_value(json_object_get(r->claims->config, "data_hash"));
+    const char *hash = lks__json_str(r->claims->config, "data_hash");
     const double began = lks__sys_now();
     if (hash == NULL || strlen(hash) != 16 || r->leaf >= 0 || r->files_checked)
         return LKS_OK;
@@ -31,7 +32,7 @@ static lks_status check_files(lks__replay *r, const lks__trainer *t)
 static lks_status check_data(const lks__replay *r, const lks__trainer *t, uint64_t start)
 {
     char have[17];
-    const char *digest = json_string_value(json_object_get(r->claims->config, "data_digest"));
+    const char *digest = lks__json_str(r->claims->config, "data_digest");
     snprintf(have, sizeof have, "%016" PRIx64, t->run.data_digest);
     if (start > 0 || digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;

@@ -219,21 +219,21 @@ static bool choose(const json_t *report, struct search *x)
 {
     const json_t *gradient = json_object_get(json_object_get(report, "gradients"), "first");
     const json_t *first = json_object_get(report, "first");
-    const char *name = json_string_value(json_object_get(report, "checkpoint"));
-    const char *kind = json_string_value(json_object_get(first, "kind"));
+    const char *name = lks__json_str(report, "checkpoint");
+    const char *kind = lks__json_str(first, "kind");
     const json_t *where = json_is_object(gradient) ? gradient : first;
     uint64_t saved = name != NULL ? lks__entry_parse(name).iter : 0;
     if (saved == 0 && kind != NULL && where == first && strcmp(kind, "checkpoint") == 0)
-        saved = (uint64_t)json_integer_value(json_object_get(first, "iter"));
+        saved = (uint64_t)lks__json_int(first, "iter");
     x->leaf = -1;
     if (json_is_object(where))
-        x->step = (uint64_t)json_integer_value(json_object_get(where, "iter"));
+        x->step = (uint64_t)lks__json_int(where, "iter");
     if (saved > 0 && (!json_is_object(where) || saved <= x->step)) {
         x->step = saved - 1;
         return true;
     }
     if (where == gradient && json_is_object(where))
-        x->leaf = (int)json_integer_value(json_object_get(where, "virtual_rank"));
+        x->leaf = (int)lks__json_int(where, "virtual_rank");
     return json_is_object(where) && (where == gradient || strcmp(kind, "rollback") != 0);
 }
 

@@ -42,7 +42,7 @@ static void set_batch(lks__run *run)
 
 static const char *digest_of(const lks__history *h)
 {
-    return json_string_value(json_object_get(h->claims.config, "data_digest"));
+    return lks__json_str(h->claims.config, "data_digest");
 }
 
 static lks_status check_digest(const struct side *x)
@@ -76,7 +76,7 @@ static lks_status open_data(struct side *x, lks__history both[2], int k, const l
     x->both = both;
     x->k = k;
     x->claims = &both[k].claims;
-    const char *init = json_string_value(json_object_get(x->claims->config, "init_hash"));
+    const char *init = lks__json_str(x->claims->config, "init_hash");
     if (x->claims->config == NULL || x->claims->steps[0].iter != 0)
         return lks__fail(LKS_ERR_SUPPORT, "the record doesn't begin at step 0");
     const lks__replay r = {.asked = s, .own_data = true, .run = both[k].run, .claims = x->claims};
@@ -287,7 +287,7 @@ static lks_status add_split(json_t *splits, struct side x[2], int split)
 
 static bool is_data(const json_t *row)
 {
-    return lks__facts_data(json_string_value(json_object_get(row, "name")));
+    return lks__facts_data(lks__json_str(row, "name"));
 }
 
 /* True if the rows of the splits say that no step has read a token that differs, and samplers have

@@ -46,7 +46,7 @@ static bool changes_after(const lks__claims *c, json_int_t iter)
     const char *key;
     json_t *value;
     lks__each(start, c->starts) {
-        if (json_integer_value(json_object_get(start, "resumed_iter")) <= iter)
+        if (lks__json_int(start, "resumed_iter") <= iter)
             continue;
         json_object_foreach(json_object_get(start, "changed"), key, value)
         {
@@ -142,14 +142,14 @@ static lks_status add_settings(json_t *command, const lks__settings *given, cons
     if (x != NULL && y != NULL && rows != NULL)
         lks__facts_members(rows, x, y);
     lks__each(row, rows) {
-        const char *name = json_string_value(json_object_get(row, "name"));
+        const char *name = lks__json_str(row, "name");
         const json_t *value = json_object_get(row, "b");
         if (!json_is_null(value) && strcmp(name, "family") != 0 && !lks__facts_follow(y, name) &&
             !lks__settings_unused(s, name))
             add_setting(command, name, value);
     }
     lks__each(row, differ) {
-        const char *name = json_string_value(json_object_get(row, "name"));
+        const char *name = lks__json_str(row, "name");
         const json_t *value = json_object_get(y, name);
         if (value != NULL && json_equal(value, json_object_get(x, name)) &&
             !lks__settings_unused(s, name))

@@ -43,15 +43,15 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
 {
     uint64_t first;
     const json_t *host = lks__claims_start(c, iter, &first);
-    const json_int_t W = json_integer_value(json_object_get(host, "world_size"));
+    const json_int_t W = lks__json_int(host, "world_size");
     json_int_t end = 0;
     out[0] = '\0';
     if (W < 1 || W > V)
         return out;
     const int rank = lks__leaf_rank(V, (int)W, v);
     lks__each(row, json_object_get(host, "hosts")) {
-        const char *name = json_string_value(json_object_get(row, "host"));
-        const json_int_t ranks = json_integer_value(json_object_get(row, "ranks"));
+        const char *name = lks__json_str(row, "host");
+        const json_int_t ranks = lks__json_int(row, "ranks");
         if (name == NULL || ranks < 1 || ranks > W)
             return out;
         end += ranks;
@@ -339,8 +339,7 @@ static lks_status check_repeatable(const lks__trainer *t)
 static lks_status check_kernels(const lks__replay *r, const lks__trainer *t, uint64_t iter)
 {
     uint64_t first;
-    const char *made = json_string_value(
-        json_object_get(lks__claims_start(r->claims, iter, &first), "fingerprint"));
+    const char *made = lks__json_str(lks__claims_start(r->claims, iter, &first), "fingerprint");
     if (made == NULL || strcmp(made, t->ses.fingerprint) == 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_SUPPORT,

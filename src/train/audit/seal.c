@@ -60,8 +60,8 @@ static lks_status add_split(FILE *list, const lks__settings *s, const char *dir,
     lks_status st = LKS_OK;
     LKS__TRY(lks__procedure_open_split(s, dir, split, UINT32_MAX, &shards));
     for (int i = 0; shards != NULL && i < lks__shards_n_files(shards) && st == LKS_OK; i++) {
-        const char *path = lks__shards_path(shards, i), *slash = strrchr(path, '/');
-        snprintf(name, sizeof name, LKS__DATA_FOLDER "/%s", slash != NULL ? slash + 1 : path);
+        const char *path = lks__shards_path(shards, i);
+        snprintf(name, sizeof name, LKS__DATA_FOLDER "/%s", lks__sys_name(path));
         st = add_file(list, path, name);
     }
     lks__shards_close(shards);

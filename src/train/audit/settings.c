@@ -101,8 +101,8 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
     uint64_t first;
     char name[LKS__CKPT_NAME], data[LKS__SETTING_STR] = "";
     const json_t *host = lks__claims_start(r->claims, start, &first);
-    const char *device = json_string_value(json_object_get(host, "device"));
-    const char *family = json_string_value(json_object_get(r->claims->config, "family"));
+    const char *device = lks__json_str(host, "device");
+    const char *family = lks__json_str(r->claims->config, "family");
     const bool moved =
         lks__settings_given_for(r->asked, LKS__SETTING_dataset, family) &&
         !(r->own_data && lks__remembered_data(r->run, data) == LKS_OK && data[0] != '\0');
@@ -162,7 +162,7 @@ static void compare_shift(lks__replay *r, const lks__ckpt *c)
     const lks__claim *before = lks__claims_step(all, c->iter - 1);
     const lks__claim *after = lks__claims_step(all, c->iter);
     const uint64_t next = after != NULL ? after->data_shift : all->data_shift;
-    const uint64_t shift = (uint64_t)json_integer_value(json_object_get(c->state, "data_shift"));
+    const uint64_t shift = (uint64_t)lks__json_int(c->state, "data_shift");
     if (before != NULL && (shift < before->data_shift || shift > next))
         lks__replay_false(r,
                           "checkpoint %" PRIu64 ": data_shift is %" PRIu64

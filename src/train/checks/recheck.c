@@ -92,8 +92,8 @@ static void find_hosts(struct lks__recheck *c, const struct place *places, int W
  * only one. NULL: it isn't in this group. */
 static lks__recheck_host *find_host(const struct lks__recheck *c, const json_t *row)
 {
-    const char *name = json_string_value(json_object_get(row, "host"));
-    const json_int_t first_rank = json_integer_value(json_object_get(row, "first_rank"));
+    const char *name = lks__json_str(row, "host");
+    const json_int_t first_rank = lks__json_int(row, "first_rank");
     lks__recheck_host *found = NULL;
     int n = 0;
     for (lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && name != NULL; h++) {
@@ -112,8 +112,8 @@ static void count_step(const lks__run *run, const lks__history *h, uint64_t iter
                        struct lks__recheck *c)
 {
     const json_t *settings = json_object_get(h->host, "settings");
-    const char *backend = json_string_value(json_object_get(h->host, "backend"));
-    const json_int_t W = json_integer_value(json_object_get(h->host, "world_size"));
+    const char *backend = lks__json_str(h->host, "backend");
+    const json_int_t W = lks__json_int(h->host, "world_size");
     const bool one_host = backend == NULL || strcmp(backend, "shm") == 0 || W < 2;
     if (!one_host && is_drawn(run, iter, lks__json_number(settings, "recheck")))
         c->equal += (uint64_t)W;
@@ -139,8 +139,8 @@ static lks_status read_record(const lks__run *run, uint64_t end, struct lks__rec
     if (st != LKS_OK)
         return st == LKS_ERR_NOMEM ? st : LKS_OK;
     while ((st = lks__history_next(&h, &line)) == LKS_OK && line != NULL) {
-        const char *kind = json_string_value(json_object_get(line, "kind"));
-        const uint64_t iter = (uint64_t)json_integer_value(json_object_get(line, "iter"));
+        const char *kind = lks__json_str(line, "kind");
+        const uint64_t iter = (uint64_t)lks__json_int(line, "iter");
         if (iter < end && strcmp(kind, "train") == 0)
             count_step(run, &h, iter, c);
         else if (iter < end && strcmp(kind, "recheck") == 0)

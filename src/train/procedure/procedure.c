@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
+#include "base/system/sys.h"
 #include "data/read/hashes.h"
 #include "data/read/sampler.h"
 #include "settings/family.h"
@@ -112,9 +112,7 @@ static lks_status check_tokenizer(const lks__run *run)
 
 bool lks__procedure_has_run(const lks__settings *s)
 {
-    char path[LKS__SETTING_STR + 16];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", s->out_dir);
-    return access(path, F_OK) == 0;
+    return lks__sys_has(s->out_dir, "metrics.jsonl");
 }
 
 lks_status lks__procedure_find_data(lks__run *run)

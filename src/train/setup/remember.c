@@ -71,7 +71,7 @@ static lks_status choose_tokenizer(const char *run_dir, char path[LKS__SETTING_S
     char data[LKS__SETTING_STR], model[LKS__SETTING_STR];
     struct stat info;
     LKS__TRY(lks__metrics_settings(run_dir, &settings));
-    const char *text = json_string_value(json_object_get(settings, "tokenizer_path"));
+    const char *text = lks__json_str(settings, "tokenizer_path");
     if (text != NULL && strlen(text) < LKS__SETTING_STR)
         strcpy(path, text);
     json_decref(settings);

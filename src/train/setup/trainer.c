@@ -7,6 +7,7 @@
 #include "base/number/units.h"
 #include "base/system/memory.h"
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "comm/liveness.h"
 #include "ddp/verify.h"
 #include "lockstep/reduce.h"
@@ -109,9 +110,8 @@ static void copy_hash(const char *text, char out[17])
 static lks_status open_settings(lks__run *run, const lks__session *ses, const lks__ckpt *resume)
 {
     if (resume != NULL) {
-        copy_hash(json_string_value(json_object_get(resume->state, "params_hash")),
-                  run->resumed_hash);
-        copy_hash(json_string_value(json_object_get(resume->state, "init_hash")), run->init_hash);
+        copy_hash(lks__json_str(resume->state, "params_hash"), run->resumed_hash);
+        copy_hash(lks__json_str(resume->state, "init_hash"), run->init_hash);
         copy_hash(lks__st_metadata(resume->model, "kernels"), run->resumed_fingerprint);
         run->resumed = true;
         run->resumed_asked = lks__asked_of(resume->state);

@@ -115,14 +115,14 @@ static lks_status line_before(struct tail *t, uint64_t end, const char **line_p,
 
 static enum relation own_line(const json_t *o, const lks__metrics_cut *cut)
 {
-    const char *hash = json_string_value(json_object_get(o, "params_hash"));
+    const char *hash = lks__json_str(o, "params_hash");
     const bool known = hash != NULL && cut->params_hash != NULL && cut->params_hash[0] != '\0';
     return known && strcmp(hash, cut->params_hash) != 0 ? OTHER : OWN;
 }
 
 static enum relation classify_object(const json_t *o, const lks__metrics_cut *cut)
 {
-    const char *kind = json_string_value(json_object_get(o, "kind"));
+    const char *kind = lks__json_str(o, "kind");
     const json_t *i = json_object_get(o, "iter");
     if (strcmp(kind, "config") == 0 || strcmp(kind, "host") == 0)
         return NEITHER;
@@ -238,7 +238,7 @@ lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut,
 
 static void copy_path(const json_t *paths, const char *name, char out[LKS__METRICS_PATH])
 {
-    const char *path = json_string_value(json_object_get(paths, name));
+    const char *path = lks__json_str(paths, name);
     bool fits = path != NULL && strlen(path) < LKS__METRICS_PATH;
     snprintf(out, LKS__METRICS_PATH, "%s", fits ? path : "");
 }
@@ -255,7 +255,7 @@ static lks_status read_host(const struct tail *t, uint64_t end, const char *line
     if (o == NULL)
         return lks__json_no_memory(&error) ? lks__no_memory("for the metrics")
                                            : bad_line(t, end, "is not a JSON object");
-    const char *kind = json_string_value(json_object_get(o, "kind"));
+    const char *kind = lks__json_str(o, "kind");
     const json_t *paths = json_object_get(o, "paths");
     if (kind != NULL && strcmp(kind, "host") == 0 &&
         json_is_string(json_object_get(paths, "dataset")))
@@ -335,7 +335,7 @@ static lks_status find_eval(struct tail *t, uint64_t end, uint64_t iter, json_t 
     json_t *o = v == KEEP ? lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
     if (v == KEEP && o == NULL)
         return lks__no_memory("to read a line of the metrics");
-    const char *kind = json_string_value(json_object_get(o, "kind"));
+    const char *kind = lks__json_str(o, "kind");
     const json_t *i = json_object_get(o, "iter");
     if (kind != NULL && strcmp(kind, "eval") == 0 && json_integer_value(i) == (json_int_t)iter)
         *eval_p = json_incref(o);
