@@ -1153,6 +1153,10 @@ static void test_wrong_options(void **state)
     r = end_of(&x);
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "--master-addr: the address of \"no.such.host.invalid\"");
+    x = START(1, "true", "--nnodes=2", "--rdzv-endpoint=no.such.host.invalid");
+    r = end_of(&x);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "--rdzv-endpoint: the address of \"no.such.host.invalid\"");
     setenv("LOCKSTEP_LINK_TIMEOUT", "1", 1);
     x = START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=0");
     unsetenv("LOCKSTEP_LINK_TIMEOUT");
