@@ -138,6 +138,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     comm->ops = ops;
     comm->backend = ops->name;
     comm->world = *world;
+    comm->n_ranks = world->world_size;
     comm->timeout_s = timeout_s;
     /* A wrong LOCKSTEP_CPU only matters to callers of other kernels, which report it. */
     lks__cpu_level level;

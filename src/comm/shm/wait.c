@@ -150,13 +150,22 @@ bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal)
 
 /* --- calls that don't match --------------------------------------------------------------- */
 
-/* Ranks that join through different backends start different operations. */
+/* Ranks that join through different backends start different operations. With "auto" the cause is
+ * another number of ranks. */
 static void name_backends(const struct lks__shm_descriptor *a, int rank_a,
                           const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
 {
     char host[65] = "localhost";
     gethostname(host, sizeof host - 1);
     const char *shown = lks__shown(host, 4 * sizeof host);
+    if (a->n_parts != b->n_parts) {
+        snprintf(
+            text, bytes,
+            "WORLD_SIZE differs between ranks: rank %d (host %s) has %u, rank %d (host %s) has "
+            "%u: it must be the same everywhere",
+            rank_a, shown, a->n_parts, rank_b, shown, b->n_parts);
+        return;
+    }
     snprintf(text, bytes,
              "backend differs between ranks: rank %d (host %s) has %.*s, rank %d (host %s) has "
              "%.*s: start all ranks with the same settings and data",
