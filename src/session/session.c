@@ -148,7 +148,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
 
 void lks__session_tell(const char *backend, lks_status failure)
 {
-    const lks_comm_options options = {backend, 10}; /* in seconds: the others start at that time */
+    const lks_comm_options options = {backend, 5}; /* in seconds: the others start at that time */
     lks__session s = {.comm = NULL};
     char why[1024];
     if (tried || lks_world_from_env(&s.world) != LKS_OK || s.world.world_size == 1)
