@@ -178,9 +178,7 @@ lks_status lks__comm_opened(lks_comm *comm, lks_status st, lks_comm **comm_p)
         *comm_p = comm;
         return LKS_OK;
     }
-    /* A signal to stop may reach the others later. This failure tells them to stop, too. */
-    lks__comm_ask_stop(comm, lks__sys_give_up_signal(lks__comm_asked_stop(comm)));
-    lks_comm_abort(comm, lks_last_error()); /* the others needn't wait for this rank */
+    st = lks__comm_not_opened(comm, st);
     lks_comm_close(comm);
     return st;
 }

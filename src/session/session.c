@@ -96,12 +96,9 @@ static lks_status open_group(const lks_comm_options *options, lks__session *s)
     return st;
 }
 
-/* After a signal, ERR_PEER means that other ranks have left for the same reason: not a failure,
- * unless one is known. */
 static lks_status or_stopped(lks_status st)
 {
-    return lks__stop_requested != 0 && !lks__session_other_failed() &&
-                   (st == LKS_ERR_PEER || st == LKS_ERR_STOPPED)
+    return st == LKS_ERR_STOPPED && lks__stop_requested != 0
                ? lks__fail(LKS_ERR_STOPPED, "signal %d asked to stop", lks__stop_requested)
                : st;
 }

@@ -128,8 +128,4 @@ lks_status lks__session_fail(const lks__session *s, lks_status st);
  * too. */
 bool lks__session_on_record(void);
 
-/* True if lks__session_agree() has named another rank that failed. The launcher then sends signals
- * to all ranks, and they don't ask for a stop. */
-bool lks__session_other_failed(void);
-
 #endif

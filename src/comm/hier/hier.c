@@ -120,10 +120,8 @@ static lks_status open_between(struct lks__hier *h)
 
 static lks_status learn_hosts(struct lks__hier *h, lks_status st)
 {
-    if (h->leads && st != LKS_OK) {
-        lks_comm_abort(h->local, lks_last_error());
-        return st;
-    }
+    if (h->leads && st != LKS_OK)
+        return lks__comm_not_opened(h->local, st);
     int numbers[2] = {h->host, h->n_hosts};
     LKS__TRY(lks_comm_broadcast(h->local, numbers, sizeof numbers, LKS_UINT8, 0));
     if (!h->leads) {
