@@ -386,7 +386,8 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w,
             name_number(g, r, pid, number);
             name_rank(g, r, who, sizeof who);
             name_wait(g, w, in, sizeof in);
-            if (atomic_load(&line->posted) == 0)
+            const bool joined = atomic_load(&line->posted) > 0;
+            if (!joined)
                 snprintf(text, sizeof text, "%spid %d) ended without joining the group", number,
                          (int)pid);
             else
@@ -394,7 +395,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w,
                          state == LKS__RANK_LEFT ? "left the group" : "ended", in);
             if (process_ended(pid))
                 lks__comm_lost_in_whole(g->comm, LKS_ERR_PEER, pid, text);
-            return lks__shm_abort(g, LKS_ERR_PEER, r, text);
+            return lks__shm_abort(g, joined ? LKS_ERR_PEER : LKS_ERR_STOPPED, r, text);
         }
         const bool waiting = atomic_load(&line->waiting); /* its heartbeat precedes its end */
         if (silence(clock, (double)atomic_load(&line->beat_us) * 1e-6) < limit)
