@@ -145,16 +145,17 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
 
 void lks__session_tell(const char *backend, lks_status failure)
 {
-    const lks_comm_options options = {backend, 5}; /* in seconds: the others start at that time */
+    static const double TELL_S = 5.0; /* ranks usually start within this time */
+    const lks_comm_options options = {backend, TELL_S};
     lks__session s = {.comm = NULL};
     char why[1024];
     if (tried || lks_world_from_env(&s.world) != LKS_OK || s.world.world_size == 1)
         return;
     snprintf(why, sizeof why, "%s", lks_last_error());
     lks__signals_install("");
+    /* The same first collectives as in set_up(). */
     if (open_group(&options, &s) == LKS_OK && same_version(&s) == LKS_OK)
-        lks__session_agree(&s,
-                           lks__fail(failure, "%s", why)); /* the others agree on their kernels */
+        lks__session_agree(&s, lks__fail(failure, "%s", why));
     lks_comm_close(s.comm);
 }
 
