@@ -276,6 +276,32 @@ static void test_other_world(void **state)
     }
 }
 
+/* A rank with another token can't end the job, but is named at once. */
+static void test_other_token(void **state)
+{
+    static const char *const tokens[] = {"LOCKSTEP_TOKEN=ours", "LOCKSTEP_TOKEN=theirs"};
+    const char *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port()), *out;
+    lks_test_child ranks[2];
+    lks_test_need_gloo();
+    for (int r = 0; r < 2; r++) {
+        const struct environment e = {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=0",
+                                       "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", port,
+                                       tokens[r]}};
+        law_args args = law_train("random", &out);
+        if (r == 0)
+            law_add(&args, "--timeout=%g", 5 * lks_test_patience());
+        ranks[r] = start(&args, &e, r);
+    }
+    const lks_test_result theirs = lks_test_wait(&ranks[1], 30);
+    assert_int_equal(theirs.exit_code, 2);
+    assert_contains(theirs.err, "has another token than this process");
+    const lks_test_result ours = lks_test_wait(&ranks[0], 30);
+    assert_int_equal(ours.exit_code, 1);
+    assert_contains(ours.err, "lockstep: rank 0 refused a process from 127.0.0.1: it has another "
+                              "LOCKSTEP_TOKEN");
+    assert_contains(ours.err, "host 1 of 2 has not joined within");
+}
+
 /* --- reading them ------------------------------------------------------------------------- */
 
 struct reading {
@@ -414,7 +440,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_jobs),       cmocka_unit_test(test_death),
         cmocka_unit_test(test_twice),          cmocka_unit_test(test_absent),
         cmocka_unit_test(test_fails_early),    cmocka_unit_test(test_other_world),
-        cmocka_unit_test(test_another_number),
+        cmocka_unit_test(test_another_number), cmocka_unit_test(test_other_token),
     };
     static const struct {
         const char *name;
