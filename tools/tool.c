@@ -22,10 +22,11 @@
 /* True if lockstep's launcher started this rank, and so reports which rank failed. Opening the
  * group unsets the variable that tells. */
 static bool launched;
+static const lks__settings *rank; /* of a command whose processes may be ranks */
 
 int tool_fail(const char *name, lks_status st)
 {
-    const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE");
+    const char *number = getenv("RANK"), *world = getenv("WORLD_SIZE");
     bool several = tool_is_rank() && world != NULL && strcmp(world, "1") != 0;
     progress_end();
     fflush(stdout);
@@ -34,7 +35,10 @@ int tool_fail(const char *name, lks_status st)
     if (!several)
         fprintf(stderr, "lockstep %s: %s\n", name, lks_last_error());
     else if (!launched || (st != LKS_ERR_PEER && !lks__session_on_record()))
-        fprintf(stderr, "lockstep %s: rank %s: %s\n", name, lks__shown(rank, 32), lks_last_error());
+        fprintf(stderr, "lockstep %s: rank %s: %s\n", name, lks__shown(number, 32),
+                lks_last_error());
+    if (several && !launched && rank != NULL) /* with auto, if that backend can't be used here */
+        lks__session_tell(st == LKS_ERR_SUPPORT ? "auto" : rank->backend, st);
     return st == LKS_ERR_CONFIG ? TOOL_USAGE : TOOL_FAILED;
 }
 
@@ -58,13 +62,13 @@ static lks_status check_ranks(const lks__settings *s)
                          s->nproc_per_node);
     if (s->nproc_per_node == 1 || w.world_size > 1)
         return LKS_OK;
-    const char *rank = getenv("RANK");
+    const char *number = getenv("RANK");
     return lks__fail(LKS_ERR_CONFIG,
                      "the environment has RANK=%s, as if a launcher had started a single rank, but "
                      "--nproc_per_node=%" PRId64
                      " asks for more: unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, or let "
                      "that launcher start all ranks and leave --nproc_per_node out",
-                     lks__shown(rank, 32), s->nproc_per_node);
+                     lks__shown(number, 32), s->nproc_per_node);
 }
 
 bool tool_settings(const char *name, unsigned command, const char *usage, int argc, char **argv,
@@ -73,6 +77,7 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
     launched = getenv("LOCKSTEP_SEGMENT") != NULL;
     lks__settings_defaults(s);
     const unsigned ranks = LKS__CMD_TRAIN | LKS__CMD_EVAL | LKS__CMD_BENCH;
+    rank = command & ranks ? s : NULL;
     lks_status st = command & ranks ? lks__world_adopt() : LKS_OK;
     LKS__THEN(st, lks__settings_parse(s, command, argc - 1, argv + 1, max_positional, args));
     if (st != LKS_OK) {

@@ -75,7 +75,8 @@ struct lks_comm {
     int machine;     /* number of this rank's host in the job's first group */
     lks_world world;
     const char *backend; /* the backend that the program sees; this group may be one host of it */
-    int first_rank;      /* added to ranks in messages; a group may be one host of a world */
+    int first_rank;      /* added to ranks in messages; a group may be one host of a world ... */
+    int n_ranks;         /* ... of so many ranks, according to this rank's variables */
     double timeout_s;
     lks__exec exec;       /* pool NULL: only the caller's thread */
     lks__kernels kernels; /* of exec, until lks__comm_use() */

@@ -1,5 +1,6 @@
 #include "comm/liveness.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/number/cpu.h"
@@ -34,6 +35,26 @@ void lks_comm_abort(lks_comm *comm, const char *why)
     lks__comm_unlock();
     for (double end = lks__sys_now() + TELL_S; is_telling(comm) && lks__sys_now() < end;)
         usleep(1000); /* the process may end next */
+}
+
+lks_status lks__comm_not_opened(lks_comm *comm, lks_status st)
+{
+    char text[64];
+    lks_comm *host = host_of(comm);
+    lks__segment *segment = host != NULL ? lks__shm_segment(host) : NULL;
+    const bool recorded =
+        segment != NULL && lks__segment_aborted(segment) && !lks__segment_given_up(segment);
+    /* A signal to stop may reach the others later. This failure tells them to stop, too. */
+    lks__comm_ask_stop(comm, lks__sys_give_up_signal(lks__comm_asked_stop(comm)));
+    if (st == LKS_ERR_PEER && !recorded && lks__sys_give_up_signal(0) != 0)
+        st = lks__fail(LKS_ERR_STOPPED, "the wait was given up");
+    if (st == LKS_ERR_STOPPED && segment != NULL) {
+        const int rank = host->world.rank;
+        snprintf(text, sizeof text, "a signal stopped rank %d", host->first_rank + rank);
+        lks__segment_abort(segment, st, rank, text);
+    }
+    lks_comm_abort(comm, lks_last_error()); /* the others needn't wait for this rank */
+    return st;
 }
 
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)

@@ -22,6 +22,11 @@ void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase);
 /* lks_comm_beat(), for long computations of one call. */
 lks__beat lks__comm_beats(lks_comm *comm);
 
+/* Record the failure `st` of opening the group, for the ranks that wait for this one. ERR_PEER
+ * becomes ERR_STOPPED if a signal has come and no failure is recorded: then other ranks have left
+ * because of it. */
+lks_status lks__comm_not_opened(lks_comm *comm, lks_status st);
+
 /* A request to stop, outside collectives. All ranks of the host see it at once, ranks of other
  * hosts with their next heartbeat. The first signal is kept; 0: no request. lks__comm_ask_stop()
  * may be called in a signal handler. Ranks must agree before they act on the request. */

@@ -138,6 +138,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     comm->ops = ops;
     comm->backend = ops->name;
     comm->world = *world;
+    comm->n_ranks = world->world_size;
     comm->timeout_s = timeout_s;
     /* A wrong LOCKSTEP_CPU only matters to callers of other kernels, which report it. */
     lks__cpu_level level;
@@ -177,9 +178,7 @@ lks_status lks__comm_opened(lks_comm *comm, lks_status st, lks_comm **comm_p)
         *comm_p = comm;
         return LKS_OK;
     }
-    /* A signal to stop may reach the others later. This failure tells them to stop, too. */
-    lks__comm_ask_stop(comm, lks__sys_give_up_signal(lks__comm_asked_stop(comm)));
-    lks_comm_abort(comm, lks_last_error()); /* the others needn't wait for this rank */
+    st = lks__comm_not_opened(comm, st);
     lks_comm_close(comm);
     return st;
 }

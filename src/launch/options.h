@@ -26,8 +26,9 @@ typedef struct lks__launch_options {
     int node_rank;            /* of this node; -1: any */
     /* The coordinator's address; with one node, the ranks' MASTER_ADDR. */
     const char *endpoint_host;
-    int endpoint_port;      /* ... and port; with one node, MASTER_PORT (0: a free one) */
-    const char *token;      /* the job's secret; for several nodes */
+    const char *endpoint_option; /* that gave it, for messages; NULL: --master-addr */
+    int endpoint_port;           /* ... and port; with one node, MASTER_PORT (0: a free one) */
+    const char *token;           /* the job's secret; for several nodes */
     const char *local_addr; /* this host's address for the others; NULL: the one that they see */
     int virtual_ranks;      /* start at most as many ranks as divide it evenly; 0: all */
     bool allow_uneven;      /* ... any number of ranks up to it */

@@ -7,7 +7,7 @@
 #include "session/session.h"
 #include "session/signals.h"
 
-static bool on_record, other_failed; /* static, because a process is one rank */
+static bool on_record; /* static, because a process is one rank */
 
 static void put_on_record(const lks__session *s, const char *why)
 {
@@ -101,7 +101,6 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     }
     lks_comm_barrier(s->comm); /* until it has published: a rank that exits earlier would be taken
                                   for the cause */
-    other_failed = true;
     return lks__fail(LKS_ERR_PEER, "%s", reason);
 }
 
@@ -132,9 +131,4 @@ void *lks__session_gather(const lks__session *s, const void *mine, size_t bytes,
 bool lks__session_on_record(void)
 {
     return on_record;
-}
-
-bool lks__session_other_failed(void)
-{
-    return other_failed;
 }

@@ -1,5 +1,6 @@
 #include "session/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +81,8 @@ static int stop_signal(int other)
     return lks__stop_requested;
 }
 
+static bool tried; /* to join; static, because a process is one rank */
+
 /* Open the group. Ranks agree on a stop through the group, so until all have joined, each rank
  * stops by itself. */
 static lks_status open_group(const lks_comm_options *options, lks__session *s)
@@ -87,22 +90,27 @@ static lks_status open_group(const lks_comm_options *options, lks__session *s)
     lks__sys_give_up_when(stop_signal);
     const lks_status st = lks_comm_open(&s->world, options, &s->comm);
     lks__sys_give_up_when(NULL);
+    tried = st != LKS_ERR_SUPPORT; /* no backend was found */
+    if (st == LKS_OK)
+        s->world = *lks_comm_world(s->comm);
     return st;
 }
 
-/* After a signal, ERR_PEER means that other ranks have left for the same reason: not a failure,
- * unless one is known. */
 static lks_status or_stopped(lks_status st)
 {
-    return lks__stop_requested != 0 && !lks__session_other_failed() &&
-                   (st == LKS_ERR_PEER || st == LKS_ERR_STOPPED)
+    return st == LKS_ERR_STOPPED && lks__stop_requested != 0
                ? lks__fail(LKS_ERR_STOPPED, "signal %d asked to stop", lks__stop_requested)
                : st;
 }
 
+static lks_status same_version(lks__session *s)
+{
+    return lks__session_same_word(s, "the version of lockstep", LKS_VERSION_TEXT);
+}
+
 static lks_status set_up(lks__session *s, int threads, enum lks__bind bind)
 {
-    LKS__TRY(lks__session_same_word(s, "the version of lockstep", LKS_VERSION_TEXT));
+    LKS__TRY(same_version(s));
     LKS__TRY(agree_on_level(s));
     LKS__TRY(lks__session_agree(s, choose_threads(s, threads)));
     LKS__TRY(bind_rank(s, bind));
@@ -125,7 +133,6 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     lks_comm_options options = {backend, timeout_s};
     s->timeout_s = timeout_s;
     LKS__TRY(or_stopped(open_group(&options, s)));
-    s->world = *lks_comm_world(s->comm);
     lks__sys_on_progress(lks__comm_beats(s->comm)); /* for reads and writes of large files */
     lks__signals_on_stop(ask_stop, s->comm);
     const lks_status st = or_stopped(set_up(s, threads, bind));
@@ -134,6 +141,22 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
         lks__session_close(s);
     }
     return st;
+}
+
+void lks__session_tell(const char *backend, lks_status failure)
+{
+    static const double TELL_S = 5.0; /* ranks usually start within this time */
+    const lks_comm_options options = {backend, TELL_S};
+    lks__session s = {.comm = NULL};
+    char why[1024];
+    if (tried || lks_world_from_env(&s.world) != LKS_OK || s.world.world_size == 1)
+        return;
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    lks__signals_install("");
+    /* The same first collectives as in set_up(). */
+    if (open_group(&options, &s) == LKS_OK && same_version(&s) == LKS_OK)
+        lks__session_agree(&s, lks__fail(failure, "%s", why));
+    lks_comm_close(s.comm);
 }
 
 void lks__session_progress(const lks__session *s, size_t done, size_t n)

@@ -39,6 +39,10 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
                              enum lks__bind bind, lks__session *s);
 void lks__session_close(lks__session *s);
 
+/* Report a failure before lks__session_open(), with lks_last_error(), to the other ranks: join them
+ * for that, if they come within seconds. Does nothing after a session was opened, or tried. */
+void lks__session_tell(const char *backend, lks_status failure);
+
 /* Let waits for the device also send heartbeats and notice the failure of the group. */
 void lks__session_watch(lks__session *s);
 
@@ -123,9 +127,5 @@ lks_status lks__session_fail(const lks__session *s, lks_status st);
 /* True if this process has reported its failure to all ranks. Then lockstep's launcher prints it,
  * too. */
 bool lks__session_on_record(void);
-
-/* True if lks__session_agree() has named another rank that failed. The launcher then sends signals
- * to all ranks, and they don't ask for a stop. */
-bool lks__session_other_failed(void);
 
 #endif

@@ -327,17 +327,46 @@ static int body_odd_world(void)
     return code;
 }
 
-/* Rank 0, which serves the store, can't join: the other host blames it and not the store. */
-static int body_first_fails(void)
+/* A rank can't join, because of its variable WITH: all others name it, and the reason. */
+static int body_one_fails(void)
+{
+    const int failing = atoi(getenv("FAILING"));
+    lks_world world;
+    lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
+    lks_comm *comm = NULL;
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    if (world.rank == failing)
+        putenv(getenv("WITH"));
+    EXPECT(lks_comm_open(&world, &options, &comm) != LKS_OK);
+    EXPECT(strstr(lks_last_error(), getenv("SAYS")) != NULL);
+    EXPECT(world.rank == failing || strstr(lks_last_error(), getenv("NAMED")) != NULL);
+    return seen_by(world.rank, world.world_size);
+}
+
+/* Rank 1 stores a failure that isn't safe to print, and too long. */
+static int body_hostile(void)
 {
     lks_world world;
-    lks_comm *comm;
-    if (strcmp(getenv("RANK"), "0") == 0)
-        setenv("GLOO_SOCKET_IFNAME", "nosuch0", 1);
-    EXPECT(open_group(&world, 10 * lks_test_patience(), &comm) == LKS_ERR_PEER);
-    EXPECT(strstr(lks_last_error(),
-                  world.rank == 0 ? "nosuch0" : "rank 0 failed before all hosts had joined") !=
-           NULL);
+    lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
+    lks_comm *comm = NULL;
+    char token[512], text[5000];
+    lks__store *store;
+    int64_t n_told;
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    if (world.rank == 0) {
+        EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_PEER);
+        EXPECT(strncmp(lks_last_error(), "?[2J?xxx", 8) == 0);
+        EXPECT(strlen(lks_last_error()) < 1024);
+    } else {
+        memset(text, 'x', sizeof text);
+        memcpy(text, "\x1b[2J\n", 5);
+        snprintf(token, sizeof token, "%s:%s ", getenv("MASTER_ADDR"), getenv("MASTER_PORT"));
+        EXPECT(lks__store_open(getenv("MASTER_ADDR"), atoi(getenv("MASTER_PORT")), token,
+                               options.timeout_s, &store) == LKS_OK);
+        EXPECT(lks__store_set(store, "engine/0/0/failed", text, sizeof text) == LKS_OK);
+        EXPECT(lks__store_add(store, "engine/0/0/told", 1, &n_told) == LKS_OK);
+        lks__store_close(store);
+    }
     return seen_by(world.rank, 2);
 }
 
@@ -674,8 +703,33 @@ static void test_at_master(void **state)
     assert_int_equal(expect_all("11", "mixed"), 0);
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     assert_int_equal(expect_all("22", "no_master"), 0);
-    assert_int_equal(expect_all("11", "first_fails"), 0);
     assert_int_equal(expect_all("11", "other_world"), 0);
+    assert_int_equal(expect_all("11", "hostile"), 0);
+}
+
+static void test_one_fails(void **state)
+{
+    static const struct {
+        const char *hosts, *rank, *with, *says;
+        const char *named; /* NULL: that rank; two with the same number both may be named */
+    } rows[] = {
+        {"11", "0", "GLOO_SOCKET_IFNAME=nosuch0", "nosuch0", NULL},
+        {"111", "1", "GLOO_SOCKET_IFNAME=nosuch0", "nosuch0", NULL},
+        {"22", "2", "GLOO_SOCKET_IFNAME=nosuch0", "nosuch0", NULL},
+        {"111", "0", "GROUP_RANK=9", "this host is number 9 of 3", NULL},
+        {"12", "1", "GROUP_RANK=9", "this host is number 9 of 2", NULL},
+        {"11", "1", "GROUP_RANK=0", "on hosts with the same number, 0", "rank "},
+        {"11", "0", "GROUP_RANK=1", "on hosts with the same number, 1", "rank "},
+    };
+    at_master = true;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        setenv("FAILING", rows[i].rank, 1);
+        setenv("WITH", rows[i].with, 1);
+        setenv("SAYS", rows[i].says, 1);
+        setenv("NAMED",
+               rows[i].named != NULL ? rows[i].named : lks_test_text("rank %s ", rows[i].rank), 1);
+        assert_int_equal(expect_all(rows[i].hosts, "one_fails"), 0);
+    }
 }
 
 static int leave_master(void **state)
@@ -734,7 +788,8 @@ int main(int argc, char **argv)
         {"programs_mpi", .run = body_programs_mpi},
         {"other_world", .run = body_other_world},
         {"odd_world", .run = body_odd_world},
-        {"first_fails", .run = body_first_fails},
+        {"one_fails", .run = body_one_fails},
+        {"hostile", .run = body_hostile},
         {"inside_srun", .run = body_inside_srun},
         {"absent", .run = body_absent},
         {"no_master", .run = body_no_master},
@@ -760,6 +815,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_many),
     };
     const struct CMUnitTest gloos[] = {cmocka_unit_test_teardown(test_at_master, leave_master),
+                                       cmocka_unit_test_teardown(test_one_fails, leave_master),
                                        cmocka_unit_test(test_other_world),
                                        cmocka_unit_test(test_suspended),
                                        cmocka_unit_test(test_inside_srun),

@@ -131,6 +131,47 @@ static void test_death(void **state)
         fail_msg("it took %.1f s", r.seconds);
 }
 
+/* A rank fails before it can meet the others: they name it and its reason. */
+static void test_fails_early(void **state)
+{
+    static const struct {
+        const char *setting, *says;
+        int code;
+        bool two_hosts;
+    } rows[] = {
+        {"/nowhere/x.conf", "there is no config file /nowhere/x.conf", 2, false},
+        {"--nonsense=1", "--nonsense=1: there is no setting", 2, false},
+        {"--backend=shm", "it reaches the ranks of one host only", 1, true},
+    };
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof rows[0]; i++) {
+        const int failing = (int)i % 2;
+        const char *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port());
+        const struct environment one = {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d",
+                                         "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", port}},
+                                 two = {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=0",
+                                         "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", port}};
+        lks_test_child ranks[2];
+        if (rows[i / 2].two_hosts)
+            lks_test_need_gloo();
+        for (int k = 1; k >= 0; k--) { /* the failing one comes last */
+            const int r = k == 1 ? 1 - failing : failing;
+            const char *out;
+            law_args args = law_train("random", &out);
+            if (r == failing)
+                law_add(&args, "%s", rows[i / 2].setting);
+            ranks[r] = start(&args, rows[i / 2].two_hosts ? &two : &one, r);
+        }
+        lks_test_result r = lks_test_wait(&ranks[failing], 30);
+        assert_int_equal(r.exit_code, rows[i / 2].code);
+        assert_contains(r.err, lks_test_text("lockstep train: rank %d: ", failing));
+        assert_contains(r.err, rows[i / 2].says);
+        r = lks_test_wait(&ranks[1 - failing], 30);
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, lks_test_text("rank %d: rank %d (host ", 1 - failing, failing));
+        assert_contains(r.err, rows[i / 2].says);
+    }
+}
+
 /* A rank that waits for one that never starts says so while it waits, and in its last message. The
  * two belong to different jobs. */
 static void test_absent(void **state)
@@ -204,8 +245,58 @@ static void test_another_number(void **state)
         results[r] = lks_test_wait(&ranks[r], 20);
     assert_int_equal(results[0].exit_code, 1);
     assert_contains(results[0].err, "local rank 1 of 2 on this host has not attached");
+    assert_contains(results[0].err, lks_test_text("lockstep: process %d counts 3 ranks on this "
+                                                  "host, and local rank 0 counts 2: WORLD_SIZE and",
+                                                  (int)ranks[1].pid));
     assert_int_not_equal(results[1].exit_code, 0);
     assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
+}
+
+/* The second rank of a host counts more ranks elsewhere, and chooses another backend for them. */
+static void test_other_world(void **state)
+{
+    static const char *const sizes[] = {"WORLD_SIZE=2", "WORLD_SIZE=3"};
+    const char *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port()), *out;
+    lks_test_child ranks[2];
+    lks_test_need_gloo();
+    for (int r = 0; r < 2; r++) {
+        const struct environment e = {{"RANK=%d", sizes[r], "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2",
+                                       "MASTER_ADDR=127.0.0.1", port}};
+        const law_args args = law_train("random", &out);
+        ranks[r] = start(&args, &e, r);
+    }
+    for (int r = 0; r < 2; r++) {
+        const lks_test_result result = lks_test_wait(&ranks[r], 30);
+        assert_int_equal(result.exit_code, 1);
+        assert_contains(result.err, "WORLD_SIZE differs between ranks: rank 0 (host ");
+        assert_contains(result.err, ") has 3: it must be the same everywhere");
+    }
+}
+
+/* A rank with another token can't end the job, but is named at once. */
+static void test_other_token(void **state)
+{
+    static const char *const tokens[] = {"LOCKSTEP_TOKEN=ours", "LOCKSTEP_TOKEN=theirs"};
+    const char *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port()), *out;
+    lks_test_child ranks[2];
+    lks_test_need_gloo();
+    for (int r = 0; r < 2; r++) {
+        const struct environment e = {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=0",
+                                       "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", port,
+                                       tokens[r]}};
+        law_args args = law_train("random", &out);
+        if (r == 0)
+            law_add(&args, "--timeout=%g", 5 * lks_test_patience());
+        ranks[r] = start(&args, &e, r);
+    }
+    const lks_test_result theirs = lks_test_wait(&ranks[1], 30);
+    assert_int_equal(theirs.exit_code, 2);
+    assert_contains(theirs.err, "has another token than this process");
+    const lks_test_result ours = lks_test_wait(&ranks[0], 30);
+    assert_int_equal(ours.exit_code, 1);
+    assert_contains(ours.err, "lockstep: rank 0 refused a process from 127.0.0.1: it has another "
+                              "LOCKSTEP_TOKEN");
+    assert_contains(ours.err, "host 1 of 2 has not joined within");
 }
 
 /* --- reading them ------------------------------------------------------------------------- */
@@ -344,7 +435,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_reading),        cmocka_unit_test(test_variables),
         cmocka_unit_test(test_two_jobs),       cmocka_unit_test(test_death),
         cmocka_unit_test(test_twice),          cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_another_number),
+        cmocka_unit_test(test_fails_early),    cmocka_unit_test(test_other_world),
+        cmocka_unit_test(test_another_number), cmocka_unit_test(test_other_token),
     };
     static const struct {
         const char *name;

@@ -1129,6 +1129,8 @@ TEST(test_wrong_options)
                    (const char *const[]){"--nnodes=2", "--master-addr=no.such.host.invalid", NULL},
                    "true");
     assert_exits(2, end_of(&x), "--master-addr: the address of \"no.such.host.invalid\"");
+    x = START(1, "true", "--nnodes=2", "--rdzv-endpoint=no.such.host.invalid");
+    assert_exits(2, end_of(&x), "--rdzv-endpoint: the address of \"no.such.host.invalid\"");
     setenv("LOCKSTEP_LINK_TIMEOUT", "1", 1);
     x = START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=0");
     unsetenv("LOCKSTEP_LINK_TIMEOUT");

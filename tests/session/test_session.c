@@ -272,6 +272,35 @@ static void test_stop_after_failure(void **state)
     continue_first(&r);
 }
 
+/* Rank 1 aborts the group before rank 0 joins, which has had a signal. */
+static int abort_and_stop(void)
+{
+    lks__session s;
+    lks__segment *segment;
+    lks__signals_install("");
+    if (strcmp(getenv("RANK"), "0") == 0) {
+        raise(SIGSTOP);
+        raise(SIGTERM);
+        EXPECT(lks__session_open("shm", 20 * lks_test_patience(), 1, LKS__BIND_NONE, &s) ==
+               LKS_ERR_PEER);
+        EXPECT(strcmp(lks_last_error(), "rank 1 failed: it has no data") == 0);
+        return 0;
+    }
+    EXPECT(lks__segment_inherit(2, &segment) == LKS_OK);
+    EXPECT(lks__segment_abort(segment, LKS_ERR_PEER, 1, "rank 1 failed: it has no data"));
+    return 0;
+}
+
+/* The same if ranks learn of the failure otherwise than by agreement. */
+static void test_stop_after_abort(void **state)
+{
+    struct ranks r;
+    ranks_start(&r, 2, "abort", NULL);
+    for (int i = 0; i < lks_test_tries(20000) && !lks__segment_aborted(r.segment); i++)
+        usleep(1000);
+    continue_first(&r);
+}
+
 /* Writing to a pipe that nobody reads is an error, and doesn't end the process. */
 static void test_closed_pipe(void **state)
 {
@@ -384,8 +413,10 @@ static void test_first_process(void **state)
 
 int main(int argc, char **argv)
 {
-    static const struct rank_body bodies[] = {
-        {"stop", .run = stop_before_joining}, {"fail", .run = fail_and_stop}, {.name = NULL}};
+    static const struct rank_body bodies[] = {{"stop", .run = stop_before_joining},
+                                              {"fail", .run = fail_and_stop},
+                                              {"abort", .run = abort_and_stop},
+                                              {.name = NULL}};
     ranks_main(argc, argv, bodies);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
@@ -402,6 +433,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_first_process),
         cmocka_unit_test(test_stop_before_joining),
         cmocka_unit_test(test_stop_after_failure),
+        cmocka_unit_test(test_stop_after_abort),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -165,6 +165,7 @@ lks_status run_read_nodes(struct run *r)
         LKS__TRY(lks__address_parse("--rdzv-endpoint", text, r->endpoint, sizeof r->endpoint,
                                     &l->endpoint_port));
         l->endpoint_host = r->endpoint;
+        l->endpoint_option = "--rdzv-endpoint";
     }
     if (l->endpoint_port == 0 && (several || (r->n_hosts > 1 && r->given[OPT_master_port] != NULL)))
         return lks__fail(LKS_ERR_CONFIG, "with several nodes, --master-port must be from 1 to "

@@ -35,6 +35,7 @@ static lks_status open_local(struct lks__hier *h, lks__segment *segment)
         return st;
     }
     h->local->first_rank = j->rank - j->local_rank;
+    h->local->n_ranks = j->world_size;
     h->local->backend = h->comm->backend;
     lks__comm_part_of(h->local, h->comm->whole);
     return segment != NULL ? lks__shm_open_on(h->local, segment) : h->local->ops->open(h->local);
@@ -93,6 +94,8 @@ static lks_status open_between(struct lks__hier *h)
         if (st == LKS_OK && h->ops->needs_store)
             st = lks__hier_compare_worlds(h);
         LKS__THEN(st, lks__hier_thread_open(h));
+        if (st != LKS_OK && !h->stuck)
+            st = lks__hier_tell(h, st);
         if (!h->stuck)
             lks__store_close(h->store);
         LKS__TRY(st);
@@ -117,10 +120,8 @@ static lks_status open_between(struct lks__hier *h)
 
 static lks_status learn_hosts(struct lks__hier *h, lks_status st)
 {
-    if (h->leads && st != LKS_OK) {
-        lks_comm_abort(h->local, lks_last_error());
-        return st;
-    }
+    if (h->leads && st != LKS_OK)
+        return lks__comm_not_opened(h->local, st);
     int numbers[2] = {h->host, h->n_hosts};
     LKS__TRY(lks_comm_broadcast(h->local, numbers, sizeof numbers, LKS_UINT8, 0));
     if (!h->leads) {

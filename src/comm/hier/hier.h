@@ -194,6 +194,9 @@ lks_status lks__hier_rendezvous_open(struct lks__hier *h);
 /* ERR_CONFIG if WORLD_SIZE or the number of hosts differs between hosts: an engine's
  * own message wouldn't say so. Host 0 waits for all hosts. Does nothing for a part. */
 lks_status lks__hier_compare_worlds(struct lks__hier *h);
+/* Tell the hosts that wait in the rendezvous of this host's failure `st` and lks_last_error(), or
+ * learn theirs, which may be its cause. Returns the group's failure. */
+lks_status lks__hier_tell(struct lks__hier *h, lks_status st);
 /* The address of this host in the job's network; every rank of the host calls it. */
 lks_status lks__hier_address(lks_comm *comm, char address[64]);
 /* On the first rank of a part: serve a store at part->address. */

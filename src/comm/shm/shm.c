@@ -65,7 +65,8 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     atomic_store(&lks__segment_header(segment)->timeout_us,
                  (unsigned long long)(comm->timeout_s * 1e6));
     atomic_store(&line->pid, (int)getpid());
-    struct lks__shm_descriptor desc = {.kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size};
+    struct lks__shm_descriptor desc = {
+        .kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size, .n_parts = (uint32_t)comm->n_ranks};
     memcpy(desc.args, comm->backend, strnlen(comm->backend, sizeof desc.args - 1));
     return lks__shm_arrive(g, &desc, NULL, 0, seq_p);
 }

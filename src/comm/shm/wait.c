@@ -150,13 +150,22 @@ bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal)
 
 /* --- calls that don't match --------------------------------------------------------------- */
 
-/* Ranks that join through different backends start different operations. */
+/* Ranks that join through different backends start different operations. With "auto" the cause is
+ * another number of ranks. */
 static void name_backends(const struct lks__shm_descriptor *a, int rank_a,
                           const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
 {
     char host[65] = "localhost";
     gethostname(host, sizeof host - 1);
     const char *shown = lks__shown(host, 4 * sizeof host);
+    if (a->n_parts != b->n_parts) {
+        snprintf(
+            text, bytes,
+            "WORLD_SIZE differs between ranks: rank %d (host %s) has %u, rank %d (host %s) has "
+            "%u: it must be the same everywhere",
+            rank_a, shown, a->n_parts, rank_b, shown, b->n_parts);
+        return;
+    }
     snprintf(text, bytes,
              "backend differs between ranks: rank %d (host %s) has %.*s, rank %d (host %s) has "
              "%.*s: start all ranks with the same settings and data",
@@ -377,7 +386,8 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w,
             name_number(g, r, pid, number);
             name_rank(g, r, who, sizeof who);
             name_wait(g, w, in, sizeof in);
-            if (atomic_load(&line->posted) == 0)
+            const bool joined = atomic_load(&line->posted) > 0;
+            if (!joined)
                 snprintf(text, sizeof text, "%spid %d) ended without joining the group", number,
                          (int)pid);
             else
@@ -385,7 +395,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w,
                          state == LKS__RANK_LEFT ? "left the group" : "ended", in);
             if (process_ended(pid))
                 lks__comm_lost_in_whole(g->comm, LKS_ERR_PEER, pid, text);
-            return lks__shm_abort(g, LKS_ERR_PEER, r, text);
+            return lks__shm_abort(g, joined ? LKS_ERR_PEER : LKS_ERR_STOPPED, r, text);
         }
         const bool waiting = atomic_load(&line->waiting); /* its heartbeat precedes its end */
         if (silence(clock, (double)atomic_load(&line->beat_us) * 1e-6) < limit)

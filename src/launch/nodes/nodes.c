@@ -56,6 +56,12 @@ static void say_refused(struct lks__nodes *n)
                  LKS__TOKEN_ENV);
 }
 
+static const char *endpoint_option(const struct lks__nodes *n)
+{
+    const char *option = n->job->options->endpoint_option;
+    return option != NULL ? option : "--master-addr";
+}
+
 /* Explain why nodes on other machines can't join, if the first node listens at an address that they
  * can't reach. */
 static void explain_loopback(const struct lks__nodes *n, char text[512])
@@ -70,8 +76,8 @@ static void explain_loopback(const struct lks__nodes *n, char text[512])
     lks__address_advice(advice);
     snprintf(text, 512,
              "; %sother machines can't reach this address: for nodes there, give all nodes "
-             "--master-addr=%s",
-             name, advice);
+             "%s=%s",
+             name, endpoint_option(n), advice);
 }
 
 /* The node that waits for the first one, and the signal that ends its wait. */
@@ -184,7 +190,7 @@ static lks_status join(struct lks__nodes *n)
         if (st == LKS_OK)
             job->store_port = lks__store_port(job->store);
         else if (st == LKS_ERR_CONFIG) /* with --hosts, the name may be only ssh's */
-            return lks__fail_in(st, "--master-addr");
+            return lks__fail_in(st, "%s", endpoint_option(n));
         else if (st != LKS_ERR_SUPPORT || o->node_rank == 0)
             return st;
         else

@@ -58,7 +58,8 @@ static int record_failure(struct lks__supervisor *sup, int rank)
     char text[LKS__LAUNCH_MESSAGE];
     lks__describe_end(sup->attempt, rank, text);
     sup->first_by_rank = false;
-    if (lks__segment_abort(sup->attempt->segment, LKS_ERR_PEER, rank, text))
+    const lks_status st = sup->user_signal != 0 ? LKS_ERR_STOPPED : LKS_ERR_PEER;
+    if (lks__segment_abort(sup->attempt->segment, st, rank, text))
         return -1;
     return keep_first(sup) == LKS_ERR_PEER ? sup->first_rank : -1;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "comm/hier/hier.h"
@@ -48,13 +49,115 @@ static int store_set(void *hier, const char *key, const void *data, size_t bytes
     return explain(h, st);
 }
 
+/* --- failures of hosts that haven't met all others -------------------------------------------- */
+
+/* Seconds for which the host that serves the store waits for the others to learn of a failure, and
+ * after they have had the whole timeout to come. */
+static const double TOLD_S = 5.0, TOLD_LATE_S = 1.0;
+
+/* The group's failure if a host has stored one, else `st`. */
+static lks_status failure_or(struct lks__hier *h, lks_status st)
+{
+    char key[LKS__STORE_KEY_BYTES], before[1024], text[1024];
+    void *data;
+    size_t bytes;
+    snprintf(before, sizeof before, "%s", lks_last_error());
+    if (key_of(h, "failed", key) != LKS_OK ||
+        lks__store_get(h->store, key, 0, &data, &bytes) != LKS_OK)
+        return lks__fail(st, "%s", before);
+    snprintf(text, sizeof text, "%s", (const char *)data);
+    free(data);
+    return lks__hier_fail(h, LKS_ERR_PEER, -1, text); /* makes it safe to print */
+}
+
+/* A peer without the token can't end the job: only name it. */
+static void say_refused(const struct lks__hier *h)
+{
+    const char *from;
+    while (h->server != NULL && (from = lks__store_refused(h->server)) != NULL)
+        fprintf(stderr,
+                "lockstep: rank %d refused a process from %s: it has another LOCKSTEP_TOKEN, or if "
+                "none is set, another MASTER_ADDR, MASTER_PORT or TORCHELASTIC_RUN_ID\n",
+                h->join.rank, from);
+}
+
+static lks_status key_of_number(const struct lks__hier *h, char out[LKS__STORE_KEY_BYTES])
+{
+    char key[32];
+    snprintf(key, sizeof key, "host/%d", h->join.host);
+    return key_of(h, key, out);
+}
+
+/* Fail if another host has stored its first rank under this host's number. */
+static lks_status check_number(const struct lks__hier *h)
+{
+    const int mine = h->join.rank;
+    int theirs = mine;
+    char key[LKS__STORE_KEY_BYTES];
+    void *data = NULL;
+    size_t bytes = 0;
+    LKS__TRY(key_of_number(h, key));
+    const lks_status st = lks__store_get(h->store, key, 0, &data, &bytes);
+    if (st == LKS_OK && bytes == sizeof theirs)
+        memcpy(&theirs, data, sizeof theirs);
+    free(data);
+    if (theirs != mine)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "rank %d and rank %d are on hosts with the same number, %d: GROUP_RANK "
+                         "must differ between hosts",
+                         mine, theirs, h->join.host);
+    return st == LKS_ERR_TIMEOUT ? LKS_OK : st;
+}
+
+/* Wait until time `end` for a value, for the failure of a host, or for a second host with our
+ * number: of two that come at once, the first sees only itself. */
+static lks_status await(struct lks__hier *h, const char *key, double end, void **data_p,
+                        size_t *bytes_p)
+{
+    static const double LOOK_S = 0.1;
+    lks_status st;
+    do {
+        lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
+        say_refused(h);
+        st = lks__store_get(h->store, key, LOOK_S, data_p, bytes_p);
+        if (st == LKS_ERR_TIMEOUT && h->part == NULL)
+            LKS__TRY(check_number(h));
+        if (st == LKS_ERR_TIMEOUT)
+            st = failure_or(h, st);
+    } while (st == LKS_ERR_TIMEOUT && lks__sys_now() < end);
+    return st;
+}
+
 static int store_get(void *hier, const char *key, double timeout_s, void **data_p, size_t *bytes_p)
 {
     char full[LKS__STORE_KEY_BYTES];
     struct lks__hier *h = hier;
     lks_status st = key_of(h, key, full);
-    LKS__THEN(st, lks__store_get(h->store, full, timeout_s, data_p, bytes_p));
+    LKS__THEN(st, await(h, full, lks__sys_now() + timeout_s, data_p, bytes_p));
     return explain(h, st);
+}
+
+lks_status lks__hier_tell(struct lks__hier *h, lks_status st)
+{
+    char key[LKS__STORE_KEY_BYTES], why[1024], text[sizeof why + 128];
+    const double end = lks__sys_now() + (st == LKS_ERR_TIMEOUT ? TOLD_LATE_S : TOLD_S);
+    int64_t n_told = 0;
+    if (h->store == NULL || h->part != NULL || st == LKS_ERR_STOPPED)
+        return st;
+    if (st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT)
+        st = failure_or(h, st);
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    snprintf(text, sizeof text, "rank %d (host %s) failed: %s", h->join.rank, h->name, why);
+    if (!lks__segment_aborted(lks__shm_segment(h->local)) && key_of(h, "failed", key) == LKS_OK)
+        (void)lks__store_set(h->store, key, text, strlen(text));
+    for (int more = 1; key_of(h, "told", key) == LKS_OK &&
+                       lks__store_add(h->store, key, more, &n_told) == LKS_OK &&
+                       h->server != NULL && n_told < h->join.n_hosts && lks__sys_now() < end;
+         more = 0) {
+        lks_comm_beat(h->local);
+        usleep(10000);
+    }
+    return lks__fail(st, "%s", why);
 }
 
 /* srun has started each of the ranks; its variables are in the environment of other launchers, too.
@@ -180,11 +283,8 @@ static lks_status world_of(struct lks__hier *h, int host, double end, struct wor
     char key[LKS__STORE_KEY_BYTES];
     void *data = NULL;
     size_t bytes = 0;
-    lks_status st;
     LKS__TRY(key_of_world(h, host, key));
-    while ((st = lks__store_get(h->store, key, 0.1, &data, &bytes)) == LKS_ERR_TIMEOUT &&
-           lks__sys_now() < end)
-        lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
+    lks_status st = await(h, key, end, &data, &bytes);
     if (st == LKS_ERR_TIMEOUT)
         return lks__fail(st, "host %d of %d has not joined within %g s", host, h->join.n_hosts,
                          h->comm->timeout_s);
@@ -237,15 +337,25 @@ lks_status lks__hier_compare_worlds(struct lks__hier *h)
     return name_server(h, compare_worlds(h));
 }
 
+static lks_status claim_number(struct lks__hier *h)
+{
+    const int mine = h->join.rank;
+    char key[LKS__STORE_KEY_BYTES];
+    LKS__TRY(check_number(h));
+    LKS__TRY(key_of_number(h, key));
+    return lks__store_set(h->store, key, &mine, sizeof mine);
+}
+
 static lks_status meet_world(struct lks__hier *h)
 {
     static atomic_uint n_groups; /* all hosts open the same groups in the same order */
     lks__engine_join *j = &h->join;
     h->group = atomic_fetch_add(&n_groups, 1);
-    LKS__TRY(find_host(j));
     if (j->rank == 0 && !lks__env_set(LKS__STORE_ENV))
         LKS__TRY(serve_at_master(h));
     LKS__TRY(open_store(h));
+    LKS__TRY(find_host(j)); /* after it, so that the other hosts learn of a failure */
+    LKS__TRY(claim_number(h));
     const char *given =
         getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr; otherwise see below */
     if (given == NULL)

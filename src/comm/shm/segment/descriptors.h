@@ -42,7 +42,7 @@ struct lks__shm_descriptor {
     uint64_t args[4]; /* root, memory kind, offsets, hash of borders, the backend's name at the
                          start ..., depending on kind */
     uint32_t n_parts; /* entries at the payload's start: parts of LKS__OP_REDUCE, counts of
-                       * LKS__OP_ALL_GATHER_V; may differ */
+                       * LKS__OP_ALL_GATHER_V, or the ranks of the job at the start; may differ */
     uint8_t has_step, caller; /* enum lks__caller */
     uint16_t object;          /* of lks__call */
     uint64_t step;            /* of the rank's last lks_comm_note(), for messages */

@@ -147,17 +147,31 @@ static void say_wait(double *say_at_p, const lks_world *w, int rank, double time
     *say_at_p = INFINITY;
 }
 
+/* Report it once: the other process may belong to another job with the same variables. */
+static void say_differs(const struct hello *h, const lks_world *w, pid_t pid, bool *said)
+{
+    if (!*said)
+        fprintf(stderr,
+                "lockstep: process %d counts %d ranks on this host, and local rank 0 counts %d: "
+                "WORLD_SIZE and LOCAL_WORLD_SIZE must be the same for all\n",
+                (int)pid, (int)h->local_world_size, w->local_world_size);
+    *said = true;
+}
+
 /* A connection from another job is closed without an answer, and a second process with the same
  * local rank gets a shorter one. */
 static void serve_one(int fd, const lks_world *w, lks__segment *segment, bool *served,
-                      int *n_served)
+                      int *n_served, bool *said)
 {
     struct hello h;
     char env[LKS__SEGMENT_ENV_BYTES];
     pid_t pid;
     if (!is_ours(fd, &pid) || !readable(fd, HELLO_MS * 1e-3) ||
-        recv(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != HELLO_MAGIC ||
-        h.local_world_size != w->local_world_size || h.local_rank < 1 ||
+        recv(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != HELLO_MAGIC)
+        return;
+    if (h.local_world_size != w->local_world_size)
+        say_differs(&h, w, pid, said);
+    if (h.local_world_size != w->local_world_size || h.local_rank < 1 ||
         h.local_rank >= w->local_world_size)
         return;
     if (served[h.local_rank]) {
@@ -196,6 +210,7 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
     lks__segment_expect(segment, 0, getpid());
     bool *served = calloc((size_t)w->local_world_size, sizeof *served);
     int n_served = 1;
+    bool said_differs = false;
     lks_status st = LKS_OK;
     if (served == NULL)
         st = lks__no_memory("for %d ranks", w->local_world_size);
@@ -212,7 +227,7 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
         int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
         if (peer < 0)
             continue;
-        serve_one(peer, w, segment, served, &n_served);
+        serve_one(peer, w, segment, served, &n_served, &said_differs);
         lks__sys_close(peer);
     }
     free(served);

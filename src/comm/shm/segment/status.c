@@ -63,6 +63,12 @@ bool lks__segment_aborted(const lks__segment *s)
            ABORT_NONE;
 }
 
+bool lks__segment_given_up(const lks__segment *s)
+{
+    const struct lks__segment_header *h = lks__segment_header(s);
+    return atomic_load(&h->abort_state) == ABORT_READY && h->abort_status == LKS_ERR_STOPPED;
+}
+
 void lks__segment_rank_ended(lks__segment *s, int rank, pid_t pid)
 {
     struct lks__rank_line *line = lks__segment_line(s, rank);

@@ -16,6 +16,8 @@ bool lks__segment_abort_report(lks__segment *segment, lks_status status, int ran
                                const char *report);
 
 bool lks__segment_aborted(const lks__segment *segment);
+/* True if the recorded failure is ERR_STOPPED: a signal may have ended a rank before it joined. */
+bool lks__segment_given_up(const lks__segment *segment);
 
 /* For the launcher: record that the cause of the group's failure lasts (lks__sys_is_lasting()), so
  * a restart would fail, too. */
