@@ -102,11 +102,15 @@ void lks_test_contains(const char *text, const char *part, const char *file, int
     _fail(file, line);
 }
 
-lks_test_result lks_test_exits(lks_test_result r, int code, const char *call, const char *file,
-                               int line, const char *const texts[])
+lks_test_result lks_test_exits(lks_test_result r, int code, const char *file, int line,
+                               const char *const texts[])
 {
-    if (r.exit_code != code) {
-        print_error("%s: exit code %d, not %d: %s%s\n", call, r.exit_code, code, r.out, r.err);
+    if (r.exit_code != code) { /* cmocka cuts each text at 1,023 bytes */
+        print_error("%s\n", r.command);
+        print_error("exit code %d, not %d; signal %d; %.1f s\n", r.exit_code, code, r.signal,
+                    r.seconds);
+        print_error("stderr: %s\n", r.err);
+        print_error("stdout: %s\n", r.out);
         _fail(file, line);
     }
     for (; *texts; texts++)
@@ -826,7 +830,7 @@ int lks_test_kill(pid_t pid, int sig)
 
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
 {
-    lks_test_result r = {.exit_code = -1};
+    lks_test_result r = {.exit_code = -1, .command = child->command};
     bool timed_out = false;
     double start = now();
     int status;

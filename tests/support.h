@@ -199,6 +199,7 @@ typedef struct lks_test_result {
     int signal;    /* 0 if it exited */
     double seconds;
     const char *out, *err; /* all that it wrote to stdout and stderr */
+    const char *command;   /* for messages */
 } lks_test_result;
 
 /* For a child process: restore the default action of signals that were ignored when we started
@@ -240,11 +241,11 @@ lks_test_result lks_test_run(const char *const argv[], const char *const env[], 
     lks_test_run((const char *const[]){"lockstep", __VA_ARGS__, NULL}, NULL, 60)
 
 /* `call` gives a program's result: it must have ended with the exit code `code`, and its stderr
- * must contain each text given. The value is that result. */
+ * must contain each text given, none of which may depend on the call. The value is that result. */
 #define assert_exits(code, call, ...)                                                              \
-    lks_test_exits((call), (code), #call, __FILE__, __LINE__,                                      \
+    lks_test_exits((call), (code), __FILE__, __LINE__,                                             \
                    (const char *const[]){"", ##__VA_ARGS__, NULL})
-lks_test_result lks_test_exits(lks_test_result r, int code, const char *call, const char *file,
-                               int line, const char *const texts[]);
+lks_test_result lks_test_exits(lks_test_result r, int code, const char *file, int line,
+                               const char *const texts[]);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/text/utf8.h"
 
 enum {
-    BLOCK_BYTES = 1 << 18, /* a multiple of all ids and of a header */
+    BLOCK_BYTES = 1 << 17, /* a multiple of all ids and of a header */
     DIGEST_PAGE = 4096,
     DIGEST_PAGES = 4096,
     TEXT_BYTES = 4096,

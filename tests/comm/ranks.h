@@ -17,8 +17,8 @@
 struct rank_body {
     const char *name;
     int (*run)(void);
-    int (*in_group)(
-        lks_comm *comm); /* without `run`: in a group that is opened and closed for it */
+    /* Without `run`: in a group that is opened and closed for it. */
+    int (*in_group)(lks_comm *comm);
 };
 
 /* Bodies end with {NULL, NULL}. Returns only if this process is no rank. */

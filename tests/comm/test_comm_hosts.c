@@ -50,7 +50,8 @@ static void run_threads(int n, const struct fake_rank *ranks, double timeout_s,
         pthread_join(threads[r].id, NULL);
     for (int r = 0; r < n; r++)
         if (!threads[r].ok)
-            fail_msg("rank %d of %d", r, n);
+            fail_msg("rank %d of %d, %d of them on its host", r, n,
+                     ranks[r].world.local_world_size);
 }
 
 static void run_hosts(const char *hosts, double timeout_s, bool (*body)(lks_comm *comm))

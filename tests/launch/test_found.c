@@ -280,7 +280,7 @@ static void test_other_token(void **state)
     const char *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port()), *out;
     lks_test_child ranks[2];
     lks_test_need_gloo();
-    for (int r = 0; r < 2; r++) {
+    for (int r = 1; r >= 0; r--) { /* rank 1 waits for rank 0, which serves the store */
         const struct environment e = {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=0",
                                        "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", port,
                                        tokens[r]}};

@@ -252,8 +252,10 @@ bool law_on_schedule(int iter)
 
 int law_named(const char *out, const char *name)
 {
-    int iter = -1;
-    sscanf(lks_test_link(lks_test_text("%s/%s", out, name)), "ckpt-%d", &iter);
+    const char *link = lks_test_link(lks_test_text("%s/%s", out, name));
+    int iter;
+    if (sscanf(link, "ckpt-%d", &iter) != 1 || strcmp(link, lks_test_text("ckpt-%08d", iter)) != 0)
+        return -1;
     return iter;
 }
 

@@ -46,7 +46,7 @@ struct row {
     const char *name;
     lks_status (*run)(struct rank *r, bool first); /* first: this is rank 0 */
     lks_status first, others;                      /* expected status */
-    const char *first_says, *others_says;
+    const char *first_says, *others_say;
 };
 
 /* --- parts of a program ----------------------------------------------------------------------- */
@@ -814,10 +814,10 @@ static lks_status aborted(struct rank *r, bool first)
 
 #define DISAGREE "all ranks must start the same operations with the same sizes in the same order"
 
-#define ROW(call, status, others_status, says, others_say)                                         \
+#define ROW(call, status, others_status, says, theirs)                                             \
     {                                                                                              \
         .name = #call, .run = call, .first = status, .others = others_status, .first_says = says,  \
-        .others_says = others_say                                                                  \
+        .others_say = theirs                                                                       \
     }
 /* All ranks succeed; all get the same; the calls don't match, and rank 0's sentence shows them. */
 #define FINE(call)              ROW(call, LKS_OK, LKS_OK, "", "")
@@ -932,7 +932,7 @@ enum { N_ROWS = sizeof rows / sizeof rows[0] };
 static bool as_expected(const struct rank *r, bool first)
 {
     lks_status want = first ? r->row->first : r->row->others;
-    const char *text = first ? r->row->first_says : r->row->others_says;
+    const char *text = first ? r->row->first_says : r->row->others_say;
     if (r->status == want && (want == LKS_OK || strstr(r->said, text) != NULL))
         return true;
     fprintf(stderr, "%s, rank %s: status %d (%s), wanted %d with: %s\n", r->row->name,

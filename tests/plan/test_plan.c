@@ -401,7 +401,6 @@ static void test_command_figures(void **state)
 #define SLOW                                                                                       \
     PLAN, machine, "--nnodes=4", "--gradient_accumulation_steps=512", "--virtual_ranks=8",         \
         "--max_iters=360", "--mtbf_hours=4000"
-    /* nothing is started, so nothing fails */
     lks_test_result r = lks_test_do("lockstep", SLOW, "--json");
     const json_t *plan = lks_test_json(r.out);
     assert_int_equal(json_array_size(json_object_get(plan, "points")), 3);
@@ -475,6 +474,7 @@ static void test_command_figures(void **state)
 
 static void test_command_refuses(void **state)
 {
+    /* nothing is started, so nothing fails */
     lks_test_result r =
         lks_test_do("lockstep", PLAN, "--nnodes=16", "--gradient_accumulation_steps=8");
     assert_contains(r.out, "impossible: 16 ranks can't share the run's 8 virtual ranks");

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "report/record/metrics/metrics.h"
+#include "report/record/outdir.h"
 
 /* A new folder with data/text, and a run in run/ that was started there. */
 static const char *new_run(void)
@@ -142,6 +143,11 @@ TEST(test_earlier_run)
     expect(in(dir, ".", begin), 0, "an earlier run was moved to run/earlier-2", "");
     const char *stop = lks_test_text("cd '%s/run' && rm -r ckpt-* latest best", dir);
     assert_exits(0, lks_test_shell(stop));
+    int lock;
+    assert_ok(lks__outdir_lock(lks_test_text("%s/run", dir), true, &lock));
+    expect(in(dir, ".", "sample run"), 1, "",
+           "there is no checkpoint in run: the run there has not written one yet. An earlier run ");
+    assert_int_equal(close(lock), 0);
     expect(in(dir, ".", "info run"), 1, "",
            "there is no checkpoint in run: the run there ended before it wrote one; start it "
            "again with the command that began it. "
