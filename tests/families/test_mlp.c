@@ -49,9 +49,8 @@ TEST(test_commands)
 {
     lks_test_result r = assert_exits(0, use("eval", lks_test_text("--dataset=%s", law_data())));
     assert_non_null(strstr(r.out, "val loss "));
-    assert_exits(
-        0, use("sample",
-               "--max_new_tokens=20")); /* without a "\n", it begins with the first character */
+    /* without a "\n", it begins with the first character */
+    assert_exits(0, use("sample", "--max_new_tokens=20"));
     r = assert_exits(0,
                      lks_test_tool("sample", lks_test_text("--out_dir=%s", alone),
                                    "--start=\xc4\x80", "--max_new_tokens=20", "--num_samples=1"));

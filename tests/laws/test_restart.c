@@ -84,18 +84,14 @@ TEST(test_three_deaths)
 TEST(test_torn_checkpoint)
 {
     const char *out, *folder = lks_test_folder();
-    assert_exits(
-        0,
-        disturbed(2, 1,
-                  lks_test_text(
-                      DIES(0, 1, "read:400:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do "
-                                                 "case $a in --out_dir=*) d=${a#--out_dir=}; "
-                                                 "readlink \"$d/latest\" >'%s'/$RANK; "
-                                                 "truncate -s 1000 "
-                                                 "\"$d/latest/model.safetensors\";; esac; "
-                                                 "done; :",
-                      folder),
-                  "--threads=1", &out));
+    const char *tear = lks_test_text(
+        DIES(0, 1, "read:400:die") "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do "
+                                   "case $a in --out_dir=*) d=${a#--out_dir=}; "
+                                   "readlink \"$d/latest\" >'%s'/$RANK; "
+                                   "truncate -s 1000 \"$d/latest/model.safetensors\";; esac; "
+                                   "done; :",
+        folder);
+    assert_exits(0, disturbed(2, 1, tear, "--threads=1", &out));
     int torn = 0;
     assert_int_equal(sscanf(lks_test_read(lks_test_text("%s/1", folder), NULL), "ckpt-%d", &torn),
                      1);

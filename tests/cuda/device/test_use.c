@@ -166,15 +166,17 @@ static void test_use(void **state)
 /* More samples at once than the GPU has room for: it is named, and what eval can change. */
 static void test_no_room(void **state)
 {
-    assert_exits(
-        1,
-        lks_test_run((const char *const[]){tool, "eval",
-                                           lks_test_text("--out_dir=%s",
-                                                         train(false, "float32", "--device=cpu")),
-                                           lks_test_text("--dataset=%s", text_data),
-                                           "--device=cuda", "--batch_size=65536", NULL},
-                     (const char *const[]){"CUDA_STANDIN_MB=100", NULL}, 120),
-        "no memory on GPU 0 (Stand-in", "(524288 tokens at once): use a smaller --batch_size");
+    const char *run = train(false, "float32", "--device=cpu");
+    const char *const argv[] = {tool,
+                                "eval",
+                                lks_test_text("--out_dir=%s", run),
+                                lks_test_text("--dataset=%s", text_data),
+                                "--device=cuda",
+                                "--batch_size=65536",
+                                NULL};
+    assert_exits(1, lks_test_run(argv, (const char *const[]){"CUDA_STANDIN_MB=100", NULL}, 120),
+                 "no memory on GPU 0 (Stand-in",
+                 "(524288 tokens at once): use a smaller --batch_size");
 }
 
 static void test_use_bf16(void **state)
