@@ -78,9 +78,10 @@ struct lks_comm {
     int first_rank;      /* added to ranks in messages; a group may be one host of a world ... */
     int n_ranks;         /* ... of so many ranks, according to this rank's variables */
     double timeout_s;
-    lks__exec exec;       /* pool NULL: only the caller's thread */
-    lks__kernels kernels; /* of exec, until lks__comm_use() */
-    double wait_s;        /* spent in lks_work_wait() since lks_comm_take_wait_s() */
+    const char *fails_with; /* lks__comm_fail_with(); NULL: nothing has failed */
+    lks__exec exec;         /* pool NULL: only the caller's thread */
+    lks__kernels kernels;   /* of exec, until lks__comm_use() */
+    double wait_s;          /* spent in lks_work_wait() since lks_comm_take_wait_s() */
     /* Of the last lks_comm_note(), if has_step; the thread of works.c reads both. */
     _Atomic uint64_t step;
     atomic_bool has_step;
@@ -116,6 +117,10 @@ bool lks__backend_probe(const struct lks_comm_ops *ops, const lks_world *world, 
 /* Make a handle that is not open yet. Open it with ops->open(), or the backend's own function. */
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
                          lks_comm **comm_p);
+/* This rank has failed for this reason, which stays valid: groups that it opens from now on only
+ * report that to the ranks which wait for it, as soon as it has reached them. Over an engine that
+ * all ranks join, such as MPI, the caller reports it in the open group. */
+void lks__comm_fail_with(const char *why);
 /* Finish the opening of `comm`, which has returned `st`: set *comm_p, or tell the others of the
  * failure and close it. Returns `st`. */
 lks_status lks__comm_opened(lks_comm *comm, lks_status st, lks_comm **comm_p);

@@ -118,6 +118,13 @@ static void watch_forks(void)
     pthread_atfork(before_fork, after_fork, in_child);
 }
 
+static const char *fails_with;
+
+void lks__comm_fail_with(const char *why)
+{
+    fails_with = why;
+}
+
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
                          lks_comm **comm_p)
 {
@@ -140,6 +147,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     comm->world = *world;
     comm->n_ranks = world->world_size;
     comm->timeout_s = timeout_s;
+    comm->fails_with = fails_with;
     /* A wrong LOCKSTEP_CPU only matters to callers of other kernels, which report it. */
     lks__cpu_level level;
     if (lks__cpu_level_guest(&level) != LKS_OK)

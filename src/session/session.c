@@ -148,12 +148,13 @@ void lks__session_tell(const char *backend, lks_status failure)
     static const double TELL_S = 5.0; /* ranks usually start within this time */
     const lks_comm_options options = {backend, TELL_S};
     lks__session s = {.comm = NULL};
-    char why[1024];
+    static char why[1024]; /* lks__comm_fail_with() keeps it */
     if (tried || lks_world_from_env(&s.world) != LKS_OK || s.world.world_size == 1)
         return;
     snprintf(why, sizeof why, "%s", lks_last_error());
     lks__signals_install("");
-    /* The same first collectives as in set_up(). */
+    lks__comm_fail_with(why);
+    /* Over MPI: the same first collectives as in set_up(). */
     if (open_group(&options, &s) == LKS_OK && same_version(&s) == LKS_OK)
         lks__session_agree(&s, lks__fail(failure, "%s", why));
     lks_comm_close(s.comm);

@@ -38,6 +38,8 @@ static lks_status open_local(struct lks__hier *h, lks__segment *segment)
     h->local->n_ranks = j->world_size;
     h->local->backend = h->comm->backend;
     lks__comm_part_of(h->local, h->comm->whole);
+    if (h->ops->every_rank) /* then all ranks can agree in the open group */
+        h->local->fails_with = NULL;
     return segment != NULL ? lks__shm_open_on(h->local, segment) : h->local->ops->open(h->local);
 }
 
@@ -184,7 +186,9 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
             return st;
         }
     }
-    LKS__TRY(open_local(h, segment));
+    const lks_status st = open_local(h, segment);
+    if (st != LKS_OK)
+        return lks__hier_tell_early(h, st);
     lks__comm_lock();
     comm->host = h->local;
     lks__comm_unlock();

@@ -197,6 +197,9 @@ lks_status lks__hier_compare_worlds(struct lks__hier *h);
 /* Tell the hosts that wait in the rendezvous of this host's failure `st` and lks_last_error(), or
  * learn theirs, which may be its cause. Returns the group's failure. */
 lks_status lks__hier_tell(struct lks__hier *h, lks_status st);
+/* The same after a failure of this host's own ranks, before it has joined: tell its ranks, and from
+ * its leader, if the others can be reached within seconds, the hosts. */
+lks_status lks__hier_tell_early(struct lks__hier *h, lks_status st);
 /* The address of this host in the job's network; every rank of the host calls it. */
 lks_status lks__hier_address(lks_comm *comm, char address[64]);
 /* On the first rank of a part: serve a store at part->address. */

@@ -65,6 +65,8 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     atomic_store(&lks__segment_header(segment)->timeout_us,
                  (unsigned long long)(comm->timeout_s * 1e6));
     atomic_store(&line->pid, (int)getpid());
+    if (comm->fails_with != NULL)
+        return lks__fail(LKS_ERR_PEER, "%s", comm->fails_with);
     struct lks__shm_descriptor desc = {
         .kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size, .n_parts = (uint32_t)comm->n_ranks};
     memcpy(desc.args, comm->backend, strnlen(comm->backend, sizeof desc.args - 1));
@@ -111,13 +113,17 @@ static lks_status shm_open_group(lks_comm *comm)
     const lks_world *world = &comm->world;
     const unsigned group = atomic_fetch_add(&n_groups, 1) + (comm->forks << 16);
     lks__segment *segment;
+    char failure[1024] = "";
+    if (comm->fails_with != NULL)
+        snprintf(failure, sizeof failure, "rank %d failed: %s", comm->first_rank + world->rank,
+                 comm->fails_with);
     /* A single process needs no launcher. If it has one, it uses the launcher's segment, so that
      * the launcher can report the rank's last action. */
     if (world->world_size > 1 || lks__env_set("RANK")) {
         bool given = getenv(LKS__SEGMENT_ENV) != NULL;
         lks_status st = given || world->world_size == 1
                             ? lks__segment_inherit(world->world_size, &segment)
-                            : lks__segment_share(world, group, comm->timeout_s, &segment);
+                            : lks__segment_share(world, group, comm->timeout_s, failure, &segment);
         if (st != LKS_OK && world->world_size > 1)
             return st;
         if (st != LKS_OK)

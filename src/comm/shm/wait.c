@@ -395,6 +395,8 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w,
                          state == LKS__RANK_LEFT ? "left the group" : "ended", in);
             if (process_ended(pid))
                 lks__comm_lost_in_whole(g->comm, LKS_ERR_PEER, pid, text);
+            /* A rank that hasn't joined may have had a signal, which others had, too: then it is no
+             * failure for them (lks__comm_not_opened()). */
             return lks__shm_abort(g, joined ? LKS_ERR_PEER : LKS_ERR_STOPPED, r, text);
         }
         const bool waiting = atomic_load(&line->waiting); /* its heartbeat precedes its end */

@@ -124,7 +124,8 @@ static struct looks look(const char *text, size_t bytes, size_t i)
 /* iconv's name of the encoding; NULL: unknown. */
 static const char *encoding_of(const char *text, size_t bytes, size_t i, uint64_t offset)
 {
-    if (offset == i && bytes >= 4 && memcmp(text, "\xff\xfe\0\0", 4) == 0)
+    if (offset == i && bytes >= 4 &&
+        (memcmp(text, "\xff\xfe\0\0", 4) == 0 || memcmp(text, "\0\0\xfe\xff", 4) == 0))
         return "UTF-32";
     if (offset == i && bytes >= 2 &&
         (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0))

@@ -58,6 +58,7 @@ static int record_failure(struct lks__supervisor *sup, int rank)
     char text[LKS__LAUNCH_MESSAGE];
     lks__describe_end(sup->attempt, rank, text);
     sup->first_by_rank = false;
+    /* After a signal to stop, the end of a rank is no failure for the others. */
     const lks_status st = sup->user_signal != 0 ? LKS_ERR_STOPPED : LKS_ERR_PEER;
     if (lks__segment_abort(sup->attempt->segment, st, rank, text))
         return -1;

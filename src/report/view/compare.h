@@ -39,7 +39,8 @@ typedef enum lks__compare_form {
     LKS__COMPARE_CSV, /* table,row,run,value */
 } lks__compare_form;
 
-/* Text has lines of at most `columns`, unless a name and one run need more. ERR_NOMEM. */
+/* Tables in text have lines of at most `columns`, unless a name and one run need more. ERR_NOMEM.
+ */
 lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form form, int columns);
 
 /* Two-sided p of Student's t with `df` degrees of freedom (any positive number). */

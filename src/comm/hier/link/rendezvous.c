@@ -137,18 +137,14 @@ static int store_get(void *hier, const char *key, double timeout_s, void **data_
     return explain(h, st);
 }
 
-lks_status lks__hier_tell(struct lks__hier *h, lks_status st)
+/* Store the failure, if there is one to store, and count this host among those that know. The host
+ * that serves the store waits for all others. */
+static void tell(struct lks__hier *h, const char *text, double wait_s)
 {
-    char key[LKS__STORE_KEY_BYTES], why[1024], text[sizeof why + 128];
-    const double end = lks__sys_now() + (st == LKS_ERR_TIMEOUT ? TOLD_LATE_S : TOLD_S);
+    char key[LKS__STORE_KEY_BYTES];
+    const double end = lks__sys_now() + wait_s;
     int64_t n_told = 0;
-    if (h->store == NULL || h->part != NULL || st == LKS_ERR_STOPPED)
-        return st;
-    if (st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT)
-        st = failure_or(h, st);
-    snprintf(why, sizeof why, "%s", lks_last_error());
-    snprintf(text, sizeof text, "rank %d (host %s) failed: %s", h->join.rank, h->name, why);
-    if (!lks__segment_aborted(lks__shm_segment(h->local)) && key_of(h, "failed", key) == LKS_OK)
+    if (text[0] != '\0' && key_of(h, "failed", key) == LKS_OK)
         (void)lks__store_set(h->store, key, text, strlen(text));
     for (int more = 1; key_of(h, "told", key) == LKS_OK &&
                        lks__store_add(h->store, key, more, &n_told) == LKS_OK &&
@@ -157,6 +153,20 @@ lks_status lks__hier_tell(struct lks__hier *h, lks_status st)
         lks_comm_beat(h->local);
         usleep(10000);
     }
+}
+
+lks_status lks__hier_tell(struct lks__hier *h, lks_status st)
+{
+    char why[1024], text[sizeof why + 128] = "";
+    const double wait_s = st == LKS_ERR_TIMEOUT ? TOLD_LATE_S : TOLD_S;
+    if (h->store == NULL || h->part != NULL || st == LKS_ERR_STOPPED)
+        return st;
+    if (st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT)
+        st = failure_or(h, st);
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    if (!lks__segment_aborted(lks__shm_segment(h->local)))
+        snprintf(text, sizeof text, "rank %d (host %s) failed: %s", h->join.rank, h->name, why);
+    tell(h, text, wait_s);
     return lks__fail(st, "%s", why);
 }
 
@@ -181,12 +191,14 @@ static lks_status find_host(lks__engine_join *j)
         j->n_hosts = even ? j->world_size / j->local_world_size : 0;
         j->host = j->rank / j->local_world_size;
     }
-    if (j->n_hosts < 1 || j->host >= j->n_hosts)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "this host is number %d of %d: GROUP_RANK and GROUP_WORLD_SIZE must "
-                         "be set if hosts have different numbers of ranks",
-                         j->host, j->n_hosts);
-    return LKS_OK;
+    if (j->n_hosts >= 1 && j->host < j->n_hosts)
+        return LKS_OK;
+    const int n_hosts = j->n_hosts;
+    j->n_hosts = j->world_size; /* so many may wait to be told */
+    return lks__fail(LKS_ERR_CONFIG,
+                     "this host is number %d of %d: GROUP_RANK and GROUP_WORLD_SIZE must "
+                     "be set if hosts have different numbers of ranks",
+                     j->host, n_hosts);
 }
 
 bool lks__hier_can_meet(void)
@@ -346,14 +358,41 @@ static lks_status claim_number(struct lks__hier *h)
     return lks__store_set(h->store, key, &mine, sizeof mine);
 }
 
-static lks_status meet_world(struct lks__hier *h)
+static lks_status reach_store(struct lks__hier *h)
 {
     static atomic_uint n_groups; /* all hosts open the same groups in the same order */
-    lks__engine_join *j = &h->join;
     h->group = atomic_fetch_add(&n_groups, 1);
-    if (j->rank == 0 && !lks__env_set(LKS__STORE_ENV))
+    if (h->join.rank == 0 && !lks__env_set(LKS__STORE_ENV))
         LKS__TRY(serve_at_master(h));
-    LKS__TRY(open_store(h));
+    return open_store(h);
+}
+
+lks_status lks__hier_tell_early(struct lks__hier *h, lks_status st)
+{
+    char why[1024], text[sizeof why + sizeof h->name + 16];
+    const lks__segment *segment = h->local != NULL ? lks__shm_segment(h->local) : NULL;
+    if (segment == NULL)
+        return st;
+    st = lks__comm_not_opened(h->local, st);
+    if (!h->leads || !h->ops->needs_store || h->part != NULL || !lks__segment_aborted(segment) ||
+        lks__segment_given_up(segment))
+        return st;
+    st = lks__shm_failure(h->local);
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    h->comm->timeout_s = fmin(h->comm->timeout_s, TOLD_S);
+    if (reach_store(h) == LKS_OK) {
+        (void)find_host(&h->join);
+        snprintf(text, sizeof text, "on host %s, %s", h->name, why);
+        tell(h, text, TOLD_S);
+        lks__store_close(h->store);
+    }
+    return lks__fail(st, "%s", why);
+}
+
+static lks_status meet_world(struct lks__hier *h)
+{
+    lks__engine_join *j = &h->join;
+    LKS__TRY(reach_store(h));
     LKS__TRY(find_host(j)); /* after it, so that the other hosts learn of a failure */
     LKS__TRY(claim_number(h));
     const char *given =

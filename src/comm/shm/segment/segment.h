@@ -49,9 +49,11 @@ lks_status lks__segment_take(const char *offer, int world_size, lks__segment **s
 
 /* The segment of this host's ranks if another program launched them (share.c). All ranks call it;
  * local rank 0 makes the segment. `group` is the number of the group among those that each of the
- * ranks opens. ERR_TIMEOUT names the missing rank. */
+ * ranks opens. `failure` of local rank 0, if it isn't "", is recorded at once, so that ranks which
+ * attach learn it. After a recorded failure rank 0 waits a few seconds for the others, and returns
+ * OK. ERR_TIMEOUT names the missing rank. */
 lks_status lks__segment_share(const lks_world *world, unsigned group, double timeout_s,
-                              lks__segment **segment_p);
+                              const char *failure, lks__segment **segment_p);
 
 lks__segment *lks__segment_ref(lks__segment *segment); /* returns `segment` with another owner */
 void lks__segment_close(lks__segment *segment);        /* NULL does nothing */

@@ -202,12 +202,16 @@ static lks_status missing(const lks_world *w, const bool *served, double timeout
                      first_missing(w, served), w->local_world_size, timeout_s);
 }
 
-static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segment **segment_p)
+static lks_status offer(int fd, const lks_world *w, double timeout_s, const char *failure,
+                        lks__segment **segment_p)
 {
-    double end = lks__sys_now() + timeout_s;
+    static const double TOLD_S = 5.0; /* for which others can still attach to learn of a failure */
+    double end = lks__sys_now() + timeout_s, failed_at = INFINITY;
     lks__segment *segment;
     LKS__TRY(lks__segment_create(w->local_world_size, &segment));
     lks__segment_expect(segment, 0, getpid());
+    if (failure[0] != '\0')
+        lks__segment_abort(segment, LKS_ERR_PEER, w->local_rank, failure);
     bool *served = calloc((size_t)w->local_world_size, sizeof *served);
     int n_served = 1;
     bool said_differs = false;
@@ -215,7 +219,9 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
     if (served == NULL)
         st = lks__no_memory("for %d ranks", w->local_world_size);
     double say_at = lks__sys_now() + SAY_S;
-    while (st == LKS_OK && n_served < w->local_world_size) {
+    while (st == LKS_OK && n_served < w->local_world_size && lks__sys_now() < failed_at + TOLD_S) {
+        if (lks__segment_aborted(segment))
+            failed_at = fmin(failed_at, lks__sys_now());
         if (!readable(fd, fmin(fmin(say_at, end) - lks__sys_now(), SLICE_S))) {
             st = lks__sys_give_up_check();
             if (st == LKS_OK && lks__sys_now() >= end)
@@ -242,7 +248,7 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
     return st;
 }
 
-static lks_status serve(const lks_world *w, unsigned group, double timeout_s,
+static lks_status serve(const lks_world *w, unsigned group, double timeout_s, const char *failure,
                         lks__segment **segment_p)
 {
     struct sockaddr_un name;
@@ -258,7 +264,7 @@ static lks_status serve(const lks_world *w, unsigned group, double timeout_s,
                                              "like), or its end is not over"
                                            : "");
     else
-        st = offer(fd, w, timeout_s, segment_p);
+        st = offer(fd, w, timeout_s, failure, segment_p);
     lks__sys_close(fd);
     return st;
 }
@@ -345,7 +351,8 @@ static lks_status fetch(const lks_world *w, unsigned group, double timeout_s,
 }
 
 lks_status lks__segment_share(const lks_world *w, unsigned group, double timeout_s,
-                              lks__segment **segment_p)
+                              const char *failure, lks__segment **segment_p)
 {
-    return (w->local_rank == 0 ? serve : fetch)(w, group, timeout_s, segment_p);
+    return w->local_rank == 0 ? serve(w, group, timeout_s, failure, segment_p)
+                              : fetch(w, group, timeout_s, segment_p);
 }
