@@ -112,7 +112,7 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
  * or, if the device has its own kernels and products, on those. */
 static lks_status agree_on_fingerprint(lks__session *s)
 {
-    const uint64_t prints[] = {s->ex.bf16 && s->device->ops->host_memory
+    const uint64_t prints[] = {s->ex.bf16 && s->device->fingerprint == 0
                                    ? lks__kernels_fingerprint(&s->kernels, true)
                                    : LKS__FINGERPRINT, /* set_up() has verified it */
                                s->device->fingerprint};

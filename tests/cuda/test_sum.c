@@ -31,7 +31,7 @@ static void list_nodes(struct shard *s, int V, int W, int rank)
     s->n_parts = s->n_own = 0;
     for (int r = 0; r < W; r++) {
         lks__tree_nodes left;
-        bool merges;
+        bool merges = false;
         lks__tree_nodes_rehearse(V, lks__first_leaf(V, W, r), lks__first_leaf(V, W, r + 1), false,
                                  &left, &merges);
         for (int k = 0; k < left.n; k++) {

@@ -271,7 +271,9 @@ static lks_status note_twice(const lks__prep_job *job)
     char other[300] = "", more[40] = "", text[700];
     const lks__text_file *first = NULL;
     size_t n_twice = 0;
-    lks__text_file *files = malloc((n + 1) * sizeof *files);
+    if (n < 2)
+        return LKS_OK;
+    lks__text_file *files = malloc(n * sizeof *files);
     LKS__MEMORY(files, "to list the input's files");
     memcpy(files, job->texts.files, n * sizeof *files);
     qsort(files, n, sizeof *files, by_file);
