@@ -288,6 +288,7 @@ static int abort_and_stop(void)
     }
     EXPECT(lks__segment_inherit(2, &segment) == LKS_OK);
     EXPECT(lks__segment_abort(segment, LKS_ERR_PEER, 1, "rank 1 failed: it has no data"));
+    lks__segment_close(segment);
     return 0;
 }
 
