@@ -41,7 +41,7 @@ lks_status lks__comm_not_opened(lks_comm *comm, lks_status st)
 {
     char text[64];
     lks_comm *host = host_of(comm);
-    lks__segment *segment = host != NULL ? lks__shm_segment(host) : NULL;
+    lks__segment *segment = lks__shm_segment(host);
     const bool recorded =
         segment != NULL && lks__segment_aborted(segment) && !lks__segment_given_up(segment);
     /* A signal to stop may reach the others later. This failure tells them to stop, too. */

@@ -22,6 +22,9 @@ void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase);
 /* lks_comm_beat(), for long computations of one call. */
 lks__beat lks__comm_beats(lks_comm *comm);
 
+/* Seconds for which a failure before the group is open is kept for ranks that start later. */
+enum { LKS__TOLD_S = 5 };
+
 /* Record the failure `st` of opening the group, for the ranks that wait for this one. ERR_PEER
  * becomes ERR_STOPPED if a signal has come and no failure is recorded: then other ranks have left
  * because of it. */

@@ -145,8 +145,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
 
 void lks__session_tell(const char *backend, lks_status failure)
 {
-    static const double TELL_S = 5.0; /* ranks usually start within this time */
-    const lks_comm_options options = {backend, TELL_S};
+    const lks_comm_options options = {backend, LKS__TOLD_S};
     lks__session s = {.comm = NULL};
     static char why[1024]; /* lks__comm_fail_with() keeps it */
     if (tried || lks_world_from_env(&s.world) != LKS_OK || s.world.world_size == 1)

@@ -39,8 +39,8 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
                              enum lks__bind bind, lks__session *s);
 void lks__session_close(lks__session *s);
 
-/* Report a failure before lks__session_open(), with lks_last_error(), to the other ranks: join them
- * for that, if they come within seconds. Does nothing after a session was opened, or tried. */
+/* Report a failure before lks__session_open(), with lks_last_error(), to the other ranks, if
+ * they come within LKS__TOLD_S. Does nothing after a session was opened, or tried. */
 void lks__session_tell(const char *backend, lks_status failure);
 
 /* Let waits for the device also send heartbeats and notice the failure of the group. */

@@ -21,7 +21,7 @@ struct rank_body {
     int (*in_group)(lks_comm *comm);
 };
 
-/* Bodies end with {NULL, NULL}. Returns only if this process is no rank. */
+/* Bodies end with {.name = NULL}. Returns only if this process is no rank. */
 void ranks_main(int argc, char **argv, const struct rank_body *bodies);
 
 enum { RANKS_MAX = 8, RANKS_MAX_THREADS = 11 };

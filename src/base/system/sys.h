@@ -133,7 +133,7 @@ lks_status lks__sys_append(const char *path, int *fd_p);
 
 /* Bytes of the path without slashes at its end; of "/" 1. */
 size_t lks__sys_path_length(const char *path);
-/* What follows the last slash of the path, or the whole path. */
+/* The part of the path after its last slash; the whole path if it has none. */
 const char *lks__sys_name(const char *path);
 /* True if the path is a folder or a link to one; true if both are the same folder. */
 bool lks__sys_is_folder(const char *path);

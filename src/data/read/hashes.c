@@ -5,14 +5,9 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "data/text/meta.h"
-
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
 
 static bool all_whole(lks__shards *const data[2])
 {
@@ -39,7 +34,7 @@ static lks_status combine(lks__shards *const data[2], const json_t *hashes, bool
         for (int i = 0; i < n && st == LKS_OK; i++) {
             const char *path = lks__shards_path(data[split], i);
             uint64_t recorded = 0, hash;
-            const bool known = lks__json_hash(hashes, name_of(path), &recorded);
+            const bool known = lks__json_hash(hashes, lks__sys_name(path), &recorded);
             hash = recorded;
             if (read)
                 st = lks__shards_hash(data[split], i, &hash);

@@ -144,9 +144,8 @@ static lks_status open_parts(const char *dir, int parts, lks__ckpt *ckpt)
 static lks_status open_folder(const char *dir, int parts, lks__ckpt *ckpt)
 {
     lks__ckpt c = {.iter = 0};
-    const char *slash = strrchr(dir, '/');
     snprintf(c.path, sizeof c.path, "%s", dir);
-    snprintf(c.name, sizeof c.name, "%s", slash ? slash + 1 : dir);
+    snprintf(c.name, sizeof c.name, "%s", lks__sys_name(dir));
     lks_status st = open_parts(dir, parts, &c);
     if (st == LKS_OK)
         *ckpt = c;
@@ -306,8 +305,7 @@ static bool is_checkpoint(const char *dir)
 {
     char path[LKS__CKPT_PATH];
     struct stat info;
-    const char *slash = strrchr(dir, '/');
-    lks__entry e = lks__entry_parse(slash ? slash + 1 : dir);
+    lks__entry e = lks__entry_parse(lks__sys_name(dir));
     if (e.kind == LKS__ENTRY_CKPT || e.kind == LKS__ENTRY_OLD)
         return true;
     return (lks__ckpt_join(path, dir, LKS__CKPT_STATE) == LKS_OK && stat(path, &info) == 0) ||
@@ -318,8 +316,7 @@ static bool is_checkpoint(const char *dir)
 static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
 {
     char parent[LKS__CKPT_PATH];
-    const char *slash = strrchr(dir, '/');
-    const char *name = slash ? slash + 1 : dir;
+    const char *name = lks__sys_name(dir);
     lks_status st = open_folder(dir, parts, ckpt);
     if (st == LKS_OK)
         ckpt->itself = true;

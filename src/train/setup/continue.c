@@ -6,6 +6,7 @@
 
 #include "files/checkpoint/folder.h"
 #include "settings/family.h"
+#include "settings/settings_table.h"
 #include "train/checkpoint.h"
 #include "weights/forms/nanogpt.h"
 
@@ -19,43 +20,36 @@ bool lks__continue_can(const char *out_dir)
     return n == 0;
 }
 
-static lks_status restore_setting(lks__run *run, int setting, const char *name, const char *text)
+static lks_status restore_setting(lks__run *run, int setting, const char *text)
 {
     if (run->s.from[setting] >= LKS__FROM_FILE)
         return LKS_OK;
-    return lks__settings_set(&run->s, LKS__CMD_TRAIN, name, text, LKS__FROM_CHECKPOINT,
-                             run->weights->shown);
+    return lks__settings_set(&run->s, LKS__CMD_TRAIN, lks__setting_table[setting].name, text,
+                             LKS__FROM_CHECKPOINT, run->weights->shown);
 }
 
-static lks_status restore_number(lks__run *run, int setting, const char *name, double value)
+static lks_status restore_number(lks__run *run, int setting, double value)
 {
     char text[40];
     snprintf(text, sizeof text, "%.17g", value);
-    return restore_setting(run, setting, name, text);
+    return restore_setting(run, setting, text);
 }
 
 /* Keep the settings of nanoGPT's run that its model and optimizer don't have. */
 static lks_status restore_config(lks__run *run)
 {
-#define KEPT(name)                                                                                 \
-    {                                                                                              \
-        LKS__SETTING_##name, #name                                                                 \
-    }
-    static const struct {
-        int setting;
-        const char *name;
-    } kept[] = {KEPT(batch_size),     KEPT(gradient_accumulation_steps),
-                KEPT(learning_rate),  KEPT(min_lr),
-                KEPT(decay_lr),       KEPT(warmup_iters),
-                KEPT(lr_decay_iters), KEPT(max_iters),
-                KEPT(grad_clip),      KEPT(dropout),
-                KEPT(eval_interval),  KEPT(eval_iters),
-                KEPT(log_interval),   KEPT(always_save_checkpoint)};
-#undef KEPT
+    static const int kept[] = {
+        LKS__SETTING_batch_size,     LKS__SETTING_gradient_accumulation_steps,
+        LKS__SETTING_learning_rate,  LKS__SETTING_min_lr,
+        LKS__SETTING_decay_lr,       LKS__SETTING_warmup_iters,
+        LKS__SETTING_lr_decay_iters, LKS__SETTING_max_iters,
+        LKS__SETTING_grad_clip,      LKS__SETTING_dropout,
+        LKS__SETTING_eval_interval,  LKS__SETTING_eval_iters,
+        LKS__SETTING_log_interval,   LKS__SETTING_always_save_checkpoint};
     char text[40];
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        if (lks__nanogpt_setting(run->weights, kept[i].name, text))
-            LKS__TRY(restore_setting(run, kept[i].setting, kept[i].name, text));
+        if (lks__nanogpt_setting(run->weights, lks__setting_table[kept[i]].name, text))
+            LKS__TRY(restore_setting(run, kept[i], text));
     return LKS_OK;
 }
 
@@ -67,12 +61,12 @@ lks_status lks__continue_open(lks__run *run)
     LKS__TRY(lks__weights_open(path, NULL, &run->weights));
     LKS__TRY(lks__nanogpt_run_of(run->weights, from));
     LKS__TRY(lks__settings_begin(&run->s, &run->weights->model, run->weights->shown));
-    LKS__TRY(restore_number(run, LKS__SETTING_beta1, "beta1", from->beta1));
-    LKS__TRY(restore_number(run, LKS__SETTING_beta2, "beta2", from->beta2));
-    LKS__TRY(restore_number(run, LKS__SETTING_weight_decay, "weight_decay", from->weight_decay));
+    LKS__TRY(restore_number(run, LKS__SETTING_beta1, from->beta1));
+    LKS__TRY(restore_number(run, LKS__SETTING_beta2, from->beta2));
+    LKS__TRY(restore_number(run, LKS__SETTING_weight_decay, from->weight_decay));
     LKS__TRY(restore_config(run));
     if (from->dataset[0] != '\0')
-        LKS__TRY(restore_setting(run, LKS__SETTING_dataset, "dataset", from->dataset));
+        LKS__TRY(restore_setting(run, LKS__SETTING_dataset, from->dataset));
     lks__choose_optimizer(&run->s);
     if (strcmp(lks__optimizer_of(&run->s)->name, "adamw") != 0)
         return lks__fail(LKS_ERR_CONFIG,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/sys.h"
 #include "files/checkpoint/name.h"
 #include "weights/forms/form.h"
 #include "weights/forms/saved.h"
@@ -12,8 +13,7 @@
 /* The checkpoint folder that contains this model.safetensors. */
 static bool folder_of(const char *path, char folder[LKS__CKPT_PATH])
 {
-    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
-    if (strcmp(name, LKS__CKPT_MODEL) != 0)
+    if (strcmp(lks__sys_name(path), LKS__CKPT_MODEL) != 0)
         return false;
     lks__ckpt_parent(path, folder);
     return lks__weights_has(folder, LKS__CKPT_STATE);
@@ -42,8 +42,7 @@ static void find_run(const lks__ckpt *c, char run_dir[LKS__CKPT_PATH])
     const char *path = c->path;
     if (lks__entry_parse(c->name).kind == LKS__ENTRY_OTHER && realpath(path, real) != NULL)
         path = real;
-    const char *slash = strrchr(path, '/');
-    lks__entry e = lks__entry_parse(slash != NULL ? slash + 1 : path);
+    lks__entry e = lks__entry_parse(lks__sys_name(path));
     if (e.kind != LKS__ENTRY_CKPT && e.kind != LKS__ENTRY_OLD)
         run_dir[0] = '\0';
     else

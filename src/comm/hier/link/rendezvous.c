@@ -51,9 +51,8 @@ static int store_set(void *hier, const char *key, const void *data, size_t bytes
 
 /* --- failures of hosts that haven't met all others -------------------------------------------- */
 
-/* Seconds for which the host that serves the store waits for the others to learn of a failure, and
- * after they have had the whole timeout to come. */
-static const double TOLD_S = 5.0, TOLD_LATE_S = 1.0;
+/* Instead of LKS__TOLD_S, after the others have had the whole timeout to come. */
+static const double TOLD_LATE_S = 1.0;
 
 /* The group's failure if a host has stored one, else `st`. */
 static lks_status failure_or(struct lks__hier *h, lks_status st)
@@ -158,7 +157,7 @@ static void tell(struct lks__hier *h, const char *text, double wait_s)
 lks_status lks__hier_tell(struct lks__hier *h, lks_status st)
 {
     char why[1024], text[sizeof why + 128] = "";
-    const double wait_s = st == LKS_ERR_TIMEOUT ? TOLD_LATE_S : TOLD_S;
+    const double wait_s = st == LKS_ERR_TIMEOUT ? TOLD_LATE_S : LKS__TOLD_S;
     if (h->store == NULL || h->part != NULL || st == LKS_ERR_STOPPED)
         return st;
     if (st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT)
@@ -370,7 +369,7 @@ static lks_status reach_store(struct lks__hier *h)
 lks_status lks__hier_tell_early(struct lks__hier *h, lks_status st)
 {
     char why[1024], text[sizeof why + sizeof h->name + 16];
-    const lks__segment *segment = h->local != NULL ? lks__shm_segment(h->local) : NULL;
+    const lks__segment *segment = lks__shm_segment(h->local);
     if (segment == NULL)
         return st;
     st = lks__comm_not_opened(h->local, st);
@@ -379,11 +378,11 @@ lks_status lks__hier_tell_early(struct lks__hier *h, lks_status st)
         return st;
     st = lks__shm_failure(h->local);
     snprintf(why, sizeof why, "%s", lks_last_error());
-    h->comm->timeout_s = fmin(h->comm->timeout_s, TOLD_S);
+    h->comm->timeout_s = fmin(h->comm->timeout_s, LKS__TOLD_S);
     if (reach_store(h) == LKS_OK) {
         (void)find_host(&h->join);
         snprintf(text, sizeof text, "on host %s, %s", h->name, why);
-        tell(h, text, TOLD_S);
+        tell(h, text, LKS__TOLD_S);
         lks__store_close(h->store);
     }
     return lks__fail(st, "%s", why);

@@ -169,10 +169,11 @@ static void serve_one(int fd, const lks_world *w, lks__segment *segment, bool *s
     if (!is_ours(fd, &pid) || !readable(fd, HELLO_MS * 1e-3) ||
         recv(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != HELLO_MAGIC)
         return;
-    if (h.local_world_size != w->local_world_size)
+    if (h.local_world_size != w->local_world_size) {
         say_differs(&h, w, pid, said);
-    if (h.local_world_size != w->local_world_size || h.local_rank < 1 ||
-        h.local_rank >= w->local_world_size)
+        return;
+    }
+    if (h.local_rank < 1 || h.local_rank >= w->local_world_size)
         return;
     if (served[h.local_rank]) {
         (void)send(fd, "", 1, MSG_NOSIGNAL);
@@ -205,7 +206,6 @@ static lks_status missing(const lks_world *w, const bool *served, double timeout
 static lks_status offer(int fd, const lks_world *w, double timeout_s, const char *failure,
                         lks__segment **segment_p)
 {
-    static const double TOLD_S = 5.0; /* for which others can still attach to learn of a failure */
     double end = lks__sys_now() + timeout_s, failed_at = INFINITY;
     lks__segment *segment;
     LKS__TRY(lks__segment_create(w->local_world_size, &segment));
@@ -219,7 +219,8 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, const char
     if (served == NULL)
         st = lks__no_memory("for %d ranks", w->local_world_size);
     double say_at = lks__sys_now() + SAY_S;
-    while (st == LKS_OK && n_served < w->local_world_size && lks__sys_now() < failed_at + TOLD_S) {
+    while (st == LKS_OK && n_served < w->local_world_size &&
+           lks__sys_now() < failed_at + LKS__TOLD_S) {
         if (lks__segment_aborted(segment))
             failed_at = fmin(failed_at, lks__sys_now());
         if (!readable(fd, fmin(fmin(say_at, end) - lks__sys_now(), SLICE_S))) {
