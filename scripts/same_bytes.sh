@@ -26,15 +26,15 @@ END
 }
 
 short=false out=out/same_bytes
-while [ $# -gt 0 ]; do
-    case $1 in
-    --short) short=true ;;
-    --out=?*) out=${1#*=} ;;
-    --help | -h) usage; exit 0 ;;
-    [!-]*=?*) break ;;
-    *) usage >&2; die "can't read the argument $1" ;;
-    esac
+for arg; do
     shift
+    case $arg in
+    --short) short=true ;;
+    --out=?*) out=${arg#*=} ;;
+    --help | -h) usage; exit 0 ;;
+    [!-]*=?*) set -- "$@" "$arg" ;;
+    *) usage >&2; die "can't read the argument $arg" ;;
+    esac
 done
 [ $# -gt 0 ] || set -- here=build/tools/lockstep
 
