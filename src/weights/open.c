@@ -155,8 +155,8 @@ static lks_status open_path(const char *path, const lks__weights_form *form,
                             lks__weights **w_p)
 {
     lks__weights_want wanted = want != NULL ? *want : (lks__weights_want){0};
-    if (wanted.which == NULL)
-        wanted.which = "";
+    if (wanted.checkpoint == NULL)
+        wanted.checkpoint = "";
     if (known != NULL)
         wanted.n_head = known->n_head;
     lks__weights *w = calloc(1, sizeof *w);

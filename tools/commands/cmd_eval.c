@@ -309,7 +309,7 @@ static lks_status print_result(const struct evaluation *e, const lks__split_resu
         snprintf(stride, sizeof stride, ", stride %zu", e->eval.stride);
     printf("%s loss %.9g over %" PRIu64 " window%s of %zu token%s%s (perplexity %.4f%s), %s\n",
            data_name(e, name), r->loss, r->n_windows, r->n_windows == 1 ? "" : "s", e->eval.T,
-           e->eval.T == 1 ? "" : "s", stride, lks__math_exp(r->loss), bpb, e->replica.took);
+           e->eval.T == 1 ? "" : "s", stride, lks__math_exp(r->loss), bpb, e->replica.origin);
     return tool_flush();
 }
 

@@ -48,8 +48,10 @@ static int fit(char *text, int most)
     size_t n;
     for (; *text != '\0'; text += n, sum += columns) {
         columns = columns_of(text, &n);
-        if (sum + columns > most)
-            *text = '\0', n = 0, columns = 0;
+        if (sum + columns > most) {
+            *text = '\0';
+            break;
+        }
     }
     return sum;
 }

@@ -334,12 +334,11 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
         st = lks__ckpt_open_newest(from, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK) {
         *resume_p = ckpt;
-        st = lks__outdir_continues(from, ckpt);
-    } else if (restarted && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
-        st = LKS_OK;
-    else if (resumes && st == LKS_ERR_IO && lks__continue_can(s->out_dir))
-        st = LKS_OK;
-    return st;
+        return lks__outdir_continues(from, ckpt);
+    }
+    const bool begins_again = restarted && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT);
+    const bool of_nanogpt = resumes && st == LKS_ERR_IO && lks__continue_can(s->out_dir);
+    return begins_again || of_nanogpt ? LKS_OK : st;
 }
 
 /* Restore the dataset's path, and settings that checkpoints lack. */

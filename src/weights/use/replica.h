@@ -9,9 +9,10 @@
 #include "settings/settings.h"
 
 typedef struct lks__replica {
-    char path[4096], took[160]; /* the checkpoint's folder, and which checkpoint it is */
-    char run_dir[4096];         /* the run's folder; empty if the checkpoint isn't in one */
-    char vocabulary[4096];      /* folder that may have the tokenizer's files; or empty */
+    char path[4096];       /* the checkpoint's folder */
+    char origin[160];      /* see weights.h; or "artifact" */
+    char run_dir[4096];    /* the run's folder; empty if the checkpoint isn't in one */
+    char vocabulary[4096]; /* folder that may have the tokenizer's files; or empty */
     char params_hash[17];
     char data_digest[17]; /* of its training data; empty: not known */
     uint64_t iter;

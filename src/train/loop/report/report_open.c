@@ -170,7 +170,7 @@ static void describe(lks__report *r, const lks__run *run, const lks__session *se
                       run->weights->shown, state->iter);
     else if (run->weights != NULL)
         lks__log_line(log, "Initializing from the weights in %s (%s), hash %s", run->weights->shown,
-                      run->weights->took, run->init_hash);
+                      run->weights->origin, run->init_hash);
     else
         lks__log_line(log, "Initializing a new model from scratch");
     if (run->weights != NULL && run->weights->note[0] != '\0')
