@@ -188,6 +188,13 @@ lks_status lks__weights_open(const char *source, const lks__weights_want *want, 
     return open_path(path, NULL, want, known, w_p);
 }
 
+lks_status lks__weights_open_init(const lks__settings *s, lks__weights **w_p)
+{
+    const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? s->n_head : 0};
+    return lks__weights_open(s->init_from, &want, w_p);
+}
+
 lks_status lks__weights_open_run(const char *out_dir, const lks__weights_want *want,
                                  lks__weights **w_p)
 {

@@ -62,8 +62,10 @@ typedef struct lks__weights_want {
  * model with a known name. Allocates no more than the file contains. ERR_IO, ERR_FORMAT, ERR_CONFIG
  * name file, tensor and both shapes. */
 lks_status lks__weights_open(const char *source, const lks__weights_want *want, lks__weights **w_p);
-/* The same for out_dir, which is read as a run or a checkpoint of lockstep whatever else it
- * contains. */
+/* Open s->init_from, with the number of heads that the settings give, if they do. */
+lks_status lks__weights_open_init(const lks__settings *s, lks__weights **w_p);
+/* Like lks__weights_open() for out_dir, which is read as a run or a checkpoint of lockstep whatever
+ * else it contains. */
 lks_status lks__weights_open_run(const char *out_dir, const lks__weights_want *want,
                                  lks__weights **w_p);
 /* The checkpoint of lockstep that `w` was opened from; NULL for other forms. */

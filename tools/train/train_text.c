@@ -137,10 +137,8 @@ static lks_status too_many_words(const lks__args *args)
 static lks_status open_weights(struct text *t)
 {
     const lks__settings *s = t->given;
-    const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
-    const lks__weights_want want = {.n_head = given ? s->n_head : 0};
     lks__meta meta;
-    LKS__TRY(lks__weights_open(s->init_from, &want, &t->weights));
+    LKS__TRY(lks__weights_open_init(s, &t->weights));
     const lks__weights *w = t->weights;
     LKS__TRY(lks__given_elsewhere(w, t->out));
     t->kind = "gpt2";

@@ -303,7 +303,7 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
 struct start {
     char temp[4200];
     bool begun;           /* `temp` contains files */
-    bool left;            /* a file stayed, because a torn move had one of its name */
+    bool left;            /* a file stayed, because `temp` has one of this name */
     const char *data_dir; /* of the new run; or NULL */
 };
 

@@ -17,7 +17,7 @@ enum { DIGITS = LKS__SUM - 1, LIMIT = 16 << 20 };
 
 /* --- the files -------------------------------------------------------------------------------- */
 
-/* Add the line of a file. One that doesn't exist has none. */
+/* Add the line of a file, if the file exists. */
 static lks_status add_file(FILE *list, const char *path, const char *name)
 {
     char sum[LKS__SUM];

@@ -92,9 +92,7 @@ static lks_status restore_tokenizer(lks__run *run, const lks__ckpt *resume)
 /* Open the weights of init_from. They set the model's settings. */
 static lks_status open_weights(lks__run *run)
 {
-    const bool given = run->s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
-    const lks__weights_want want = {.n_head = given ? run->s.n_head : 0};
-    LKS__TRY(lks__weights_open(run->s.init_from, &want, &run->weights));
+    LKS__TRY(lks__weights_open_init(&run->s, &run->weights));
     LKS__TRY(lks__given_elsewhere(run->weights, run->s.out_dir));
     return lks__settings_begin(&run->s, &run->weights->model, run->weights->shown);
 }

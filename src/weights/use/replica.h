@@ -20,8 +20,8 @@ typedef struct lks__replica {
     lks__meta meta;
     lks__model_config config;
     lks__table table;
-    lks__model
-        *model; /* NULL until its user opens it for batches; lks__replica_close() closes it */
+    /* NULL until its user opens it for batches. lks__replica_close() closes it. */
+    lks__model *model;
     lks__mirror params; /* an arena; the host's side is the group's memory */
 } lks__replica;
 
