@@ -312,6 +312,42 @@ static void end_on_signal(struct lks__nodes *n, int sig)
     end_waiting(n, 128 + sig, text);
 }
 
+/* Tell the user once why the job doesn't start. */
+static void say_waiting(struct lks__nodes *n)
+{
+    if (n->said_what || lks__sys_now() - n->gather_since <= PATIENCE_S)
+        return;
+    char where[LKS__ADDRESS_BYTES], most[32], why[512];
+    n->said_what = true;
+    snprintf(most, sizeof most, " to %d", n->max);
+    explain_loopback(n, why);
+    lks__say(n->job, "waiting for nodes at %s: %d here, %d%s needed%s",
+             lks__address_text(where, n->job->store_host, n->job->store_port), lks__nodes_here(n),
+             n->min, n->max > n->min ? most : "", why);
+}
+
+/* Too few nodes came in time: end the job. */
+static lks_status fail_few(struct lks__nodes *n)
+{
+    const lks_status st = lks__fail(
+        LKS_ERR_TIMEOUT,
+        "%d of at least %d nodes are here after %g s; start the same command on the others",
+        lks__nodes_here(n), n->min, lks__nodes_join_s(n));
+    end_waiting(n, 1, lks_last_error());
+    return st;
+}
+
+/* The job ended by a signal, or if `sig` is 0 by its verdict, before this node took part. Returns
+ * the exit code. */
+static int end_gathering(struct lks__nodes *n, int sig)
+{
+    if (sig != 0 && n->coordinator)
+        end_on_signal(n, sig);
+    else if (sig == 0 && n->verdict.text[0] != '\0')
+        lks__say(n->job, "%s", n->verdict.text);
+    return sig != 0 ? 128 + sig : n->verdict.exit_code;
+}
+
 lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__nodes_part *part,
                              bool *over_p, int *exit_code_p)
 {
@@ -322,23 +358,9 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
     n->stopping = n->said_what = false;
     *over_p = false;
     while (!(n->running && n->self >= 0 && n->nodes[n->self].in_round)) {
-        if (n->coordinator && !n->running && !n->starting && !lks__nodes_gather_more(n)) {
-            lks_status st = lks__fail(LKS_ERR_TIMEOUT,
-                                      "%d of at least %d nodes are here after %g s; start the same "
-                                      "command on the others",
-                                      lks__nodes_here(n), n->min, lks__nodes_join_s(n));
-            end_waiting(n, 1, lks_last_error());
-            return st;
-        }
-        if (!n->said_what && lks__sys_now() - n->gather_since > PATIENCE_S) {
-            char where[LKS__ADDRESS_BYTES], most[32], why[512];
-            n->said_what = true;
-            snprintf(most, sizeof most, " to %d", n->max);
-            explain_loopback(n, why);
-            lks__say(n->job, "waiting for nodes at %s: %d here, %d%s needed%s",
-                     lks__address_text(where, n->job->store_host, n->job->store_port),
-                     lks__nodes_here(n), n->min, n->max > n->min ? most : "", why);
-        }
+        if (n->coordinator && !n->running && !n->starting && !lks__nodes_gather_more(n))
+            return fail_few(n);
+        say_waiting(n);
         say_full(n);
         say_refused(n);
         lks__nodes_show_life(n);
@@ -350,15 +372,11 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
         LKS__TRY(st);
         if (n->refused[0] != '\0')
             return lks__fail(LKS_ERR_CONFIG, "%s", n->refused);
-        if (sig == 0 && (!n->over || n->self < 0))
-            continue;
-        *over_p = true;
-        *exit_code_p = sig != 0 ? 128 + sig : n->verdict.exit_code;
-        if (sig != 0 && n->coordinator)
-            end_on_signal(n, sig);
-        else if (sig == 0 && n->verdict.text[0] != '\0')
-            lks__say(n->job, "%s", n->verdict.text);
-        return LKS_OK;
+        if (sig != 0 || (n->over && n->self >= 0)) {
+            *over_p = true;
+            *exit_code_p = end_gathering(n, sig);
+            return LKS_OK;
+        }
     }
     *part = n->part;
     return LKS_OK;
