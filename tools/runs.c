@@ -299,21 +299,15 @@ static lks_status add_named(const char *what, const tool_runs *known, tool_runs 
     return is_run(dir) ? add(what, runs) : add_inside(dir, name, 2, known, add_found, runs);
 }
 
-static const char *last_name(const char *dir)
-{
-    const char *slash = strrchr(dir, '/');
-    return slash != NULL && slash[1] != '\0' ? slash + 1 : dir;
-}
-
 /* Name runs of one name in different folders PARENT/NAME. */
 static void tell_apart(tool_runs *runs)
 {
     for (size_t i = 0; i < runs->n; i++) {
         lks__series *run = &runs->all[i];
-        const char *last = last_name(run->dir), *from = last;
+        const char *last = lks__sys_name(run->dir), *from = last;
         bool is_shared = false;
         for (size_t k = 0; k < runs->n; k++)
-            is_shared |= strcmp(last_name(runs->all[k].dir), last) == 0 &&
+            is_shared |= strcmp(lks__sys_name(runs->all[k].dir), last) == 0 &&
                          strcmp(runs->all[k].dir, run->dir) != 0;
         if (!is_shared || strcmp(run->name, last) != 0 || last - run->dir < 2)
             continue;

@@ -12,8 +12,10 @@
 enum {
     TOOL_OK = 0,
     TOOL_FAILED = 1,
-    TOOL_USAGE = 2,    /* a command or a setting is unknown, mistyped or out of range */
-    TOOL_SIGNAL = 128, /* + n: ended by signal n */
+    TOOL_USAGE = 2,      /* a command or a setting is unknown, mistyped or out of range */
+    TOOL_DIFFERENT = 3,  /* diff: the runs differ; audit: a claim of the record is false */
+    TOOL_IMPOSSIBLE = 4, /* audit: a step can't be executed here */
+    TOOL_SIGNAL = 128,   /* + n: ended by signal n */
 };
 
 /* argv[0] is the command's name. Returns the exit code. */

@@ -107,7 +107,7 @@ lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **d
     int n = 0, gpu = 0;
     if (place->questions && place->note == NULL)
         return open_asked(device_p);
-    if (place->note != NULL && !has_signs()) /* don't load libraries in vain */
+    if (place->note != NULL && !has_signs()) /* loading libraries takes time */
         return lks__fail(LKS_ERR_SUPPORT, "no NVIDIA GPU");
     const char *why = why_not(&module, &n, text);
     if (place->note != NULL) {

@@ -103,7 +103,7 @@ static lks_status widen(const lks__tokens *t, uint64_t first, size_t n, const ui
     return LKS_OK;
 }
 
-/* Check the ids in `n` bytes of the file from offset `at` on; those before t->start are none. */
+/* Check the ids in `n` bytes of the file from offset `at` on. Bytes before t->start are no ids. */
 static lks_status check_ids(const lks__tokens *t, uint64_t at, size_t n, const uint8_t *block)
 {
     for (size_t i = at < t->start ? (size_t)(t->start - at) : 0; i < n; i += t->id_bytes) {

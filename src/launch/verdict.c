@@ -102,34 +102,15 @@ static bool follows_others(const struct lks__attempt *a, bool *still_p)
     return rank < 0 && (st == LKS_ERR_TIMEOUT || st == LKS_ERR_PEER);
 }
 
-void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
+/* Write the sentence about the rank v->culprit. `hung`: other ranks gave it up, and we ended it.
+ * `early`: a rank that left while others waited for it; -1: none. */
+static void describe_failure(const struct lks__supervisor *sup, bool hung, int early,
+                             struct lks__verdict *v)
 {
     const struct lks__attempt *a = sup->attempt;
-    *v = (struct lks__verdict){.culprit = -1};
-    if (sup->user_signal != 0) {
-        after_user_signal(sup, v);
-        return;
-    }
-    v->culprit = find_culprit(sup);
-    if (v->culprit < 0 && sup->stood_still) { /* asked to end, all exited with code 0 */
-        v->culprit = sup->first_rank;
-        v->exit_code = 1;
-        snprintf(v->text, sizeof v->text, "%s", sup->first_text);
-    }
-    if (v->exit_code != 0 || v->culprit < 0)
-        return;
     const struct lks__rank_process *p = &a->ranks[v->culprit];
     char text[LKS__LAUNCH_MESSAGE];
-    int first = -1;
-    for (int r = 0; r < a->n_started; r++)
-        if (lks__rank_failed(&a->ranks[r]) &&
-            (first < 0 || a->ranks[r].order < a->ranks[first].order))
-            first = r;
     lks__describe_end(a, v->culprit, text);
-    /* If the other ranks gave up a rank, and we ended it, their report counts. */
-    const int early = left_early(sup);
-    bool hung = sup->first_by_rank && p->by_signal && p->late, still;
-    v->elsewhere = sup->first_by_rank && (!p->by_signal || p->late) && follows_others(a, &still);
     if (v->elsewhere)
         snprintf(v->text, sizeof v->text, "%s", sup->first_text);
     else if (hung)
@@ -150,15 +131,45 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
         snprintf(v->text, sizeof v->text, "%.900s: %s", text, why_of(sup->first_text));
     else
         snprintf(v->text, sizeof v->text, "%s", text);
+}
+
+void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
+{
+    const struct lks__attempt *a = sup->attempt;
+    *v = (struct lks__verdict){.culprit = -1};
+    if (sup->user_signal != 0) {
+        after_user_signal(sup, v);
+        return;
+    }
+    v->culprit = find_culprit(sup);
+    if (v->culprit < 0 && sup->stood_still) { /* asked to end, all exited with code 0 */
+        v->culprit = sup->first_rank;
+        v->exit_code = 1;
+        snprintf(v->text, sizeof v->text, "%s", sup->first_text);
+    }
+    if (v->exit_code != 0 || v->culprit < 0)
+        return;
+    const struct lks__rank_process *p = &a->ranks[v->culprit];
+    int first = -1;
+    for (int r = 0; r < a->n_started; r++)
+        if (lks__rank_failed(&a->ranks[r]) &&
+            (first < 0 || a->ranks[r].order < a->ranks[first].order))
+            first = r;
+    /* If the other ranks gave up a rank, and we ended it, their report counts. */
+    const bool hung = sup->first_by_rank && p->by_signal && p->late;
+    const int early = left_early(sup);
+    bool still;
+    v->elsewhere = sup->first_by_rank && (!p->by_signal || p->late) && follows_others(a, &still);
+    describe_failure(sup, hung, early, v);
     /* If only our own signals ended ranks, no exit code is meaningful. */
-    bool no_code = sup->stood_still || (hung && a->ranks[first].by_signal);
+    const bool no_code = sup->stood_still || (hung && a->ranks[first].by_signal);
     v->exit_code = no_code ? 1 : exit_code_of(hung ? &a->ranks[first] : p);
     if (early >= 0 && !p->by_signal && !v->elsewhere) /* its last lines tell more */
         v->culprit = early;
 }
 
-/* 1 + our first rank, by which other hosts name this one, if it exited with code 0 before our ranks
- * were ended, whichever others had; else 0. */
+/* If our first rank exited with code 0 before our ranks were ended, 1 + its number, by which other
+ * hosts name this one; else 0. */
 static int first_left(const struct lks__attempt *a)
 {
     const struct lks__rank_process *p = &a->ranks[0];

@@ -13,7 +13,7 @@ typedef struct lks__carver {
     bool too_large; /* the total exceeds the address space; possible only while measuring */
 } lks__carver;
 
-/* Reserve [n, width] elements of so many bytes. */
+/* Reserve [n, width] elements of `bytes_each` bytes. */
 static inline void *lks__carve(lks__carver *c, size_t n, size_t width, size_t bytes_each)
 {
     uint64_t bytes = 0, end = 0;

@@ -50,10 +50,35 @@ void lks__session_saving(lks__session *s, bool saving)
     lks__comm_saving(s->comm, saving);
 }
 
+enum { KEPT = 1024 }; /* bytes of a message that is kept during an exchange */
+
 /* A rank's contribution to an agreement; a signal accompanies ERR_STOPPED. */
 struct verdict {
     int32_t status, signo;
 };
+
+/* Fail on all ranks with the message of rank `first`: mpirun and srun kill all ranks once one has
+ * ended, so each must have the reason. `st` and `kept`: this rank's status and message. */
+static lks_status fail_together(lks__session *s, lks_status st, int first, const char kept[KEPT])
+{
+    char host[LKS__HOST_NAME], reason[KEPT + sizeof(lks__place_text) + 16] = "";
+    lks__session_host(host);
+    snprintf(reason, sizeof reason, "%s failed: %s", lks__session_place(first, host).text, kept);
+    if (lks_comm_broadcast(s->comm, reason, sizeof reason, LKS_UINT8, first) != LKS_OK)
+        snprintf(reason, sizeof reason, "rank %d failed, and its reason didn't arrive: %s", first,
+                 lks_last_error());
+    reason[sizeof reason - 1] = '\0';
+    /* All ranks know the verdict after this. If the group ended earlier, a rank that is still in
+     * the exchange would report its own failure as the first. */
+    lks_comm_barrier(s->comm);
+    if (first == s->world.rank) {
+        put_on_record(s, kept);
+        return lks__fail(st, "%s", kept);
+    }
+    /* Until it has published: a rank that exits earlier would be taken for the cause. */
+    lks_comm_barrier(s->comm);
+    return lks__fail(LKS_ERR_PEER, "%s", reason);
+}
 
 lks_status lks__session_agree(lks__session *s, lks_status st)
 {
@@ -63,7 +88,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     /* Other ranks' devices may wait for this one's: then those ranks don't get here. */
     if (st == LKS_ERR_DEVICE)
         return lks__session_fail(s, st);
-    char kept[1024]; /* the exchange below must not replace the recorded message */
+    char kept[KEPT]; /* the exchange below must not replace the recorded message */
     snprintf(kept, sizeof kept, "%s", lks_last_error());
     struct verdict mine = {(int32_t)st, st == LKS_ERR_STOPPED ? lks__session_asked_stop(s) : 0};
     struct verdict *all = calloc((size_t)W, sizeof *all);
@@ -82,26 +107,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
         lks__comm_ask_stop(s->comm, signo);
         return stopped(signo);
     }
-    if (first == W)
-        return LKS_OK;
-    /* mpirun and srun kill all ranks once one has ended, so each must have the reason. */
-    char host[LKS__HOST_NAME], reason[sizeof kept + sizeof(lks__place_text) + 16] = "";
-    lks__session_host(host);
-    snprintf(reason, sizeof reason, "%s failed: %s", lks__session_place(first, host).text, kept);
-    if (lks_comm_broadcast(s->comm, reason, sizeof reason, LKS_UINT8, first) != LKS_OK)
-        snprintf(reason, sizeof reason, "rank %d failed, and its reason didn't arrive: %s", first,
-                 lks_last_error());
-    reason[sizeof reason - 1] = '\0';
-    /* All ranks know the verdict after this. If the group ended earlier, a rank that is still in
-     * the exchange would report its own failure as the first. */
-    lks_comm_barrier(s->comm);
-    if (first == s->world.rank) {
-        put_on_record(s, kept);
-        return lks__fail(st, "%s", kept);
-    }
-    lks_comm_barrier(s->comm); /* until it has published: a rank that exits earlier would be taken
-                                  for the cause */
-    return lks__fail(LKS_ERR_PEER, "%s", reason);
+    return first == W ? LKS_OK : fail_together(s, st, first, kept);
 }
 
 /* ERR_PEER isn't published: it could hide the rank that really failed. */

@@ -114,7 +114,7 @@ static const char *next_word(const struct words *w)
 
 /* The value of `--key`: a setting that may be `bare` uses the next word only if it is true or
  * false, any other setting always uses it. NULL: the value is missing. */
-static const char *value_behind(struct words *w, bool bare)
+static const char *value_after(struct words *w, bool bare)
 {
     const char *next = next_word(w);
     bool truth;
@@ -151,8 +151,8 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
         return LKS_OK;
     }
     if (value == NULL)
-        value = value_behind(w, i < 0 || lks__setting_is_bool(i) ||
-                                    lks__setting_table[i].flags & LKS__SETTING_BARE);
+        value = value_after(w, i < 0 || lks__setting_is_bool(i) ||
+                                   lks__setting_table[i].flags & LKS__SETTING_BARE);
     if (value == NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s: %s needs a value: write --%s=VALUE", where,
                          lks__setting_name(i), key);

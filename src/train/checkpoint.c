@@ -23,11 +23,26 @@ static const char *suffix_of(const lks__optimizer *optimizer, const lks__table_t
 
 /* --- saving ---------------------------------------------------------------------------------- */
 
+/* The tensors of a file, and the text of their names. */
 struct names {
     char (*text)[64];
     lks__st_tensor *tensors;
     size_t n;
 };
+
+/* False if out of memory. names_close() frees the list in both cases. */
+static bool names_open(struct names *list, size_t most)
+{
+    *list =
+        (struct names){calloc(most, sizeof *list->text), calloc(most, sizeof *list->tensors), 0};
+    return list->text != NULL && list->tensors != NULL;
+}
+
+static void names_close(struct names *list)
+{
+    free(list->text);
+    free(list->tensors);
+}
 
 static void add_arena(struct names *list, const lks__run *run, const lks__step_work *work,
                       int arena, const float *values)
@@ -127,46 +142,49 @@ lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
                                   const lks__step_work *work, char params_hash[17])
 {
     const size_t n = run->table.n_tensors;
-    struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
+    struct names model;
     lks_status st = LKS_OK;
-    if (model.text == NULL || model.tensors == NULL) {
+    if (!names_open(&model, n)) {
         st = lks__no_memory("to describe %zu tensors", n);
     } else {
         add_arena(&model, run, work, PARAMS, state->memory->params.host);
         lks__ckpt_params_hash(model.tensors, model.n, params_hash);
     }
-    free(model.text);
-    free(model.tensors);
+    names_close(&model);
     return st;
+}
+
+static void add_sampler(struct names *list, const lks__state *state, void *data, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    lks__batch_sampler_state_save(state->sampler, data);
+    list->tensors[list->n++] = (lks__st_tensor){.name = LKS__STATE_SAMPLER,
+                                                .dtype = "U8",
+                                                .n_dims = 1,
+                                                .shape = {bytes},
+                                                .data = data,
+                                                .bytes = bytes};
 }
 
 lks_status lks__state_save(const lks__run *run, const lks__session *ses, const lks__state *state,
                            const lks__step_work *work, const lks__save_about *about, char name[32],
                            char params_hash[17])
 {
-    size_t n = run->table.n_tensors, sampler_bytes = lks__state_sampler_bytes(state);
-    struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
-    struct names optim = {calloc(2 * n, 64), calloc(2 * n + 1, sizeof(lks__st_tensor)), 0};
+    const size_t n = run->table.n_tensors, sampler_bytes = lks__state_sampler_bytes(state);
+    struct names model, optim = {.n = 0};
     void *sampler = malloc(sampler_bytes + 1);
     json_t *json = state_json(run, ses, state, about);
     lks_status st = LKS_OK;
-    if (model.text == NULL || model.tensors == NULL || optim.text == NULL ||
-        optim.tensors == NULL || sampler == NULL || json == NULL) {
+    if (!names_open(&model, n) || !names_open(&optim, LKS__OPTIM_STATES * n + 1) ||
+        sampler == NULL || json == NULL) {
         st = lks__no_memory("to describe checkpoint %" PRIu64, state->iter);
         goto out;
     }
     add_arena(&model, run, work, PARAMS, state->memory->params.host);
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
         add_arena(&optim, run, work, i, state->memory->moments[i].host);
-    if (sampler_bytes > 0) {
-        lks__batch_sampler_state_save(state->sampler, sampler);
-        optim.tensors[optim.n++] = (lks__st_tensor){.name = LKS__STATE_SAMPLER,
-                                                    .dtype = "U8",
-                                                    .n_dims = 1,
-                                                    .shape = {sampler_bytes},
-                                                    .data = sampler,
-                                                    .bytes = sampler_bytes};
-    }
+    add_sampler(&optim, state, sampler, sampler_bytes);
     lks__ckpt_content content = {
         .iter = state->iter,
         .model = model.tensors,
@@ -181,10 +199,8 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
     st = lks__ckpt_save(run->s.out_dir, &content, (int)run->s.keep, name, params_hash);
 out:
     json_decref(json);
-    free(model.text);
-    free(model.tensors);
-    free(optim.text);
-    free(optim.tensors);
+    names_close(&model);
+    names_close(&optim);
     free(sampler);
     return st;
 }
@@ -294,25 +310,32 @@ static lks_status load_segment(const lks__run *run, lks__state *state, lks__ckpt
     return LKS_OK;
 }
 
+/* Check that the checkpoint was trained on the run's data. `digest`: of the checkpoint's. */
+static lks_status check_data(const lks__run *run, const lks__ckpt *c, const char *digest)
+{
+    char have[17];
+    snprintf(have, sizeof have, "%016" PRIx64, run->data_digest);
+    if (strcmp(digest, have) == 0)
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
+        "give the same --dataset, or start a new run from these weights with `lockstep train "
+        "--init_from=%s --dataset=%s --out_dir=NEW`",
+        run->shown_data_dir, c->path, have, lks__shown(digest, 128),
+        lks__quoted(run->s.out_dir, 512), lks__quoted(run->s.dataset, 512));
+}
+
 lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
                            const lks__step_work *work, lks__checks *checks, lks__ckpt *c)
 {
-    json_t *eval_done = json_object_get(c->state, "eval_done");
-    json_t *best = json_object_get(c->state, "best_val_loss");
+    const json_t *eval_done = json_object_get(c->state, "eval_done");
+    const json_t *best = json_object_get(c->state, "best_val_loss");
     const char *digest = lks__json_str(c->state, "data_digest");
-    char have[17];
-    snprintf(have, sizeof have, "%016" PRIx64, run->data_digest);
     if (!json_is_boolean(eval_done) || !json_is_number(best) || digest == NULL)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s/state.json lacks eval_done, best_val_loss or data_digest", c->path);
-    if (strcmp(digest, have) != 0)
-        return lks__fail(
-            LKS_ERR_CONFIG,
-            "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
-            "give the same --dataset, or start a new run from these weights with `lockstep train "
-            "--init_from=%s --dataset=%s --out_dir=NEW`",
-            run->shown_data_dir, c->path, have, lks__shown(digest, 128),
-            lks__quoted(run->s.out_dir, 512), lks__quoted(run->s.dataset, 512));
+    LKS__TRY(check_data(run, c, digest));
     /* Older versions wrote none of them; all are then 0. */
     json_int_t shift = lks__json_int(c->state, "data_shift");
     json_int_t nonfinite = lks__json_int(c->state, "nonfinite");

@@ -36,7 +36,7 @@ static lks_status micro_step(const lks__run *run, const lks__session *ses, const
  * was asked to stop leaves out the rest, but joins the reductions, because the others wait for it.
  */
 static lks_status accumulate(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             lks__step_work *work, const float **grads_p, double *norm_p)
+                             lks__step_work *work, lks__step_result *r)
 {
     lks__reducer_micro micro;
     size_t done = 0, n_micro = (size_t)((run->end_v - run->first_v) * run->A), first, bytes;
@@ -52,8 +52,17 @@ static lks_status accumulate(const lks__run *run, const lks__session *ses, const
         lks__reducer_skip(work->reducer);
     lks__votes_losses(run, &first, &bytes);
     lks__mirror_to_host(&work->losses, LKS__QUEUE_COMPUTE, first, bytes);
-    LKS__TRY(lks__reducer_finish(work->reducer, grads_p, norm_p));
+    LKS__TRY(lks__reducer_finish(work->reducer, &r->grads, &r->grad_norm));
     return lks__device_finish(ses->device, LKS__QUEUE_COMPUTE);
+}
+
+/* Choose the step's outcome, with all ranks. ERR_STOPPED: discard the step. */
+static lks_status check(const lks__run *run, lks__session *ses, lks__state *state,
+                        lks__step_work *work, lks__checks *checks, lks__step_result *r)
+{
+    LKS__TRY(lks__votes_exchange(run, ses, state, work, checks, r));
+    LKS__TRY(lks__recheck_compare(run, ses, state, work, checks, r));
+    return r->outcome == LKS__STEP_AGAIN ? LKS_OK : lks__nonfinite_check(run, ses, state, work, r);
 }
 
 static void begin(const lks__session *ses, const lks__state *state, lks__step_result *r)
@@ -65,7 +74,7 @@ static void begin(const lks__session *ses, const lks__state *state, lks__step_re
     lks__batch_sampler_mark(state->sampler);
 }
 
-/* Update the parameters of all ranks, unless the step is left out. */
+/* Update the parameters of all ranks, unless the step is made without an update. */
 static lks_status update(const lks__run *run, const lks__session *ses, lks__state *state,
                          lks__step_work *work, lks__checks *checks, lks__step_result *r)
 {
@@ -103,12 +112,9 @@ lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *s
     begin(ses, state, r);
     run->procedure->begin_step(state, work);
     LKS__TRY(lks__recheck_begin(run, ses, state, work, checks));
-    LKS__TRY(accumulate(run, ses, state, work, &r->grads, &r->grad_norm));
+    LKS__TRY(accumulate(run, ses, state, work, r));
     r->exposed_s = lks_comm_take_wait_s(ses->comm);
-    lks_status st = lks__votes_exchange(run, ses, state, work, checks, r);
-    LKS__THEN(st, lks__recheck_compare(run, ses, state, work, checks, r));
-    if (st == LKS_OK && r->outcome != LKS__STEP_AGAIN)
-        st = lks__nonfinite_check(run, ses, state, work, r->grads, r);
+    const lks_status st = check(run, ses, state, work, checks, r);
     if (st == LKS_ERR_STOPPED) {
         lks__trace_end();
         lks__votes_discard(ses, state, r);

@@ -155,8 +155,8 @@ static lks_status open_path(const char *path, const lks__weights_form *form,
                             lks__weights **w_p)
 {
     lks__weights_want wanted = want != NULL ? *want : (lks__weights_want){0};
-    if (wanted.which == NULL)
-        wanted.which = "";
+    if (wanted.checkpoint == NULL)
+        wanted.checkpoint = "";
     if (known != NULL)
         wanted.n_head = known->n_head;
     lks__weights *w = calloc(1, sizeof *w);
@@ -186,6 +186,13 @@ lks_status lks__weights_open(const char *source, const lks__weights_want *want, 
         return open_path(source, NULL, want, NULL, w_p);
     LKS__TRY(lks__known_path(known, path));
     return open_path(path, NULL, want, known, w_p);
+}
+
+lks_status lks__weights_open_init(const lks__settings *s, lks__weights **w_p)
+{
+    const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? s->n_head : 0};
+    return lks__weights_open(s->init_from, &want, w_p);
 }
 
 lks_status lks__weights_open_run(const char *out_dir, const lks__weights_want *want,

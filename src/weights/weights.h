@@ -35,8 +35,8 @@ typedef struct lks__weights {
     const struct lks__weights_form *form;
     char path[LKS__CKPT_PATH]; /* the path that was opened */
     char shown[512];           /* ... safe to print */
-    char took[160]; /* kind of weights, for a line: "ckpt-00000100 (best)", "Hugging Face's" */
-    char note[240]; /* a remark for the user; "" if there is none */
+    char origin[160];          /* for a line: "ckpt-00000100 (best)", "Hugging Face's" */
+    char note[240];            /* a remark for the user; "" if there is none */
     /* Defaults, and with LKS__FROM_CHECKPOINT the SHAPE settings from the source. These always
      * include family, n_layer, n_head, n_embd, block_size, vocab_size and bias. */
     lks__settings model;
@@ -52,8 +52,8 @@ typedef struct lks__weights {
 
 /* The caller's knowledge in addition to the path. */
 typedef struct lks__weights_want {
-    const char *which; /* of a run: as --checkpoint; NULL as "" */
-    int64_t n_head;    /* for a file that doesn't contain it; 0: not known */
+    const char *checkpoint; /* of a run, as --checkpoint; NULL as "" */
+    int64_t n_head;         /* for a file that doesn't contain it; 0: not known */
 } lks__weights_want;
 
 /* `source`: a path, or the name of a model in LOCKSTEP_HOME or, if that is unset, in lockstep's
@@ -62,8 +62,10 @@ typedef struct lks__weights_want {
  * model with a known name. Allocates no more than the file contains. ERR_IO, ERR_FORMAT, ERR_CONFIG
  * name file, tensor and both shapes. */
 lks_status lks__weights_open(const char *source, const lks__weights_want *want, lks__weights **w_p);
-/* The same for out_dir, which is read as a run or a checkpoint of lockstep whatever else it
- * contains. */
+/* Open s->init_from, with the number of heads that the settings give, if they do. */
+lks_status lks__weights_open_init(const lks__settings *s, lks__weights **w_p);
+/* Like lks__weights_open() for out_dir, which is read as a run or a checkpoint of lockstep whatever
+ * else it contains. */
 lks_status lks__weights_open_run(const char *out_dir, const lks__weights_want *want,
                                  lks__weights **w_p);
 /* The checkpoint of lockstep that `w` was opened from; NULL for other forms. */

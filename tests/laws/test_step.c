@@ -189,13 +189,13 @@ TEST(test_infinite_loss)
         assert_true(isfinite(r.grad_norm));
         float *losses = t.work.losses.host;
         losses[N - 1] = values[i];
-        assert_ok(lks__nonfinite_check(&t.run, &t.ses, &t.state, &t.work, NULL, &r));
+        assert_ok(lks__nonfinite_check(&t.run, &t.ses, &t.state, &t.work, &r));
         assert_int_equal(r.outcome, LKS__STEP_SKIPPED);
         assert_int_equal(r.bad.index, N - 1);
         assert_true(r.bad.in_loss);
         assert_int_equal(t.state.nonfinite, 1);
         losses[N - 1] = 1.0f; /* a good one ends the row */
-        assert_ok(lks__nonfinite_check(&t.run, &t.ses, &t.state, &t.work, NULL, &r));
+        assert_ok(lks__nonfinite_check(&t.run, &t.ses, &t.state, &t.work, &r));
         assert_int_equal(r.outcome, LKS__STEP_DONE);
         assert_int_equal(t.state.nonfinite, 0);
         lks__trainer_close(&t);

@@ -340,7 +340,7 @@ static const char *ended_in(double seconds, lks__report *r, lks__trainer *t, int
     r->n_steps = 60;
     r->started = lks__sys_now() - seconds;
     t->state.iter = 70;
-    lks__report_end(r, &t->run, &t->ses, &t->state, &t->checks, signal, loss, final);
+    lks__report_end(r, t, signal, loss, final);
     lks__log_close(&r->log);
     rewind(out);
     text[fread(text, 1, sizeof text - 1, out)] = '\0';

@@ -67,7 +67,7 @@ TEST(test_run)
                       "--gradient_accumulation_steps=1", "--threads=1");
     assert_ok(lks__trainer_open(&s, &t, &(int){0}));
     t.state.iter = 9; /* a rollback can go to a step before the process's first one */
-    assert_ok(lks__report_open(&r, &t));
+    assert_ok(lks__report_open(&r, &t, false));
     t.state.iter = 0;
     const double before = r.peak.flops;
     assert_true(before > 0);
@@ -75,10 +75,10 @@ TEST(test_run)
     for (int i = 0; i < 3; i++) {
         lks__step_result step;
         assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &step));
-        assert_ok(lks__report_train(&r, &t.run, &t.ses, &t.state, &t.work, &t.checks, &step));
+        assert_ok(lks__report_train(&r, &t, &step));
     }
     assert_true(r.peak.flops > before / 20); /* the machine's, however busy it is */
-    assert_ok(lks__report_close(&r, &t.run, &t.ses, &t.state, &t.work));
+    assert_ok(lks__report_close(&r, &t));
     lks__trainer_close(&t);
     const char *metrics = lks_test_text("%s/out/metrics.jsonl", dir);
     const json_t *lines = lks_test_metrics(metrics, "train");

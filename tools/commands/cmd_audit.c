@@ -31,7 +31,10 @@ static const char usage[] =
     "  lockstep audit out/my --seal=my.seal\n";
 
 static const int codes[] = {
-    [LKS__VERDICT_EQUAL] = TOOL_OK, [LKS__VERDICT_FALSE] = 3, [LKS__VERDICT_IMPOSSIBLE] = 4};
+    [LKS__VERDICT_EQUAL] = TOOL_OK,
+    [LKS__VERDICT_FALSE] = TOOL_DIFFERENT,
+    [LKS__VERDICT_IMPOSSIBLE] = TOOL_IMPOSSIBLE,
+};
 
 int tool_audit(int argc, char **argv)
 {

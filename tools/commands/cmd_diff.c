@@ -29,8 +29,6 @@ static const char usage[] =
     "  lockstep diff out/mine out/theirs\n"
     "  lockstep diff out/mine/ckpt-00000020 out/theirs/ckpt-00000020\n";
 
-enum { DIFFER = 3 };
-
 static lks_status print_json(const json_t *report)
 {
     char *text = lks__json_dump(report, JSON_INDENT(1));
@@ -71,7 +69,7 @@ int tool_diff(int argc, char **argv)
                               ? compare(args.positional[0], args.positional[1], &s, both, &report)
                               : lks__fail(LKS_ERR_CONFIG, "give two runs to compare, for example "
                                                           "`lockstep diff out/mine out/theirs`");
-    code = st != LKS_OK ? tool_fail("diff", st) : lks__diff_same(report) ? TOOL_OK : DIFFER;
+    code = st != LKS_OK ? tool_fail("diff", st) : lks__diff_same(report) ? TOOL_OK : TOOL_DIFFERENT;
     json_decref(report);
     lks__history_close(&both[0]);
     lks__history_close(&both[1]);

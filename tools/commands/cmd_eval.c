@@ -309,7 +309,7 @@ static lks_status print_result(const struct evaluation *e, const lks__split_resu
         snprintf(stride, sizeof stride, ", stride %zu", e->eval.stride);
     printf("%s loss %.9g over %" PRIu64 " window%s of %zu token%s%s (perplexity %.4f%s), %s\n",
            data_name(e, name), r->loss, r->n_windows, r->n_windows == 1 ? "" : "s", e->eval.T,
-           e->eval.T == 1 ? "" : "s", stride, lks__math_exp(r->loss), bpb, e->replica.took);
+           e->eval.T == 1 ? "" : "s", stride, lks__math_exp(r->loss), bpb, e->replica.origin);
     return tool_flush();
 }
 
@@ -342,6 +342,29 @@ static int stopped(int signo)
     return tool_stopped("eval", signo, "there is no loss, and nothing was written");
 }
 
+static lks_status evaluate(struct evaluation *e, lks__split_result *result)
+{
+    lks__session *session = e->session;
+    const lks__settings *s = e->s;
+    lks_status st = lks__agree_settings(session, s, LKS__CMD_EVAL);
+    LKS__THEN(st, lks__session_device(session, s->device, s->share_gpu));
+    progress_hide();
+    tool_print_device_note("eval", session);
+    LKS__TRY(st);
+    LKS__TRY(lks__session_agree(session, open_evaluation(e)));
+    LKS__TRY(lks__session_rehearse(session, NULL, lks__eval_rehearse, &e->eval));
+    return s->stride > 0 ? lks__eval_sliding(&e->eval, result) : lks__eval_split(&e->eval, result);
+}
+
+/* Print and record the result, on rank 0. Record it even if it can't be printed. */
+static lks_status report(const struct evaluation *e, const lks__split_result *result)
+{
+    if (e->session->world.rank != 0)
+        return LKS_OK;
+    const lks_status printed = print_result(e, result), recorded = record(e, result);
+    return recorded == LKS_OK ? printed : recorded;
+}
+
 static int run_rank(lks__settings *s)
 {
     lks__session session;
@@ -359,27 +382,13 @@ static int run_rank(lks__settings *s)
     struct evaluation e = {.s = s, .session = &session};
     progress_begin("lockstep eval", "opening the model and the data");
     session.on_progress = show_progress;
-    st = lks__agree_settings(&session, s, LKS__CMD_EVAL);
-    LKS__THEN(st, lks__session_device(&session, s->device, s->share_gpu));
-    progress_hide();
-    tool_print_device_note("eval", &session);
-    LKS__THEN(st, lks__session_agree(&session, open_evaluation(&e)));
-    LKS__THEN(st, lks__session_rehearse(&session, NULL, lks__eval_rehearse, &e.eval));
-    if (st == LKS_OK)
-        st =
-            s->stride > 0 ? lks__eval_sliding(&e.eval, &result) : lks__eval_split(&e.eval, &result);
+    st = evaluate(&e, &result);
     if (st == LKS_ERR_STOPPED) { /* all ranks agree */
         stop = lks__session_asked_stop(&session);
         st = LKS_OK;
-    }
-    if (st == LKS_OK && stop == 0) {
+    } else if (st == LKS_OK) {
         progress_end();
-        if (session.world.rank == 0) {
-            const lks_status printed = print_result(&e, &result);
-            st = record(&e, &result); /* keep the result even if printing it failed */
-            st = st == LKS_OK ? printed : st;
-        }
-        st = lks__session_agree(&session, st);
+        st = lks__session_agree(&session, report(&e, &result));
     }
     lks__session_fail(&session, st);
     int code = st != LKS_OK ? tool_fail("eval", st) : stop != 0 ? TOOL_SIGNAL + stop : TOOL_OK;

@@ -208,7 +208,7 @@ static lks_status open_generation(struct generation *g)
     tool_print_device_note("sample", &g->session);
     LKS__TRY(lks__replica_open(s->out_dir, s, &g->session, &g->replica));
     progress_hide();
-    fprintf(stderr, "lockstep sample: %s\n", g->replica.took);
+    fprintf(stderr, "lockstep sample: %s\n", g->replica.origin);
     if (g->replica.run_dir[0] != '\0' && g->replica.meta.is_sentencepiece)
         LKS__TRY(lks__remember_tokenizer(&g->session, g->replica.run_dir,
                                          lks__setting_word(&g->replica.run, LKS__SETTING_family),

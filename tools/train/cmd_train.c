@@ -158,9 +158,7 @@ static bool is_launcher_option(const char *arg)
 static lks_status copy_shape(lks__settings *s)
 {
     lks__weights *w;
-    const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
-    const lks__weights_want want = {.n_head = given ? s->n_head : 0};
-    LKS__TRY(lks__weights_open(s->init_from, &want, &w));
+    LKS__TRY(lks__weights_open_init(s, &w));
     lks_status st = lks__settings_begin(s, &w->model, w->shown);
     lks__weights_close(w);
     return st;
@@ -333,7 +331,7 @@ int tool_train(int argc, char **argv)
     lks__args args;
     int code;
     const char *env = getenv(TRAIN_TEXT_MOVED);
-    char moved[4200] = "";
+    char moved[LKS__OUTDIR_PATH] = "";
     if (env != NULL) {
         snprintf(moved, sizeof moved, "%s", env);
         unsetenv(TRAIN_TEXT_MOVED); /* not for ranks */

@@ -51,7 +51,7 @@ struct text {
     lks__prep_result tokens;
     lks__choice choice;
     longer train;
-    char moved[4200]; /* the folder to which an earlier run was moved; or "" */
+    char moved[LKS__OUTDIR_PATH]; /* the folder to which an earlier run was moved; or "" */
 };
 
 /* --- checks ----------------------------------------------------------------------------------- */
@@ -137,10 +137,8 @@ static lks_status too_many_words(const lks__args *args)
 static lks_status open_weights(struct text *t)
 {
     const lks__settings *s = t->given;
-    const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
-    const lks__weights_want want = {.n_head = given ? s->n_head : 0};
     lks__meta meta;
-    LKS__TRY(lks__weights_open(s->init_from, &want, &t->weights));
+    LKS__TRY(lks__weights_open_init(s, &t->weights));
     const lks__weights *w = t->weights;
     LKS__TRY(lks__given_elsewhere(w, t->out));
     t->kind = "gpt2";
@@ -413,8 +411,9 @@ static void explain(const struct text *t, const lks__settings *s)
     if (t->moved[0] != '\0') {
         const bool saved = lks__sys_has(t->moved, LKS__NAME_LATEST);
         fprintf(stderr, "lockstep train: an earlier run was moved to %s%s%s\n",
-                lks__shown(t->moved, 4200), saved ? "; to continue it: lockstep resume " : "",
-                saved ? lks__quoted(t->moved, 4200) : "");
+                lks__shown(t->moved, LKS__OUTDIR_PATH),
+                saved ? "; to continue it: lockstep resume " : "",
+                saved ? lks__quoted(t->moved, LKS__OUTDIR_PATH) : "");
     }
     if (t->not_utf8[0] != '\0')
         fprintf(stderr, "lockstep train: note: the tokens are bytes: %s\n", t->not_utf8);

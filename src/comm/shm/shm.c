@@ -16,27 +16,10 @@ static const double SPIN_S = 30e-6;
 
 /* --- joining and leaving ------------------------------------------------------------------ */
 
-/* The part of joining that doesn't wait, up to marking this rank as joined. */
-static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
+/* The order in which the ranks' parts are added. */
+static lks_status plan_merges(struct lks__shm *g)
 {
-    struct lks__shm *g = calloc(1, sizeof *g);
-    if (g != NULL)
-        g->late_elsewhere = -1;
-    if (g == NULL) {
-        lks__segment_close(segment);
-        return lks__no_memory("for the group's state");
-    }
-    comm->state = g;
-    g->comm = comm;
-    g->segment = segment;
-    g->rank = comm->world.rank;
-    g->world_size = comm->world.world_size;
-    lks__comm_lock(); /* a thread may beat a closed group whose handle this is */
-    comm->host = comm;
-    lks__comm_unlock();
-    g->spin_s = g->world_size <= lks__cpu_count() ? SPIN_S : 0;
-    g->end = lks__round_up(lks__segment_header(segment)->base_bytes, LKS__SHM_UNIT);
-    size_t W = (size_t)g->world_size;
+    const size_t W = (size_t)g->world_size;
     g->merges = malloc(W);
     lks_node *leaves = calloc(W, sizeof *leaves);
     if (g->merges == NULL || leaves == NULL) {
@@ -47,7 +30,29 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
         leaves[r] = (lks_node){.level = 0, .index = r};
     lks__tree_plan(g->world_size, leaves, g->world_size, g->merges);
     free(leaves);
-    LKS__TRY(lks__shm_plan_new(comm, &g->plan));
+    return lks__shm_plan_new(g->comm, &g->plan);
+}
+
+/* The part of joining that doesn't wait, up to marking this rank as joined. */
+static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
+{
+    struct lks__shm *g = calloc(1, sizeof *g);
+    if (g == NULL) {
+        lks__segment_close(segment);
+        return lks__no_memory("for the group's state");
+    }
+    comm->state = g;
+    g->comm = comm;
+    g->segment = segment;
+    g->rank = comm->world.rank;
+    g->world_size = comm->world.world_size;
+    g->late_elsewhere = -1;
+    lks__comm_lock(); /* a thread may beat a closed group whose handle this is */
+    comm->host = comm;
+    lks__comm_unlock();
+    g->spin_s = g->world_size <= lks__cpu_count() ? SPIN_S : 0;
+    g->end = lks__round_up(lks__segment_header(segment)->base_bytes, LKS__SHM_UNIT);
+    LKS__TRY(plan_merges(g));
 
     struct lks__rank_line *line = lks__segment_line(segment, g->rank);
     unsigned absent = LKS__RANK_ABSENT;

@@ -360,6 +360,26 @@ static double silence(const struct lks__shm_clock *c, double beat)
     return beat > c->back ? age : age - c->stopped;
 }
 
+/* Fail for all ranks, because rank r has ended or left without its part in the operation. */
+static lks_status fail_ended(struct lks__shm *g, const struct wait *w, int r, int state, pid_t pid)
+{
+    char who[NAME_BYTES], number[64], in[96], text[512];
+    name_number(g, r, pid, number);
+    name_rank(g, r, who, sizeof who);
+    name_wait(g, w, in, sizeof in);
+    const bool joined = atomic_load(&lks__segment_line(g->segment, r)->posted) > 0;
+    if (!joined)
+        snprintf(text, sizeof text, "%spid %d) ended without joining the group", number, (int)pid);
+    else
+        snprintf(text, sizeof text, "%s %s before %s was complete", who,
+                 state == LKS__RANK_LEFT ? "left the group" : "ended", in);
+    if (process_ended(pid))
+        lks__comm_lost_in_whole(g->comm, LKS_ERR_PEER, pid, text);
+    /* A rank that hasn't joined may have had a signal, which others had, too: then it is no failure
+     * for them (lks__comm_not_opened()). */
+    return lks__shm_abort(g, joined ? LKS_ERR_PEER : LKS_ERR_STOPPED, r, text);
+}
+
 /* Check the ranks that we wait for. A rank with heartbeats is not late, however long its work
  * takes. A rank without one for the deadline is. */
 static lks_status look_for_failures(struct lks__shm *g, const struct wait *w,
@@ -382,22 +402,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w,
             /* The rank may have arrived, or left, and ended only then. */
             if (!missing(g, w, r) || (devices && atomic_load(&line->state) == LKS__RANK_LEFT))
                 continue;
-            char who[NAME_BYTES], number[64], in[96], text[512];
-            name_number(g, r, pid, number);
-            name_rank(g, r, who, sizeof who);
-            name_wait(g, w, in, sizeof in);
-            const bool joined = atomic_load(&line->posted) > 0;
-            if (!joined)
-                snprintf(text, sizeof text, "%spid %d) ended without joining the group", number,
-                         (int)pid);
-            else
-                snprintf(text, sizeof text, "%s %s before %s was complete", who,
-                         state == LKS__RANK_LEFT ? "left the group" : "ended", in);
-            if (process_ended(pid))
-                lks__comm_lost_in_whole(g->comm, LKS_ERR_PEER, pid, text);
-            /* A rank that hasn't joined may have had a signal, which others had, too: then it is no
-             * failure for them (lks__comm_not_opened()). */
-            return lks__shm_abort(g, joined ? LKS_ERR_PEER : LKS_ERR_STOPPED, r, text);
+            return fail_ended(g, w, r, state, pid);
         }
         const bool waiting = atomic_load(&line->waiting); /* its heartbeat precedes its end */
         if (silence(clock, (double)atomic_load(&line->beat_us) * 1e-6) < limit)

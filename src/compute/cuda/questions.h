@@ -12,8 +12,8 @@ extern "C" {
 
 enum {
     LKS__CUDA_NORM_ROWS = 32,           /* of a line of a LayerNorm's `partial` */
-    LKS__CUDA_GOLF_ROWS = 16,           /* of a line of golf's `partial` ... */
-    LKS__CUDA_GOLF_VECTORS = 3,         /* ... which has so many vectors of C floats */
+    LKS__CUDA_GOLF_ROWS = 16,           /* of a line of golf's `partial` */
+    LKS__CUDA_GOLF_VECTORS = 3,         /* vectors of C floats in such a line */
     LKS__CUDA_SUM_ROWS = 512,           /* that a block of threads adds up */
     LKS__CUDA_SORT_ROWS = 2048,         /* that a block of threads sorts by token */
     LKS__CUDA_HEAD_BYTES = 512 << 20,   /* of a chunk of logits in float32 */

@@ -140,7 +140,7 @@ static lks_status append(job *j, const void *bytes, size_t n)
         return lks__sys_fail("cannot write", j->d->part);
     j->have += n;
     if (j->d->progress != NULL)
-        j->d->progress(j->have, j->all);
+        j->d->progress(j->d->ctx, j->have, j->all);
     return LKS_OK;
 }
 
@@ -171,7 +171,7 @@ static bool read_range(const char *text, uint64_t first, uint64_t *all_p)
     return *text == '\0' && from == first && last >= from && last == *all_p - 1;
 }
 
-/* Does the partial file belong to the source that j->tag describes? */
+/* True if the partial file belongs to the source that j->tag describes. */
 static bool same_source(const job *j)
 {
     char path[PATH_MAX], *kept = NULL;

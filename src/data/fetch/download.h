@@ -13,8 +13,8 @@ typedef struct lks__download {
     const char *path;     /* of the complete file */
     const char *part;     /* partial file; PART.tag describes its source */
     uint64_t bytes, most; /* exact size or 0, and the largest */
-    void (*progress)(uint64_t done, uint64_t all); /* or NULL */
-    lks_status (*verify)(void *ctx);               /* check the complete partial file */
+    void (*progress)(void *ctx, uint64_t done, uint64_t all); /* or NULL */
+    lks_status (*verify)(void *ctx);                          /* check the complete partial file */
     void *ctx;
 } lks__download;
 

@@ -13,20 +13,6 @@
 
 enum { ADDRESS = 2048, SHARD_MAGIC = 20240520, SHARD_HEADER = 1024, HEAD = 4096 };
 
-/* The file that is being fetched, for the progress callbacks, which have no context. */
-static const lks__fetch *now;
-static const char *now_name;
-
-static void reading(uint64_t done, uint64_t all)
-{
-    now->progress(now_name, "reading", done, all);
-}
-
-static void hashing(uint64_t done, uint64_t all)
-{
-    now->progress(now_name, "hashing", done, all);
-}
-
 /* --- the form --------------------------------------------------------------------------------- */
 
 static uint64_t little(const unsigned char *bytes, int n)
@@ -83,12 +69,25 @@ static lks_status check_form(const lks__fetch_file *file, const char *path)
 /* --- one file --------------------------------------------------------------------------------- */
 
 typedef struct target {
+    const lks__fetch *fetch;
     const lks__fetch_file *file;
     char name[LKS__FETCH_NAME];
     char path[PATH_MAX], part[PATH_MAX]; /* the file, and its partial form */
     char from[ADDRESS];
     char recorded[LKS__SUM], sum[LKS__SUM];
 } target;
+
+static void reading(void *ctx, uint64_t done, uint64_t all)
+{
+    const target *t = ctx;
+    t->fetch->progress(t->name, "reading", done, all);
+}
+
+static void hashing(void *ctx, uint64_t done, uint64_t all)
+{
+    const target *t = ctx;
+    t->fetch->progress(t->name, "hashing", done, all);
+}
 
 static lks_status check_sum(const target *t)
 {
@@ -104,7 +103,7 @@ static lks_status check_sum(const target *t)
 static lks_status verify(target *t, const char *path)
 {
     LKS__TRY(check_form(t->file, path));
-    LKS__TRY(lks__sums_of(path, hashing, t->sum));
+    LKS__TRY(lks__sums_of(path, hashing, t, t->sum));
     return check_sum(t);
 }
 
@@ -135,8 +134,9 @@ static lks_status make_folder(const char *path)
     return lks__sys_make_dirs(folder);
 }
 
-static lks_status record(const lks__fetch *f, const target *t, bool existed)
+static lks_status record(const target *t, bool existed)
 {
+    const lks__fetch *f = t->fetch;
     char text[LKS__FETCH_NAME + LKS__SUM + 160];
     if (t->recorded[0] == '\0')
         LKS__TRY(lks__sums_add(f->out, t->name, t->sum));
@@ -148,7 +148,7 @@ static lks_status record(const lks__fetch *f, const target *t, bool existed)
 }
 
 /* Add to a failure how to get the file without this command. */
-static lks_status by_hand(lks_status st, const lks__fetch *f, const target *t, bool existed)
+static lks_status by_hand(lks_status st, const target *t, bool existed)
 {
     char why[1200];
     struct stat part;
@@ -168,13 +168,12 @@ static lks_status by_hand(lks_status st, const lks__fetch *f, const target *t, b
                      from, why, to);
 }
 
-static lks_status fetch_file(const lks__fetch *f, target *t)
+static lks_status fetch_file(target *t)
 {
+    const lks__fetch *f = t->fetch;
     const char *base = f->from[0] != '\0' ? f->from : f->set->address;
     const size_t n_base = strlen(base) - (base[strlen(base) - 1] == '/');
     struct stat info;
-    now = f;
-    now_name = t->name;
     if (snprintf(t->path, sizeof t->path, "%s/%s", f->out, t->name) > PATH_MAX - 16 ||
         snprintf(t->from, sizeof t->from, "%.*s/%s", (int)n_base, base, t->name) >= ADDRESS)
         return lks__fail(LKS_ERR_CONFIG, "--out or --from is too long");
@@ -188,17 +187,18 @@ static lks_status fetch_file(const lks__fetch *f, target *t)
         LKS__TRY(make_folder(t->path));
         st = bring(t);
     }
-    return st == LKS_OK ? record(f, t, existed) : by_hand(st, f, t, existed);
+    return st == LKS_OK ? record(t, existed) : by_hand(st, t, existed);
 }
 
 /* Remove folders that this call made, if a failure left them empty. */
-static void tidy(const lks__fetch *f, const target *t, bool was_there)
+static void tidy(const target *t, bool was_there)
 {
+    const char *out = t->fetch->out;
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", t->path);
-    for (char *slash; (slash = strrchr(folder, '/')) != NULL && strlen(folder) > strlen(f->out);) {
+    for (char *slash; (slash = strrchr(folder, '/')) != NULL && strlen(folder) > strlen(out);) {
         *slash = '\0';
-        if (strlen(folder) == strlen(f->out) && was_there)
+        if (strlen(folder) == strlen(out) && was_there)
             return;
         rmdir(folder);
     }
@@ -223,13 +223,13 @@ lks_status lks__fetch_all(const lks__fetch *f)
     LKS__TRY(check_source(f));
     const bool was_there = lks__sys_is_folder(f->out);
     for (int i = 0;; i++) {
-        target t = {.file = NULL};
+        target t = {.fetch = f};
         t.file = lks__fetch_file_at(f->set, f->shards, i, t.name);
         if (t.file == NULL)
             return LKS_OK;
-        const lks_status st = fetch_file(f, &t);
+        const lks_status st = fetch_file(&t);
         if (st != LKS_OK) {
-            tidy(f, &t, was_there);
+            tidy(&t, was_there);
             return st;
         }
     }

@@ -104,8 +104,8 @@ void lks__sums_text(const char *text, size_t n, char sum[LKS__SUM])
     write_sum(&state, sum);
 }
 
-lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64_t all),
-                        char sum[LKS__SUM])
+lks_status lks__sums_of(const char *path, void (*progress)(void *ctx, uint64_t done, uint64_t all),
+                        void *ctx, char sum[LKS__SUM])
 {
     SHA2_CTX state;
     struct stat info;
@@ -129,7 +129,7 @@ lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64
         SHA256Update(&state, piece, n);
         at += n;
         if (progress != NULL)
-            progress(at, all);
+            progress(ctx, at, all);
     }
     write_sum(&state, sum);
     free(piece);

@@ -19,8 +19,8 @@ lks_status lks__sums_find(const char *folder, const char *name, char sum[LKS__SU
 lks_status lks__sums_add(const char *folder, const char *name, const char sum[LKS__SUM]);
 
 /* Compute the sum of a file. progress() may be NULL. */
-lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64_t all),
-                        char sum[LKS__SUM]);
+lks_status lks__sums_of(const char *path, void (*progress)(void *ctx, uint64_t done, uint64_t all),
+                        void *ctx, char sum[LKS__SUM]);
 
 /* True if the text begins with a sum and two blanks, after which a line has its name. */
 bool lks__sums_line(const char *text);

@@ -32,8 +32,7 @@ struct pass {
     int number;      /* number of the pass: 0 or 1 */
 
     /* Used by `take`. */
-    int32_t
-        *ids; /* [N_CODE_POINTS]: first 0 for each character that occurs, then its id; else -1 */
+    int32_t *ids; /* [N_CODE_POINTS]: 0 if the character occurs, in pass 1 its id; else -1 */
     uint64_t n_train;
 };
 
@@ -72,8 +71,7 @@ static lks_status decode(struct pass *p, const char *text, size_t bytes, size_t 
     return take_chars(p, n);
 }
 
-/* Add a line feed after a document of so many bytes that doesn't end in one, if there are several
- * documents. */
+/* End a document of `bytes` bytes. If there are several, add a line feed unless it ends in one. */
 static lks_status end_document(struct pass *p, bool several, uint64_t bytes)
 {
     p->was_cr = false;

@@ -226,9 +226,12 @@ const uint64_t *lks__batch_sampler_step(lks__batch_sampler *s, uint64_t step)
     const size_t B = (size_t)c->B;
     const lks__philox_key key = lks__philox_key_of(c->seed);
     uint64_t *out = s->offsets;
-    for (int a = 0; c->kind == LKS__SAMPLER_EPOCH && a < c->A; a++)
-        deal(s, (step - s->from.step) * (uint64_t)c->A + (uint64_t)a, a);
-    for (int v = 0; c->kind != LKS__SAMPLER_EPOCH && v < c->V; v++)
+    if (c->kind == LKS__SAMPLER_EPOCH) {
+        for (int a = 0; a < c->A; a++)
+            deal(s, (step - s->from.step) * (uint64_t)c->A + (uint64_t)a, a);
+        return s->offsets;
+    }
+    for (int v = 0; v < c->V; v++)
         for (int a = 0; a < c->A; a++, out += B) {
             if (c->kind == LKS__SAMPLER_RANDOM) {
                 draw_random(key, (uint32_t)step, (uint32_t)v << 16 | (uint32_t)a,

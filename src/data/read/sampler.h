@@ -38,8 +38,7 @@ typedef struct lks__batch_sampler_config {
 
 enum { LKS__SPLIT_TRAIN = 0, LKS__SPLIT_VAL = 1 };
 
-typedef struct lks__batch_sampler
-    lks__batch_sampler; /* opaque; close with lks__batch_sampler_close() */
+typedef struct lks__batch_sampler lks__batch_sampler; /* opaque */
 
 /* ERR_CONFIG if a split has fewer than T + 1 tokens (names split and both numbers), if V or A
  * exceeds 65,536 (they share a counter word), or if an epoch has no batch for each virtual rank. */

@@ -95,7 +95,8 @@ static bool is_small(const lks__shards *s)
     return bytes <= LKS__TOKENS_WHOLE;
 }
 
-enum form { PATTERN, SHARD, RAW };
+/* What a path names: several shards, one, or a file without a header. */
+enum path_kind { PATTERN, SHARD, RAW };
 
 static lks_status open_files(lks__shards *s, uint32_t vocab_size)
 {
@@ -116,14 +117,14 @@ static lks_status open_files(lks__shards *s, uint32_t vocab_size)
     return LKS_OK;
 }
 
-static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
+static lks_status open_as(enum path_kind kind, const char *path, uint32_t vocab_size,
                           lks__shards **shards_p)
 {
     lks__shards *s = calloc(1, sizeof *s);
     LKS__MEMORY(s, "for a list of shards");
-    s->is_raw = form == RAW;
+    s->is_raw = kind == RAW;
     lks__escape(s->name, sizeof s->name, path, strlen(path));
-    lks_status st = form == PATTERN ? list(s, path) : list_one(s, path);
+    lks_status st = kind == PATTERN ? list(s, path) : list_one(s, path);
     LKS__THEN(st, open_files(s, vocab_size));
     if (st == LKS_OK)
         *shards_p = s;
@@ -140,14 +141,14 @@ lks_status lks__shards_open(const char *pattern, uint32_t vocab_size, lks__shard
 /* --- splits ----------------------------------------------------------------------------------- */
 
 /* One file, shards as parameter-golf names them, or shards with another prefix, as llm.c's. */
-enum { ONE_FILE, GOLF_SHARDS, OTHER_SHARDS, N_FORMS };
-static const char *const split_names[N_FORMS][2] = {
+enum form { ONE_FILE, GOLF_SHARDS, OTHER_SHARDS, NO_FORM };
+static const char *const split_names[NO_FORM][2] = {
     {LKS__TRAIN_FILE, LKS__VAL_FILE},
     {LKS__SHARDS_TRAIN, LKS__SHARDS_VAL},
     {"*_train*.bin", "*_val*.bin"},
 };
 
-static lks_status split_path(const char *dir, int split, int form, char **path_p)
+static lks_status split_path(const char *dir, int split, enum form form, char **path_p)
 {
     if (asprintf(path_p, "%s/%s", dir, split_names[form][split]) < 0)
         return lks__no_memory("for the name of a token file");
@@ -162,7 +163,7 @@ static void free_paths(lks__shards *s)
 }
 
 /* True if a file of this form exists. Unreadable paths count: opening them reports the reason. */
-static bool has_form(const char *dir, int split, int form)
+static bool has_form(const char *dir, int split, enum form form)
 {
     char *path;
     struct stat info;
@@ -176,16 +177,19 @@ static bool has_form(const char *dir, int split, int form)
     return has;
 }
 
-/* The form of the split, or N_FORMS if the folder contains none. Shards with another prefix count
+/* The form of the split, or NO_FORM if the folder contains none. Shards with another prefix count
  * only if neither split has another form, because they would be another dataset. */
-static int form_of(const char *dir, int split, bool shards_first)
+static enum form form_of(const char *dir, int split, bool shards_first)
 {
-    const int first = shards_first ? GOLF_SHARDS : ONE_FILE;
-    for (int i = 0; i < 2; i++)
-        if (has_form(dir, split, i == 0 ? first : 1 - first))
-            return i == 0 ? first : 1 - first;
-    const bool mixed = has_form(dir, 1 - split, ONE_FILE) || has_form(dir, 1 - split, GOLF_SHARDS);
-    return !mixed && has_form(dir, split, OTHER_SHARDS) ? OTHER_SHARDS : N_FORMS;
+    const enum form first = shards_first ? GOLF_SHARDS : ONE_FILE;
+    const enum form second = shards_first ? ONE_FILE : GOLF_SHARDS;
+    const int other = split == LKS__SPLIT_TRAIN ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
+    if (has_form(dir, split, first))
+        return first;
+    if (has_form(dir, split, second))
+        return second;
+    const bool mixed = has_form(dir, other, ONE_FILE) || has_form(dir, other, GOLF_SHARDS);
+    return !mixed && has_form(dir, split, OTHER_SHARDS) ? OTHER_SHARDS : NO_FORM;
 }
 
 /* Bytes of NAME in NAME_train.bin, NAME_train_000001.bin and the same with val; 0: another form. */
@@ -239,7 +243,7 @@ static lks_status check_names(const char *dir, int split)
 
 bool lks__split_exists(const char *dir, int split)
 {
-    return form_of(dir, split, false) != N_FORMS;
+    return form_of(dir, split, false) != NO_FORM;
 }
 
 static lks_status open_file(const char *path, uint32_t vocab_size, lks__shards **shards_p)
@@ -251,15 +255,16 @@ lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shar
 {
     struct stat info;
     const bool is_pattern = stat(path, &info) != 0 && strpbrk(path, "*?[") != NULL;
-    return (is_pattern ? lks__shards_open : open_file)(path, vocab_size, shards_p);
+    return is_pattern ? lks__shards_open(path, vocab_size, shards_p)
+                      : open_file(path, vocab_size, shards_p);
 }
 
 lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,
                            lks__shards **shards_p)
 {
     char *path;
-    const int form = form_of(dir, split, shards_first);
-    if (form == N_FORMS)
+    const enum form form = form_of(dir, split, shards_first);
+    if (form == NO_FORM)
         return lks__fail(LKS_ERR_IO,
                          "there is no token file %s/%s, and no shard %s; make tokens with "
                          "`lockstep prep %s --input=TEXT --out=DIR`",
@@ -268,7 +273,8 @@ lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32
     if (form == OTHER_SHARDS)
         LKS__TRY(check_names(dir, split));
     LKS__TRY(split_path(dir, split, form, &path));
-    lks_status st = (form == ONE_FILE ? open_file : lks__shards_open)(path, vocab_size, shards_p);
+    lks_status st = form == ONE_FILE ? open_file(path, vocab_size, shards_p)
+                                     : lks__shards_open(path, vocab_size, shards_p);
     if (st == LKS_OK)
         (*shards_p)->split_name = split_names[form][split];
     free(path);

@@ -139,24 +139,17 @@ static lks_status open_inner(lks_ddp *d, const lks__reducer_config *config, bool
     return LKS_OK;
 }
 
-lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
-                        const lks_ddp_options *options, lks_ddp **ddp_p)
+/* Check the arguments of lks_ddp_open(), and fill in the reducer's config from them. */
+static lks_status read_options(const lks_comm *comm, const lks_param *params, size_t n_params,
+                               const lks_ddp_options *options, lks__reducer_config *config)
 {
-    LKS__FLOAT_MODE();
-    static const lks_ddp_options defaults;
-    LKS__NEED("lks_ddp_open", ddp_p);
-    *ddp_p = NULL;
-    LKS__NEED("lks_ddp_open", comm);
-    LKS__NEED("lks_ddp_open", params);
     if (n_params == 0 || n_params > INT32_MAX)
         return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %zu parameters: 1 to %d are possible",
                          n_params, INT32_MAX);
-    if (options == NULL)
-        options = &defaults;
-    int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
-    int V = options->virtual_ranks == 0 ? W : options->virtual_ranks;
-    int A = options->micro_steps == 0 ? 1 : options->micro_steps;
-    double mb = options->bucket_mb == 0 ? 25 : options->bucket_mb;
+    const int W = lks_comm_world_size(comm);
+    const int V = options->virtual_ranks == 0 ? W : options->virtual_ranks;
+    const int A = options->micro_steps == 0 ? 1 : options->micro_steps;
+    const double mb = options->bucket_mb == 0 ? 25 : options->bucket_mb;
     LKS__TRY(lks__params_check_numbers(V, W, A, mb));
     LKS__TRY(lks__params_check_list(params, n_params, options->own_gradients));
     if (options->wire != LKS_WIRE_FLOAT32 && options->wire != LKS_WIRE_BFLOAT16)
@@ -167,27 +160,43 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
                          "lks_ddp_open: the weight is %g: it is the number of samples of each "
                          "micro-step, or 0 if they differ",
                          options->weight);
+    *config = (lks__reducer_config){.V = V,
+                                    .A = A,
+                                    .bucket_bytes = (size_t)(mb * 1048576.0),
+                                    .first_bytes = 1 << 20,
+                                    .divisor = sum_of_weights(V, A, options->weight),
+                                    .wire = options->wire};
+    return lks__params_check_weight("lks_ddp_open", config->divisor);
+}
+
+lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
+                        const lks_ddp_options *options, lks_ddp **ddp_p)
+{
+    LKS__FLOAT_MODE();
+    static const lks_ddp_options defaults;
+    lks__reducer_config config;
     bool checks;
-    const lks__reducer_config config = {.V = V,
-                                        .A = A,
-                                        .bucket_bytes = (size_t)(mb * 1048576.0),
-                                        .first_bytes = 1 << 20,
-                                        .divisor = sum_of_weights(V, A, options->weight),
-                                        .wire = options->wire};
-    LKS__TRY(lks__params_check_weight("lks_ddp_open", config.divisor));
+    LKS__NEED("lks_ddp_open", ddp_p);
+    *ddp_p = NULL;
+    LKS__NEED("lks_ddp_open", comm);
+    LKS__NEED("lks_ddp_open", params);
+    if (options == NULL)
+        options = &defaults;
+    LKS__TRY(read_options(comm, params, n_params, options, &config));
     LKS__TRY(lks__comm_check_open(comm, "lks_ddp_open"));
     LKS__TRY(lks__check_is_on(&checks));
+    const int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
     lks_ddp *d = calloc(1, sizeof *d);
     LKS__MEMORY(d, "for data-parallel state");
     d->comm = comm;
     d->norm = -1;
-    d->V = V;
-    d->A = A;
+    d->V = config.V;
+    d->A = config.A;
     d->own = options->own_gradients;
     d->overwrites = options->overwrites;
     d->weight = options->weight;
-    d->first = d->v = lks__first_leaf(V, W, rank);
-    d->end = lks__first_leaf(V, W, rank + 1);
+    d->first = d->v = lks__first_leaf(d->V, W, rank);
+    d->end = lks__first_leaf(d->V, W, rank + 1);
     lks_status st = copy_params(d, params, n_params);
     LKS__THEN(st, lay_out(d));
     LKS__THEN(st, open_inner(d, &config, checks));

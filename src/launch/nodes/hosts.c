@@ -349,74 +349,116 @@ static void end_agents(const lks__hosts_options *o, const struct agent *agents, 
             kill(-agents[i].pid, sig); /* the leader of a session */
 }
 
-/* `failed`: some agents couldn't be started, so the others are to end. */
+/* The wait for all commands. Times are of lks__sys_now(). */
+struct waiting {
+    const lks__hosts_options *o;
+    struct agent *agents;
+    int n_running;
+    int asked;       /* signals to end; several within LKS__SAME_CAUSE_S count once */
+    int asked_by;    /* the last one's number */
+    double asked_at; /* and its time */
+    double cut_at;   /* cut the lifelines then, so that the other launchers end; 0: don't */
+    double end_at;   /* after the cut, send `sig` to the commands then; 0: before the cut */
+    double say_at;   /* name the commands that still run then; 0: no cut is due, INFINITY: named */
+    int sig;         /* SIGTERM, then SIGKILL */
+};
+
+/* Pass a signal on to all hosts. The third one also ends ranks that save, and a host that doesn't
+ * answer must not delay the user's stop. */
+static void pass_on(struct waiting *w, int signo)
+{
+    const double now = lks__sys_now();
+    if (signo != SIGUSR1 && signo != SIGUSR2) {
+        w->asked += now - w->asked_at >= LKS__SAME_CAUSE_S;
+        w->asked_by = signo;
+        w->asked_at = now;
+        if (w->end_at > 0)
+            w->end_at = now;
+        if (w->asked > 2 && (w->cut_at == 0 || w->cut_at > now + GRACE_S))
+            w->cut_at = now + GRACE_S;
+    }
+    for (int i = 0; i < w->o->n; i++)
+        if (w->agents[i].lifeline >= 0)
+            dprintf(w->agents[i].lifeline, "%d\n", signo);
+}
+
+static void read_signals(struct waiting *w, int signals)
+{
+    struct signalfd_siginfo info;
+    while (read(signals, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo != SIGCHLD)
+            pass_on(w, (int)info.ssi_signo);
+}
+
+/* After a command has failed, give the others time. After a signal, they may still save. Without
+ * all hosts, no rank has started. */
+static void allow_time(struct waiting *w)
+{
+    for (int i = 0; i < w->o->n && w->cut_at == 0; i++) {
+        const struct agent *a = &w->agents[i];
+        if (!a->running && a->code != 0)
+            w->cut_at = lks__sys_now() + (w->asked > 0 ? SAVE_S : a->never_began ? 0 : GRACE_S);
+    }
+}
+
+/* Once the time is over, cut the lifelines, and later end the commands. */
+static void end_late(struct waiting *w)
+{
+    if (w->cut_at > 0 && w->say_at == 0)
+        w->say_at = lks__sys_now() + PATIENCE_S;
+    if (w->say_at > 0 && lks__sys_now() >= w->say_at) {
+        const double by = w->end_at > 0 ? w->end_at : w->cut_at + END_S;
+        say_whom(w->o, w->agents, by - lks__sys_now());
+        w->say_at = INFINITY;
+    }
+    if (w->end_at > 0 && lks__sys_now() >= w->end_at) {
+        end_agents(w->o, w->agents, w->sig);
+        w->sig = SIGKILL;
+        w->end_at = lks__sys_now() + END_S;
+    }
+    if (w->cut_at == 0 || w->end_at > 0 || lks__sys_now() < w->cut_at)
+        return;
+    for (int i = 0; i < w->o->n; i++) {
+        w->agents[i].ended_by_us = w->agents[i].running;
+        cut(&w->agents[i]);
+    }
+    w->end_at = lks__sys_now() + END_S;
+}
+
+static int exit_code(const struct waiting *w)
+{
+    int code = 0;
+    for (int i = w->o->n - 1; i >= 0; i--) {
+        const struct agent *a = &w->agents[i];
+        if (a->code != 0 && !a->ended_by_us && (code == 0 || a->code < 126 || i == 0))
+            code = a->code;
+    }
+    for (int i = 0; i < w->o->n && code == 0 && w->asked > 0; i++)
+        if (w->agents[i].ended_by_us)
+            code = 128 + w->asked_by;
+    return code;
+}
+
+/* Wait for all commands, and return the exit code. `failed`: some couldn't be started, so the
+ * others must end. */
 static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int signals, bool failed)
 {
-    int n_running = 0, code = 0;
-    int asked = 0, asked_by = 0; /* signals to end, and the last one's number */
-    double asked_at = -LKS__SAME_CAUSE_S, cut_at = failed ? lks__sys_now() : 0, end_at = 0;
-    double say_at = 0;
-    int sig = SIGTERM;
+    struct waiting w = {.o = o,
+                        .agents = agents,
+                        .asked_at = -LKS__SAME_CAUSE_S,
+                        .cut_at = failed ? lks__sys_now() : 0,
+                        .sig = SIGTERM};
     for (int i = 0; i < o->n; i++)
-        n_running += agents[i].running;
-    while (n_running > 0) {
-        struct signalfd_siginfo info;
+        w.n_running += agents[i].running;
+    while (w.n_running > 0) {
         struct pollfd p = {.fd = signals, .events = POLLIN};
-        poll(&p, 1, cut_at > 0 ? 100 : -1);
-        while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
-            const int signo = (int)info.ssi_signo;
-            if (signo == SIGCHLD)
-                continue;
-            const bool ends = signo != SIGUSR1 && signo != SIGUSR2;
-            const double now = lks__sys_now();
-            if (ends && now - asked_at >= LKS__SAME_CAUSE_S)
-                asked++;
-            asked_by = ends ? signo : asked_by;
-            asked_at = ends ? now : asked_at;
-            if (end_at > 0 && ends)
-                end_at = now;
-            /* The third signal also ends ranks that save. A host that doesn't answer must not delay
-             * the user's stop. */
-            if (ends && asked > 2 && (cut_at == 0 || cut_at > now + GRACE_S))
-                cut_at = now + GRACE_S;
-            for (int i = 0; i < o->n; i++)
-                if (agents[i].lifeline >= 0)
-                    dprintf(agents[i].lifeline, "%d\n", signo);
-        }
-        reap(o, agents, asked > 0, &n_running);
-        /* After a signal, others may still save. Without all hosts, no rank has started. */
-        for (int i = 0; i < o->n && cut_at == 0; i++)
-            if (!agents[i].running && agents[i].code != 0)
-                cut_at = lks__sys_now() + (asked > 0               ? SAVE_S
-                                           : agents[i].never_began ? 0
-                                                                   : GRACE_S);
-        if (cut_at > 0 && say_at == 0)
-            say_at = lks__sys_now() + PATIENCE_S;
-        if (say_at > 0 && lks__sys_now() >= say_at) {
-            say_whom(o, agents, (end_at > 0 ? end_at : cut_at + END_S) - lks__sys_now());
-            say_at = INFINITY;
-        }
-        if (end_at > 0 && lks__sys_now() >= end_at) {
-            end_agents(o, agents, sig);
-            sig = SIGKILL;
-            end_at = lks__sys_now() + END_S;
-        }
-        if (cut_at == 0 || end_at > 0 || lks__sys_now() < cut_at)
-            continue;
-        for (int i = 0; i < o->n; i++) {
-            agents[i].ended_by_us = agents[i].running;
-            cut(&agents[i]);
-        }
-        end_at = lks__sys_now() + END_S;
+        poll(&p, 1, w.cut_at > 0 ? 100 : -1);
+        read_signals(&w, signals);
+        reap(o, agents, w.asked > 0, &w.n_running);
+        allow_time(&w);
+        end_late(&w);
     }
-    for (int i = o->n - 1; i >= 0; i--)
-        if (agents[i].code != 0 && !agents[i].ended_by_us &&
-            (code == 0 || agents[i].code < 126 || i == 0))
-            code = agents[i].code;
-    for (int i = 0; i < o->n && code == 0 && asked > 0; i++)
-        if (agents[i].ended_by_us)
-            code = 128 + asked_by;
-    return code;
+    return exit_code(&w);
 }
 
 lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p)

@@ -312,6 +312,42 @@ static void end_on_signal(struct lks__nodes *n, int sig)
     end_waiting(n, 128 + sig, text);
 }
 
+/* Tell the user once why the job doesn't start. */
+static void say_waiting(struct lks__nodes *n)
+{
+    if (n->said_what || lks__sys_now() - n->gather_since <= PATIENCE_S)
+        return;
+    char where[LKS__ADDRESS_BYTES], most[32], why[512];
+    n->said_what = true;
+    snprintf(most, sizeof most, " to %d", n->max);
+    explain_loopback(n, why);
+    lks__say(n->job, "waiting for nodes at %s: %d here, %d%s needed%s",
+             lks__address_text(where, n->job->store_host, n->job->store_port), lks__nodes_here(n),
+             n->min, n->max > n->min ? most : "", why);
+}
+
+/* Too few nodes came in time: end the job. */
+static lks_status fail_few(struct lks__nodes *n)
+{
+    const lks_status st = lks__fail(
+        LKS_ERR_TIMEOUT,
+        "%d of at least %d nodes are here after %g s; start the same command on the others",
+        lks__nodes_here(n), n->min, lks__nodes_join_s(n));
+    end_waiting(n, 1, lks_last_error());
+    return st;
+}
+
+/* The job ended by a signal, or if `sig` is 0 by its verdict, before this node took part. Returns
+ * the exit code. */
+static int end_gathering(struct lks__nodes *n, int sig)
+{
+    if (sig != 0 && n->coordinator)
+        end_on_signal(n, sig);
+    else if (sig == 0 && n->verdict.text[0] != '\0')
+        lks__say(n->job, "%s", n->verdict.text);
+    return sig != 0 ? 128 + sig : n->verdict.exit_code;
+}
+
 lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__nodes_part *part,
                              bool *over_p, int *exit_code_p)
 {
@@ -322,23 +358,9 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
     n->stopping = n->said_what = false;
     *over_p = false;
     while (!(n->running && n->self >= 0 && n->nodes[n->self].in_round)) {
-        if (n->coordinator && !n->running && !n->starting && !lks__nodes_gather_more(n)) {
-            lks_status st = lks__fail(LKS_ERR_TIMEOUT,
-                                      "%d of at least %d nodes are here after %g s; start the same "
-                                      "command on the others",
-                                      lks__nodes_here(n), n->min, lks__nodes_join_s(n));
-            end_waiting(n, 1, lks_last_error());
-            return st;
-        }
-        if (!n->said_what && lks__sys_now() - n->gather_since > PATIENCE_S) {
-            char where[LKS__ADDRESS_BYTES], most[32], why[512];
-            n->said_what = true;
-            snprintf(most, sizeof most, " to %d", n->max);
-            explain_loopback(n, why);
-            lks__say(n->job, "waiting for nodes at %s: %d here, %d%s needed%s",
-                     lks__address_text(where, n->job->store_host, n->job->store_port),
-                     lks__nodes_here(n), n->min, n->max > n->min ? most : "", why);
-        }
+        if (n->coordinator && !n->running && !n->starting && !lks__nodes_gather_more(n))
+            return fail_few(n);
+        say_waiting(n);
         say_full(n);
         say_refused(n);
         lks__nodes_show_life(n);
@@ -350,15 +372,11 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
         LKS__TRY(st);
         if (n->refused[0] != '\0')
             return lks__fail(LKS_ERR_CONFIG, "%s", n->refused);
-        if (sig == 0 && (!n->over || n->self < 0))
-            continue;
-        *over_p = true;
-        *exit_code_p = sig != 0 ? 128 + sig : n->verdict.exit_code;
-        if (sig != 0 && n->coordinator)
-            end_on_signal(n, sig);
-        else if (sig == 0 && n->verdict.text[0] != '\0')
-            lks__say(n->job, "%s", n->verdict.text);
-        return LKS_OK;
+        if (sig != 0 || (n->over && n->self >= 0)) {
+            *over_p = true;
+            *exit_code_p = end_gathering(n, sig);
+            return LKS_OK;
+        }
     }
     *part = n->part;
     return LKS_OK;
@@ -498,29 +516,29 @@ static void look_at_others(struct lks__nodes *n, double since, bool *said_p)
         lks__nodes_ask_for_life(n);
 }
 
-lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
-                             struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES], bool *again_p)
+/* Report how our ranks ended. `own`: their failure is of this node. */
+static void post_verdict(struct lks__nodes *n, const struct lks__nodes_report *r,
+                         const struct lks__verdict *v, bool own, const char *tail)
 {
-    double asked_at = 0; /* time of the first signal */
-    int asked = 0;       /* ... and its number; 0: none has come */
-    bool said = false;
-    *again_p = false;
-    n->stopping |= r->user_signal != 0;
-    n->patience_s = fmax(r->timeout_s > 0 ? r->timeout_s : STILL_S, LKS__LEAST_STILL_S);
-    /* A rank that we ended because of another node isn't a failure of this node. */
-    bool own = v->culprit >= 0 && !r->ended_by_others;
-    if (n->lost_text[0] == '\0' && n->refused[0] == '\0')
-        lks__nodes_post(
-            n,
-            json_pack(
-                "{s:s, s:i, s:i, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:i, s:i, s:o, s:o, s:o}",
-                "is", "verdict", "node", n->self, "round", n->round, "ok",
-                v->culprit < 0 && r->user_signal == 0, "by_signal", r->by_signal, "killed",
-                r->killed, "lasting", r->lasting, "leaves", r->leaves, "follows", r->follows,
-                "still", r->still, "left", r->left, "code", v->exit_code, "user_signal",
-                r->user_signal, "text", text_json(own || r->user_signal != 0 ? v->text : ""),
-                "tail", text_json(tail), "table", text_json(r->table)));
+    lks__nodes_post(
+        n, json_pack(
+               "{s:s, s:i, s:i, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:i, s:i, s:o, s:o, s:o}",
+               "is", "verdict", "node", n->self, "round", n->round, "ok",
+               v->culprit < 0 && r->user_signal == 0, "by_signal", r->by_signal, "killed",
+               r->killed, "lasting", r->lasting, "leaves", r->leaves, "follows", r->follows,
+               "still", r->still, "left", r->left, "code", v->exit_code, "user_signal",
+               r->user_signal, "text", text_json(own || r->user_signal != 0 ? v->text : ""), "tail",
+               text_json(tail), "table", text_json(r->table)));
+}
+
+/* Wait for the decision or the end of the connection. *asked_p: the first signal that came
+ * meanwhile; 0: none. */
+static lks_status wait_for_decision(struct lks__nodes *n, int *asked_p)
+{
     const double since = lks__sys_now();
+    double asked_at = 0;
+    bool said = false;
+    *asked_p = 0;
     while (n->lost_text[0] == '\0' && n->refused[0] == '\0' && n->running) {
         int sig;
         look_at_others(n, since, &said);
@@ -528,10 +546,10 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         lks_status st = listen_for(n, 100, true, &sig);
         if (st != LKS_OK) {
             give_job_up(n, st);
-        } else if (sig != 0 && asked == 0) {
+        } else if (sig != 0 && *asked_p == 0) {
             lks__nodes_signal(n, sig);
             n->stopping = true; /* we may decide before we hear it */
-            asked = sig;
+            *asked_p = sig;
             asked_at = lks__sys_now();
         } else if (sig != 0 && lks__sys_now() - asked_at > LKS__SAME_CAUSE_S) {
             return lks__fail(LKS_ERR_PEER, "stopped by a signal while other nodes still ran");
@@ -539,20 +557,41 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         if (n->end_by > 0 && !n->stopping && lks__sys_now() >= n->end_by + lks__link_s())
             return lks__fail(LKS_ERR_TIMEOUT, "the coordinator has sent no decision about the job");
     }
-    if (n->refused[0] != '\0')
-        return lks__fail(LKS_ERR_PEER, "%s", n->refused);
-    show_table(n, n->lost_text[0] == '\0' ? n->table : r->still ? r->table : "");
+    return n->refused[0] == '\0' ? LKS_OK : lks__fail(LKS_ERR_PEER, "%s", n->refused);
+}
+
+/* The connection is lost. Our own verdict is better than none, unless our rank only noticed that
+ * others had gone. */
+static void decide_alone(const struct lks__nodes *n, const struct lks__nodes_report *r, bool own,
+                         struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES])
+{
+    v->alone = true;
+    if (own && !r->follows)
+        return;
+    if (r->user_signal == 0 || v->exit_code == 0)
+        v->exit_code = 1;
+    tail[0] = '\0';
+    snprintf(v->text, sizeof v->text, "%s", n->lost_text);
+}
+
+lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
+                             struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES], bool *again_p)
+{
+    int asked;
+    /* A rank that we ended because of another node isn't a failure of this node. */
+    const bool own = v->culprit >= 0 && !r->ended_by_others;
+    *again_p = false;
+    n->stopping |= r->user_signal != 0;
+    n->patience_s = fmax(r->timeout_s > 0 ? r->timeout_s : STILL_S, LKS__LEAST_STILL_S);
+    if (n->lost_text[0] == '\0' && n->refused[0] == '\0')
+        post_verdict(n, r, v, own, tail);
+    LKS__TRY(wait_for_decision(n, &asked));
     if (n->lost_text[0] != '\0') {
-        v->alone = true;
-        if (own && !r->follows) /* our own verdict is better than none, unless our rank only noticed
-                                   that others had gone */
-            return LKS_OK;
-        if (r->user_signal == 0 || v->exit_code == 0)
-            v->exit_code = 1;
-        tail[0] = '\0';
-        snprintf(v->text, sizeof v->text, "%s", n->lost_text);
+        show_table(n, r->still ? r->table : "");
+        decide_alone(n, r, own, v, tail);
         return LKS_OK;
     }
+    show_table(n, n->table);
     if (n->again && asked != 0) /* too late for the decision: end the wait for the next round */
         raise(asked);
     *again_p = n->again;

@@ -24,11 +24,11 @@ double lks__nodes_join_s(const struct lks__nodes *n)
     return n->round == 0 ? JOIN_S : REJOIN_S;
 }
 
-bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__job_node *node,
-                    char why[600])
+/* True if the node was started with the job's settings. */
+static bool fits_settings(const struct lks__nodes *n, const json_t *hello,
+                          const struct lks__job_node *node, char why[600])
 {
     char theirs[LKS__NODES_COMMAND], ours[128], range[32];
-    char command[LKS__NODES_COMMAND];
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(ours, sizeof ours, "%d", n->job->options->max_restarts);
     const char *run_id = lks__shown(n->job->given_id, LKS__NODES_RUN_ID);
@@ -48,6 +48,14 @@ bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks_
                  settings[i].name, theirs, node->host, settings[i].value, n->job->host);
         return false;
     }
+    return true;
+}
+
+/* True if the job has the rank that the node wants, and no other node wants it. */
+static bool fits_rank(const struct lks__nodes *n, const struct lks__job_node *node, char why[600])
+{
+    char range[32];
+    snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     if (node->wanted_rank >= n->max) {
         snprintf(why, 600,
                  "--node-rank is %d on host %s, and --nnodes is %s: node ranks count from "
@@ -63,7 +71,13 @@ bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks_
                      node->wanted_rank, n->nodes[i].host, node->host);
             return false;
         }
-    /* Two jobs at one address: the second would wait as a spare, and do nothing. */
+    return true;
+}
+
+/* False for a node of a second job at this address: it would wait as a spare, and do nothing. */
+static bool fits_command(const struct lks__nodes *n, const json_t *hello, char why[600])
+{
+    char theirs[LKS__NODES_COMMAND], command[LKS__NODES_COMMAND];
     lks__nodes_command(n, command);
     if (!n->running || lks__nodes_here(n) <= n->max ||
         strcmp(lks__nodes_text(hello, "command"), command) == 0)
@@ -75,6 +89,13 @@ bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks_
         "another port (--master-port)",
         command, theirs);
     return false;
+}
+
+bool lks__nodes_fit(const struct lks__nodes *n, const json_t *hello,
+                    const struct lks__job_node *node, char why[600])
+{
+    return fits_settings(n, hello, node, why) && fits_rank(n, node, why) &&
+           fits_command(n, hello, why);
 }
 
 /* The node for group rank `g`: the one that asks for it, else the first without a preference. */

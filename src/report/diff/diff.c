@@ -37,7 +37,7 @@ static lks_status compare_open(const lks__ckpt *a, const lks__ckpt *b, json_t *w
     return add_tensors(weights, "moments", a->optimizer, b->optimizer, true);
 }
 
-/* Open both checkpoints, whose bytes are verified, and compare them. */
+/* Open both checkpoints, and verify their bytes. */
 static lks_status open_both(const char *a, const char *b, lks__ckpt both[2])
 {
     LKS__TRY(lks__ckpt_open(a, LKS__CKPT_ALL_ALONE, &both[0]));
@@ -292,10 +292,24 @@ json_t *lks__diff_causes(const json_t *report)
     return causes;
 }
 
+static lks_status compare_kind(enum kind kind, const char *a, const char *b, lks__history both[2],
+                               json_t *report)
+{
+    switch (kind) {
+    case CHECKPOINT:
+        return compare_checkpoints(a, b, report);
+    case WEIGHTS:
+        return compare_files(a, b, report);
+    case TRAIL:
+        return lks__trails_diff(a, b, report);
+    case RUN:
+        break;
+    }
+    return compare_runs(a, b, both, report);
+}
+
 static lks_status compare(const char *a, const char *b, lks__history both[2], json_t *report)
 {
-    static lks_status (*const by_kind[])(const char *, const char *, json_t *) = {
-        NULL, compare_checkpoints, compare_files, lks__trails_diff};
     enum kind kinds[2];
     LKS__TRY(kind_of(a, &kinds[0]));
     LKS__TRY(kind_of(b, &kinds[1]));
@@ -305,7 +319,7 @@ static lks_status compare(const char *a, const char *b, lks__history both[2], js
                          "files of weights or two trails",
                          kind_phrases[kinds[0]], kind_phrases[kinds[1]]);
     json_object_set_new(report, "kind", json_string(kind_names[kinds[0]]));
-    LKS__TRY(kinds[0] == RUN ? compare_runs(a, b, both, report) : by_kind[kinds[0]](a, b, report));
+    LKS__TRY(compare_kind(kinds[0], a, b, both, report));
     const bool same =
         !others_differ(report) && !json_is_object(json_object_get(report, "evaluation"));
     return json_object_set_new(report, "same", json_boolean(same)) == 0 ? LKS_OK : out_of_memory();

@@ -80,31 +80,33 @@ static void print_remedy(FILE *out, const json_t *remedy)
     fputc('\n', out);
 }
 
-/* "train token 812 is 17 | 12, read first in step 3" */
+/* "train token 812 is 17 | 12, read first in step 3". If no such step comes before the first
+ * difference, other lengths explain it: "train has 900 | 901 tokens". */
 static void print_data_cause(FILE *out, const json_t *report)
 {
     const json_t *splits = json_object_get(json_object_get(report, "data"), "splits");
     const json_t *split = json_array_get(splits, 0);
     const json_t *read = json_array_get(json_object_get(split, "read"), 0);
     const json_t *lengths = json_object_get(split, "tokens");
-    const json_t *pair = json_object_get(json_is_object(read) ? read : split, "ids");
+    const json_t *a = json_array_get(lengths, 0), *b = json_array_get(lengths, 1);
     const json_t *first = json_object_get(report, "first");
-    const bool early =
+    const bool is_read = json_is_object(read);
+    const bool late =
         json_is_object(first) && lks__json_int(first, "iter") < lks__json_int(read, "step");
-    const bool cut = (!json_is_object(read) || early) &&
-                     !json_equal(json_array_get(lengths, 0), json_array_get(lengths, 1));
     fprintf(out, "%-*sthe data differ", LKS__LABEL, "cause");
-    if (split != NULL) {
-        pair = cut ? lengths : pair;
+    if (split != NULL)
         fprintf(out, ": %s ", lks__show_member(split, "split"));
-        if (!cut)
-            fprintf(out, "token %" JSON_INTEGER_FORMAT " is ",
-                    lks__json_int(json_is_object(read) ? read : split, "token"));
-        fprintf(out, "%s%s | %s%s", cut ? "has " : "", lks__show_value(json_array_get(pair, 0)),
-                lks__show_value(json_array_get(pair, 1)),
-                cut ? " tokens, so samplers can draw other positions" : "");
+    if (split != NULL && (!is_read || late) && !json_equal(a, b)) {
+        fprintf(out, "has %s | %s tokens, so samplers can draw other positions\n",
+                lks__show_value(a), lks__show_value(b));
+        return;
     }
-    if (json_is_object(read) && !cut)
+    if (split != NULL) {
+        const json_t *token = is_read ? read : split, *ids = json_object_get(token, "ids");
+        fprintf(out, "token %" JSON_INTEGER_FORMAT " is %s | %s", lks__json_int(token, "token"),
+                lks__show_value(json_array_get(ids, 0)), lks__show_value(json_array_get(ids, 1)));
+    }
+    if (is_read)
         fprintf(out, ", read first in step %" JSON_INTEGER_FORMAT, lks__json_int(read, "step"));
     fputc('\n', out);
 }

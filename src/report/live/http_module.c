@@ -32,8 +32,8 @@ struct stream {
     void *reader;
 };
 
-/* libmicrohttpd looks at an idle reader only when there is more to send. This sees one that was
- * closed with unread bytes; others get a sign some time, which fails. */
+/* True if the reader has closed its connection with unread bytes: libmicrohttpd looks at an idle
+ * connection only when there is more to send. Other closed ones fail at the next sign of life. */
 static bool has_left(struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *info =

@@ -31,7 +31,7 @@ static void end_line(struct page *p)
     p->at = 0;
 }
 
-/* Columns of the character at `text`, and its bytes. 0: a byte of none that a terminal shows. */
+/* The columns of the character at `text`, and its bytes. 0: the terminal can't show this byte. */
 static int columns_of(const char *text, size_t *bytes_p)
 {
     uint32_t cp;
@@ -48,8 +48,10 @@ static int fit(char *text, int most)
     size_t n;
     for (; *text != '\0'; text += n, sum += columns) {
         columns = columns_of(text, &n);
-        if (sum + columns > most)
-            *text = '\0', n = 0, columns = 0;
+        if (sum + columns > most) {
+            *text = '\0';
+            break;
+        }
     }
     return sum;
 }

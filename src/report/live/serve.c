@@ -15,7 +15,7 @@
 enum { MOST_READERS = 64, FIND_EVERY = 4 };
 
 static const double PAUSE_S = 0.25; /* between readings of the runs */
-static const double SIGN_S = 10.0;  /* send a sign to a reader that got nothing for so long */
+static const double SIGN_S = 10.0;  /* without a message: send a sign of life */
 
 struct site {
     lks__runs *runs;

@@ -13,8 +13,7 @@ typedef struct lks__plot_point {
 typedef struct lks__curve {
     lks__plot_point *train, *val;
     size_t n_train, n_val;
-    const lks__series
-        *same; /* an earlier run with all of this run's losses; NULL if there is none */
+    const lks__series *same; /* an earlier run with all of this run's losses; NULL: none */
 } lks__curve;
 
 typedef struct lks__bounds {

@@ -100,17 +100,21 @@ static size_t place(struct drawing *d, const lks__plot_point *p, size_t n, bool 
     return out;
 }
 
+/* The number of earlier runs that have both ends of the line's part from p[0] to p[1]. */
+static unsigned repeated(const lks__plot_point *p)
+{
+    return p[0].repeated < p[1].repeated ? p[0].repeated : p[1].repeated;
+}
+
 /* Draw a line in stretches: dashed where earlier runs have the same points. Every run of those that
  * coincide has its own part of the period. */
 static void draw_line(struct drawing *d, const lks__plot_point *p, size_t n, unsigned colour)
 {
     for (size_t i = 0, end; i + 1 < n; i = end) {
-        const unsigned below =
-            p[i].repeated < p[i + 1].repeated ? p[i].repeated : p[i + 1].repeated;
-        for (end = i + 1; end + 1 < n; end++)
-            if ((p[end].repeated < p[end + 1].repeated ? p[end].repeated : p[end + 1].repeated) !=
-                below)
-                break;
+        const unsigned below = repeated(p + i);
+        end = i + 1;
+        while (end + 1 < n && repeated(p + end) == below)
+            end++;
         lks__pen pen = {.colour = colour, .width = LINE_WIDTH};
         if (below > 0) {
             pen.dash = DASH;

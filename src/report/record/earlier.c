@@ -26,14 +26,17 @@
 #define TEMP "earlier.tmp" /* the part after a checkpoint, while it is moved */
 #define NEW  "earlier.new" /* a whole run, while it is moved because a new one starts */
 
-enum { CHUNK = 256 << 10 };
+enum {
+    CHUNK = 256 << 10,
+    INNER_PATH = LKS__OUTDIR_PATH + 400, /* of a file or folder in a folder of OUT */
+};
 
 /* The first earlier-N that doesn't exist yet. */
-static lks_status free_name(const char *out_dir, char path[4200])
+static lks_status free_name(const char *out_dir, char path[LKS__OUTDIR_PATH])
 {
     struct stat info;
     for (int n = 1; n < 100000; n++) {
-        snprintf(path, 4200, "%s/earlier-%d", out_dir, n);
+        snprintf(path, LKS__OUTDIR_PATH, "%s/earlier-%d", out_dir, n);
         if (lstat(path, &info) != 0 && errno == ENOENT)
             return LKS_OK;
     }
@@ -43,7 +46,7 @@ static lks_status free_name(const char *out_dir, char path[4200])
 
 static lks_status move(const char *from_dir, const char *to_dir, const char *name)
 {
-    char from[4600], to[4600];
+    char from[INNER_PATH], to[INNER_PATH];
     snprintf(from, sizeof from, "%s/%s", from_dir, name);
     snprintf(to, sizeof to, "%s/%s", to_dir, name);
     return lks__sys_rename(from, to) == 0 ? LKS_OK : lks__sys_fail("can't move", from);
@@ -88,7 +91,7 @@ static lks_status copy(const char *from_path, const char *to_path)
 
 static lks_status copy_if_later(const char *dir, const char *name, void *temp)
 {
-    char from[4600], to[4600];
+    char from[INNER_PATH], to[INNER_PATH];
     const lks__run_file *file = lks__run_file_of(name);
     if (file == NULL || file->later != LKS__LATER_COPIED)
         return LKS_OK;
@@ -109,7 +112,7 @@ static lks_status copy_name(const char *out_dir, const char *temp, const char *n
 
 static lks_status remove_file(const char *dir, const char *name, void *ctx)
 {
-    char path[4600];
+    char path[INNER_PATH];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     lks__sys_unlink(path);
     return LKS_OK;
@@ -150,7 +153,7 @@ static lks_status has_begun(const char *temp, bool *yes_p)
  * or if the file can't be read. */
 static bool is_recorded(const char *out_dir, uint64_t iter)
 {
-    char path[4200], needle[64];
+    char path[LKS__OUTDIR_PATH], needle[64];
     struct stat info;
     bool found = false;
     char *chunk = malloc(CHUNK);
@@ -199,7 +202,7 @@ static lks_status find_later(const char *out_dir, const char *temp, uint64_t ite
  * metrics.jsonl. It is a leftover, as its temporary folder was, and gets that name back. */
 static bool drop_unpublished(const char *out_dir, uint64_t iter, const struct later *l)
 {
-    char from[4200], to[4200], name[LKS__CKPT_NAME];
+    char from[LKS__OUTDIR_PATH], to[LKS__OUTDIR_PATH], name[LKS__CKPT_NAME];
     if (l->begun || l->n != 1 || l->latest.kind != LKS__ENTRY_CKPT || l->latest.iter != iter ||
         is_recorded(out_dir, l->all[0].iter))
         return false;
@@ -242,7 +245,7 @@ static lks_status move_if_later(const char *dir, const char *name, void *temp)
 }
 
 /* All has moved: give the folder its name. `moved` is "" after a failure. */
-static lks_status name_moved(const char *out_dir, const char *temp, char moved[4200])
+static lks_status name_moved(const char *out_dir, const char *temp, char moved[LKS__OUTDIR_PATH])
 {
     LKS__TRY(lks__sys_sync_dir(temp));
     LKS__TRY(lks__sys_sync_dir(out_dir));
@@ -254,7 +257,8 @@ static lks_status name_moved(const char *out_dir, const char *temp, char moved[4
     return st == LKS_OK ? lks__sys_sync_dir(out_dir) : st;
 }
 
-static lks_status finish(const char *out_dir, char *temp, const struct later *l, char moved[4200])
+static lks_status finish(const char *out_dir, char *temp, const struct later *l,
+                         char moved[LKS__OUTDIR_PATH])
 {
     for (size_t i = 0; i < l->n; i++)
         LKS__TRY(move(out_dir, temp, l->all[i].name));
@@ -262,9 +266,9 @@ static lks_status finish(const char *out_dir, char *temp, const struct later *l,
     return name_moved(out_dir, temp, moved);
 }
 
-lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200])
+lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[LKS__OUTDIR_PATH])
 {
-    char temp[4200];
+    char temp[LKS__OUTDIR_PATH];
     struct later l;
     moved[0] = '\0';
     LKS__TRY(lks__outdir_check(out_dir));
@@ -301,16 +305,16 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
 /* --- a new run -------------------------------------------------------------------------------- */
 
 struct start {
-    char temp[4200];
+    char temp[LKS__OUTDIR_PATH];
     bool begun;           /* `temp` contains files */
-    bool left;            /* a file stayed, because a torn move had one of its name */
+    bool left;            /* a file stayed, because `temp` has one of this name */
     const char *data_dir; /* of the new run; or NULL */
 };
 
 /* True if OUT/data stays: it is the user's, or the new run reads it. */
 static bool data_stays(const char *out_dir, const char *data_dir)
 {
-    char path[4600];
+    char path[INNER_PATH];
     snprintf(path, sizeof path, "%s/" LKS__DATA_FOLDER, out_dir);
     return !lks__run_has_data(out_dir) ||
            (data_dir != NULL && lks__sys_same_folder(path, data_dir));
@@ -342,7 +346,7 @@ static lks_status count_name(const char *dir, const char *name, void *n)
 /* True if a process died while it moved an earlier run. */
 static bool is_torn(const char *out_dir)
 {
-    char temp[4200];
+    char temp[LKS__OUTDIR_PATH];
     struct stat info;
     int n = 0;
     snprintf(temp, sizeof temp, "%s/" NEW, out_dir);
@@ -367,7 +371,7 @@ lks_status lks__outdir_check(const char *out_dir)
  * run. */
 static lks_status name_begun(const char *out_dir)
 {
-    char temp[4200], path[4200];
+    char temp[LKS__OUTDIR_PATH], path[LKS__OUTDIR_PATH];
     bool begun;
     snprintf(temp, sizeof temp, "%s/" TEMP, out_dir);
     LKS__TRY(has_begun(temp, &begun));
@@ -379,10 +383,11 @@ static lks_status name_begun(const char *out_dir)
     return lks__sys_rename(temp, path) == 0 ? LKS_OK : lks__sys_fail("can't move", temp);
 }
 
-lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[4200])
+lks_status lks__outdir_start(const char *out_dir, const char *data_dir,
+                             char moved[LKS__OUTDIR_PATH])
 {
     struct start start = {.begun = is_torn(out_dir), .data_dir = data_dir};
-    char other[4200];
+    char other[LKS__OUTDIR_PATH];
     moved[0] = '\0';
     snprintf(start.temp, sizeof start.temp, "%s/" NEW, out_dir);
     LKS__TRY(lks__sys_make_dirs(out_dir));
@@ -400,7 +405,7 @@ static lks_status move_back(const char *dir, const char *name, void *out_dir)
 
 lks_status lks__outdir_undo(const char *out_dir, const char *moved)
 {
-    char out[4200], data[4300], temp[4300], torn[4300];
+    char out[LKS__OUTDIR_PATH], data[INNER_PATH], temp[INNER_PATH], torn[INNER_PATH];
     snprintf(out, sizeof out, "%s", out_dir);
     snprintf(data, sizeof data, "%s/" LKS__DATA_FOLDER, out);
     snprintf(temp, sizeof temp, "%s/" LKS__DATA_TEMP, out);

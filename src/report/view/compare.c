@@ -11,6 +11,13 @@
 
 enum { ROWS = 10 };
 
+struct comparison {
+    const lks__series *runs;
+    size_t n;
+    bool evals; /* validation losses are compared: all runs have them. Else training losses */
+    const lks__compare_how *how;
+};
+
 /* --- each run --------------------------------------------------------------------------------- */
 
 static double mean_of(const lks__series *s, size_t offset)
@@ -74,31 +81,45 @@ static uint64_t steps_of(const lks__series *s)
     return s->n_points > 0 ? s->points[s->n_points - 1].iter + 1 : 0;
 }
 
+static json_t *loss_of(const lks__eval_point *eval)
+{
+    return lks__json_real(eval != NULL ? eval->val_loss : (double)NAN);
+}
+
 static json_t *describe(const lks__series *s)
 {
     const lks__eval_point *best = lks__series_best(s), *last = lks__series_last_eval(s);
     const lks__point *end = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
+    static const char *const host_facts[] = {"world_size", "threads", "cpu", "commit"};
     char folder[sizeof s->dir];
     memcpy(folder, s->dir, sizeof folder);
     lks__utf8_make(folder);
-    return json_pack(
-        "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-        "s:o, s:o, s:i, s:o, s:i, s:i, s:i, s:s, s:b}",
-        "run", s->name, "folder", folder, "steps", (json_int_t)steps_of(s), "tokens",
-        lks__json_real(end != NULL ? end->tokens : 0.0), "seconds", lks__json_real(s->elapsed),
-        "last_loss", lks__json_real(lks__series_last_loss(s)), "best_val_loss",
-        lks__json_real(best != NULL ? best->val_loss : (double)NAN), "best_iter",
-        best != NULL ? json_integer((json_int_t)best->iter) : json_null(), "last_val_loss",
-        lks__json_real(last != NULL ? last->val_loss : (double)NAN), "last_val_bpb",
-        lks__json_real(last != NULL ? last->val_bpb : (double)NAN), "tok_per_s",
-        lks__json_real(speed(s)), "mfu", lks__json_real(mean_of(s, offsetof(lks__point, mfu))),
-        "wait_ms", lks__json_real(mean_of(s, offsetof(lks__point, wait_ms))), "memory_bytes",
-        copied(s->end, "memory_bytes"), "world_size", copied(s->host, "world_size"), "threads",
-        copied(s->host, "threads"), "cpu", copied(s->host, "cpu"), "commit",
-        copied(s->host, "commit"), "eval_iters", eval_batches(s), "resumes",
-        s->starts > 0 ? (int)s->starts - 1 : 0, "segments", segments(s), "skips", (int)s->skips,
-        "rollbacks", (int)s->rollbacks, "checkpoints", (int)s->checkpoints, "params_hash",
-        s->params_hash, "ended", s->end != NULL);
+    json_t *o = json_pack("{s:s, s:s, s:I}", "run", s->name, "folder", folder, "steps",
+                          (json_int_t)steps_of(s));
+    json_object_set_new(o, "tokens", lks__json_real(end != NULL ? end->tokens : 0.0));
+    json_object_set_new(o, "seconds", lks__json_real(s->elapsed));
+    json_object_set_new(o, "last_loss", lks__json_real(lks__series_last_loss(s)));
+    json_object_set_new(o, "best_val_loss", loss_of(best));
+    json_object_set_new(o, "best_iter",
+                        best != NULL ? json_integer((json_int_t)best->iter) : json_null());
+    json_object_set_new(o, "last_val_loss", loss_of(last));
+    json_object_set_new(o, "last_val_bpb",
+                        lks__json_real(last != NULL ? last->val_bpb : (double)NAN));
+    json_object_set_new(o, "tok_per_s", lks__json_real(speed(s)));
+    json_object_set_new(o, "mfu", lks__json_real(mean_of(s, offsetof(lks__point, mfu))));
+    json_object_set_new(o, "wait_ms", lks__json_real(mean_of(s, offsetof(lks__point, wait_ms))));
+    json_object_set_new(o, "memory_bytes", copied(s->end, "memory_bytes"));
+    for (size_t i = 0; i < sizeof host_facts / sizeof host_facts[0]; i++)
+        json_object_set_new(o, host_facts[i], copied(s->host, host_facts[i]));
+    json_object_set_new(o, "eval_iters", eval_batches(s));
+    json_object_set_new(o, "resumes", json_integer(s->starts > 0 ? (int)s->starts - 1 : 0));
+    json_object_set_new(o, "segments", segments(s));
+    json_object_set_new(o, "skips", json_integer(s->skips));
+    json_object_set_new(o, "rollbacks", json_integer(s->rollbacks));
+    json_object_set_new(o, "checkpoints", json_integer(s->checkpoints));
+    json_object_set_new(o, "params_hash", json_string(s->params_hash));
+    json_object_set_new(o, "ended", json_boolean(s->end != NULL));
+    return o;
 }
 
 /* --- settings that differ --------------------------------------------------------------------- */
@@ -149,72 +170,77 @@ json_t *lks__compare_settings(const lks__series *runs, size_t n)
 
 /* --- curves ----------------------------------------------------------------------------------- */
 
-/* Point `i` of the curve: iteration or seconds, and the loss. False after the last point. */
-static bool point_of(const lks__series *s, bool evals, bool by_time, size_t i, double *x,
-                     double *loss)
+/* A point of the curve of losses that is compared. */
+struct loss {
+    double iter, seconds, value;
+};
+
+static size_t n_losses(const struct comparison *c, size_t run)
 {
-    if (i >= (evals ? s->n_evals : s->n_points))
-        return false;
-    if (evals) {
-        *x = by_time ? s->evals[i].seconds : (double)s->evals[i].iter;
-        *loss = s->evals[i].val_loss;
-    } else {
-        *x = by_time ? s->points[i].seconds : (double)s->points[i].iter;
-        *loss = s->points[i].loss;
+    return c->evals ? c->runs[run].n_evals : c->runs[run].n_points;
+}
+
+static struct loss loss_at(const struct comparison *c, size_t run, size_t i)
+{
+    if (c->evals) {
+        const lks__eval_point *e = &c->runs[run].evals[i];
+        return (struct loss){(double)e->iter, e->seconds, e->val_loss};
     }
-    return true;
+    const lks__point *p = &c->runs[run].points[i];
+    return (struct loss){(double)p->iter, p->seconds, p->loss};
 }
 
 /* The newest iteration up to `x` that a run has evaluated (or logged); -1: none. */
-static double newest_until(const lks__series *runs, size_t n, bool evals, double x)
+static double newest_until(const struct comparison *c, double x)
 {
-    double newest = -1.0, iter, loss;
-    for (size_t r = 0; r < n; r++)
-        for (size_t i = 0; point_of(&runs[r], evals, false, i, &iter, &loss); i++)
-            if (iter <= x)
-                newest = fmax(newest, iter);
+    double newest = -1.0;
+    for (size_t r = 0; r < c->n; r++)
+        for (size_t i = 0; i < n_losses(c, r); i++)
+            if (loss_at(c, r, i).iter <= x)
+                newest = fmax(newest, loss_at(c, r, i).iter);
     return newest;
 }
 
-/* The loss of the evaluation (or step) at iteration `x`, or of the newest one after `x` seconds.
- * NAN if there is none, and after the run's end. */
-static double value_at(const lks__series *s, bool evals, double x, bool by_time)
+/* The first iteration after `x` that a run has evaluated (or logged); INFINITY: none. */
+static double first_after(const struct comparison *c, double x)
 {
-    double value = (double)NAN, at = 0.0, loss;
-    for (size_t i = 0; point_of(s, evals, by_time, i, &at, &loss); i++)
-        if (at == x || (by_time && at < x))
-            value = loss;
-    return x <= at ? value : (double)NAN;
+    double first = (double)INFINITY;
+    for (size_t r = 0; r < c->n; r++)
+        for (size_t i = 0; i < n_losses(c, r); i++)
+            if (loss_at(c, r, i).iter > x)
+                first = fmin(first, loss_at(c, r, i).iter);
+    return first;
 }
 
-static double end_of(const lks__series *s, bool evals, bool by_time)
+/* A run's loss at iteration `x`; NAN if there is none. */
+static double at_step(const struct comparison *c, size_t run, double x)
 {
-    double x = 0.0, loss;
-    const size_t n = evals ? s->n_evals : s->n_points;
-    if (n > 0)
-        point_of(s, evals, by_time, n - 1, &x, &loss);
-    return x;
+    double value = (double)NAN;
+    for (size_t i = 0; i < n_losses(c, run); i++)
+        if (loss_at(c, run, i).iter == x)
+            value = loss_at(c, run, i).value;
+    return value;
 }
 
-static void add_row(json_t *rows, const lks__series *runs, size_t n, bool evals, double x,
-                    bool by_time)
+/* A run's newest loss after `x` seconds; NAN before its first loss and after its end. */
+static double at_time(const struct comparison *c, size_t run, double x)
+{
+    double value = (double)NAN, end = 0.0;
+    for (size_t i = 0; i < n_losses(c, run); i++) {
+        end = loss_at(c, run, i).seconds;
+        if (end <= x)
+            value = loss_at(c, run, i).value;
+    }
+    return x <= end ? value : (double)NAN;
+}
+
+static void add_row(json_t *rows, const struct comparison *c, const char *axis, double x,
+                    double (*value_at)(const struct comparison *c, size_t run, double x))
 {
     json_t *values = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(values, lks__json_real(value_at(&runs[i], evals, x, by_time)));
-    json_array_append_new(
-        rows, json_pack("{s:f, s:o}", by_time ? "seconds" : "iter", x, "values", values));
-}
-
-/* The first iteration after `x` that a run has evaluated (or logged); INFINITY: none. */
-static double first_after(const lks__series *runs, size_t n, bool evals, double x)
-{
-    double first = (double)INFINITY, iter, loss;
-    for (size_t r = 0; r < n; r++)
-        for (size_t i = 0; point_of(&runs[r], evals, false, i, &iter, &loss); i++)
-            if (iter > x)
-                first = fmin(first, iter);
-    return first;
+    for (size_t i = 0; i < c->n; i++)
+        json_array_append_new(values, lks__json_real(value_at(c, i, x)));
+    json_array_append_new(rows, json_pack("{s:f, s:o}", axis, x, "values", values));
 }
 
 static int by_size(const void *a, const void *b)
@@ -223,57 +249,56 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Choose ten iterations at equal distances, the best evaluation of each run, and the last two.
- * Sorted, perhaps with repetitions. Returns their number, at most ROWS + n + 1. */
-static size_t choose(const lks__series *runs, size_t n, bool evals, double end, double *chosen)
+/* Choose ten iterations up to `end` at equal distances, the best evaluation of each run, and the
+ * last two. Sorted, perhaps with repetitions. Returns their number, at most ROWS + n + 1. */
+static size_t choose(const struct comparison *c, double end, double *chosen)
 {
     size_t k = 0;
     for (int i = 1; i <= ROWS; i++) /* the last one is the end, without rounding */
-        chosen[k++] = newest_until(runs, n, evals, i == ROWS ? end : floor(end * i / ROWS));
-    for (size_t i = 0; evals && i < n; i++) {
-        const lks__eval_point *best = lks__series_best(&runs[i]);
+        chosen[k++] = newest_until(c, i == ROWS ? end : floor(end * i / ROWS));
+    for (size_t i = 0; c->evals && i < c->n; i++) {
+        const lks__eval_point *best = lks__series_best(&c->runs[i]);
         if (best != NULL)
             chosen[k++] = (double)best->iter;
     }
-    if (evals)
-        chosen[k++] = newest_until(runs, n, evals, end - 1.0);
+    if (c->evals)
+        chosen[k++] = newest_until(c, end - 1.0);
     qsort(chosen, k, sizeof *chosen, by_size);
     return k;
 }
 
-static lks_status add_steps(json_t *rows, const lks__series *runs, size_t n, bool evals, double end)
+/* A row for each iteration or, if there are many, for chosen ones. */
+static lks_status add_steps(json_t *rows, const struct comparison *c, double end)
 {
-    double all[ROWS], before = -1.0, *chosen = NULL;
     size_t k = 0;
-    for (double x = -1.0; k <= ROWS && isfinite(x = first_after(runs, n, evals, x)); k++)
-        if (k < ROWS)
-            all[k] = x;
-    if (k > ROWS) {
-        chosen = calloc(ROWS + n + 1, sizeof *chosen);
-        LKS__MEMORY(chosen, "to compare runs");
-        k = choose(runs, n, evals, end, chosen);
-    }
+    double before = -1.0, *x = calloc(ROWS + c->n + 1, sizeof *x);
+    LKS__MEMORY(x, "to compare runs");
+    double next = first_after(c, -1.0);
+    for (; k < ROWS && isfinite(next); next = first_after(c, next))
+        x[k++] = next;
+    if (isfinite(next))
+        k = choose(c, end, x);
     for (size_t i = 0; i < k; i++) {
-        const double x = chosen != NULL ? chosen[i] : all[i];
-        if (x > before)
-            add_row(rows, runs, n, evals, x, false);
-        before = x;
+        if (x[i] > before)
+            add_row(rows, c, "iter", x[i], at_step);
+        before = x[i];
     }
-    free(chosen);
+    free(x);
     return LKS_OK;
 }
 
-static lks_status add_curves(json_t *report, const lks__series *runs, size_t n, bool evals)
+static lks_status add_curves(json_t *report, const struct comparison *c)
 {
     json_t *steps = json_array(), *times = json_array();
-    double end = 0.0, last = 0.0;
-    for (size_t i = 0; i < n; i++) {
-        end = fmax(end, end_of(&runs[i], evals, true));
-        last = fmax(last, end_of(&runs[i], evals, false));
+    double seconds = 0.0, iter = 0.0; /* of the last loss of any run */
+    for (size_t i = 0; i < c->n; i++) {
+        const size_t n = n_losses(c, i);
+        seconds = n > 0 ? fmax(seconds, loss_at(c, i, n - 1).seconds) : seconds;
+        iter = n > 0 ? fmax(iter, loss_at(c, i, n - 1).iter) : iter;
     }
-    for (int k = end > 0.0 ? 1 : ROWS; k <= ROWS; k++) /* without rounding at the end */
-        add_row(times, runs, n, evals, k == ROWS ? end : end * k / ROWS, true);
-    const lks_status st = add_steps(steps, runs, n, evals, last);
+    for (int k = seconds > 0.0 ? 1 : ROWS; k <= ROWS; k++) /* without rounding at the end */
+        add_row(times, c, "seconds", k == ROWS ? seconds : seconds * k / ROWS, at_time);
+    const lks_status st = add_steps(steps, c, iter);
     json_object_set_new(report, "by_step", steps);
     json_object_set_new(report, "by_time", times);
     return st;
@@ -306,11 +331,10 @@ static bool same_but_seed(const lks__series *a, const lks__series *b)
     return has_all(a, b) && has_all(b, a);
 }
 
-/* With `evals` all runs have evaluations. Otherwise training losses are compared. */
-static double result_of(const lks__series *s, lks__compare_metric metric, bool evals)
+static double result_of(const struct comparison *c, const lks__series *s)
 {
     const lks__eval_point *last = lks__series_last_eval(s);
-    switch (metric) {
+    switch (c->how->metric) {
     case LKS__COMPARE_VAL_BPB:
         return last != NULL ? last->val_bpb : (double)NAN;
     case LKS__COMPARE_ARTIFACT_LOSS:
@@ -320,20 +344,20 @@ static double result_of(const lks__series *s, lks__compare_metric metric, bool e
     case LKS__COMPARE_VAL_LOSS:
         break;
     }
-    return evals ? last->val_loss : lks__series_last_loss(s);
+    return c->evals ? last->val_loss : lks__series_last_loss(s);
 }
 
 /* True if another run with a result has the same settings and seed, and more steps, or as many and
  * is earlier: then this one isn't another sample. */
-static bool repeated(const lks__series *runs, size_t n, size_t i, lks__compare_metric metric,
-                     bool evals)
+static bool is_repeated(const struct comparison *c, size_t i)
 {
-    const uint64_t steps = steps_of(&runs[i]);
-    for (size_t k = 0; k < n; k++)
-        if (steps_of(&runs[k]) >= steps + (k >= i) &&
-            isfinite(result_of(&runs[k], metric, evals)) &&
-            same_value(&runs[k], &runs[i], "seed") && same_but_seed(&runs[k], &runs[i]))
+    const lks__series *run = &c->runs[i];
+    for (size_t k = 0; k < c->n; k++) {
+        const lks__series *other = &c->runs[k];
+        if (steps_of(other) >= steps_of(run) + (k >= i) && isfinite(result_of(c, other)) &&
+            same_value(other, run, "seed") && same_but_seed(other, run))
             return true;
+    }
     return false;
 }
 
@@ -348,19 +372,19 @@ static void finish_group(struct group *g)
     g->spread = g->n > 1 ? sqrt(squares / (double)(g->n - 1)) : (double)NAN;
 }
 
-static size_t make_groups(const lks__series *runs, size_t n, lks__compare_metric metric, bool evals,
-                          struct group *groups)
+/* Returns the number of groups. */
+static size_t make_groups(const struct comparison *c, struct group *groups)
 {
     size_t n_groups = 0;
-    for (size_t i = 0; i < n; i++) {
-        const double result = result_of(&runs[i], metric, evals);
+    for (size_t i = 0; i < c->n; i++) {
+        const double result = result_of(c, &c->runs[i]);
         size_t g = 0;
-        if (!isfinite(result) || repeated(runs, n, i, metric, evals))
+        if (!isfinite(result) || is_repeated(c, i))
             continue;
-        while (g < n_groups && !same_but_seed(groups[g].first, &runs[i]))
+        while (g < n_groups && !same_but_seed(groups[g].first, &c->runs[i]))
             g++;
         if (g == n_groups)
-            groups[n_groups++] = (struct group){.first = &runs[i]};
+            groups[n_groups++] = (struct group){.first = &c->runs[i]};
         if (groups[g].n < sizeof groups[g].values / sizeof groups[g].values[0])
             groups[g].values[groups[g].n++] = result;
     }
@@ -415,12 +439,12 @@ static bool testable(const struct group *a, const struct group *b, const lks__co
     return b->n > 1 && (a->n > 1 || how->one_sided);
 }
 
-static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n, bool evals,
-                            const lks__compare_how *how)
+static lks_status add_seeds(json_t *report, const struct comparison *c)
 {
+    const lks__compare_how *how = c->how;
     json_t *rows = json_array(), *tests = json_array();
-    struct group *groups = calloc(n, sizeof *groups);
-    size_t n_groups = groups != NULL ? make_groups(runs, n, how->metric, evals, groups) : 0;
+    struct group *groups = calloc(c->n, sizeof *groups);
+    size_t n_groups = groups != NULL ? make_groups(c, groups) : 0;
     for (size_t g = 0; g < n_groups; g++)
         if (groups[g].n > 1)
             json_array_append_new(rows,
@@ -443,10 +467,11 @@ static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n, b
 
 /* Fail if no run has the chosen metric, because it was probably misspelt or the runs aren't done.
  */
-static lks_status check_metric(const lks__series *runs, size_t n, lks__compare_metric metric)
+static lks_status check_metric(const struct comparison *c)
 {
-    for (size_t i = 0; i < n; i++)
-        if (metric == LKS__COMPARE_VAL_LOSS || isfinite(result_of(&runs[i], metric, false)))
+    const lks__compare_metric metric = c->how->metric;
+    for (size_t i = 0; i < c->n; i++)
+        if (metric == LKS__COMPARE_VAL_LOSS || isfinite(result_of(c, &c->runs[i])))
             return LKS_OK;
     return lks__fail(
         LKS_ERR_CONFIG,
@@ -460,18 +485,18 @@ static lks_status check_metric(const lks__series *runs, size_t n, lks__compare_m
 lks_status lks__compare(const lks__series *runs, size_t n, const lks__compare_how *how,
                         json_t **report_p)
 {
-    LKS__TRY(check_metric(runs, n, how->metric));
+    struct comparison c = {.runs = runs, .n = n, .evals = true, .how = how};
+    for (size_t i = 0; i < n; i++)
+        c.evals = c.evals && runs[i].n_evals > 0;
+    LKS__TRY(check_metric(&c));
     json_t *report = json_object(), *all = json_array();
-    bool evals = true;
-    for (size_t i = 0; i < n; i++) {
-        evals = evals && runs[i].n_evals > 0;
+    for (size_t i = 0; i < n; i++)
         json_array_append_new(all, describe(&runs[i]));
-    }
-    json_object_set_new(report, "compared", json_string(evals ? "val_loss" : "loss"));
+    json_object_set_new(report, "compared", json_string(c.evals ? "val_loss" : "loss"));
     json_object_set_new(report, "runs", all);
     json_object_set_new(report, "settings", lks__compare_settings(runs, n));
-    lks_status st = add_curves(report, runs, n, evals);
-    LKS__THEN(st, add_seeds(report, runs, n, evals, how));
+    lks_status st = add_curves(report, &c);
+    LKS__THEN(st, add_seeds(report, &c));
     if (st == LKS_OK && json_object_size(report) != (how->one_sided ? 9 : 8))
         st = lks__no_memory("to compare runs");
     if (st == LKS_OK)

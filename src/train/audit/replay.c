@@ -186,7 +186,7 @@ static lks_status compare_step(lks__replay *r, const lks__trainer *t, const lks_
     return LKS_OK;
 }
 
-/* `computed`: NAN if such a run has no such figure. */
+/* `computed`: NAN if the run's procedure doesn't compute this loss. */
 static void compare_loss(lks__replay *r, const lks__claimed_eval *claim, const char *name,
                          double claimed, double computed)
 {

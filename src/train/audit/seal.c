@@ -17,13 +17,13 @@ enum { DIGITS = LKS__SUM - 1, LIMIT = 16 << 20 };
 
 /* --- the files -------------------------------------------------------------------------------- */
 
-/* Add the line of a file. One that doesn't exist has none. */
+/* Add the line of a file, if the file exists. */
 static lks_status add_file(FILE *list, const char *path, const char *name)
 {
     char sum[LKS__SUM];
     if (access(path, F_OK) != 0)
         return LKS_OK;
-    LKS__TRY(lks__sums_of(path, NULL, sum));
+    LKS__TRY(lks__sums_of(path, NULL, NULL, sum));
     fprintf(list, "%s  %s\n", sum, lks__shown(name, 512));
     return LKS_OK;
 }

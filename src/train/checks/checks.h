@@ -13,11 +13,13 @@ typedef struct lks__divergence {
 
 typedef struct lks__checks {
     lks__divergence divergence;
-    double saved_at;      /* lks__sys_now() of the last save, or of the start */
-    bool asked;           /* this rank's signal was part of the last agreed save ... */
-    double agreed_at;     /* ... at this time; 0: never ... */
-    uint64_t agreed_iter; /* ... and its iteration */
-    bool out_of_time;
+    double saved_at; /* lks__sys_now() of the last save, or of the start */
+    /* The last save that ranks agreed on after a signal (votes.c): its lks__sys_now(), 0 if there
+     * is none, its iteration, and whether this rank has noticed that signal. */
+    double agreed_at;
+    uint64_t agreed_iter;
+    bool noticed;
+    bool out_of_time;             /* rank 0's clock has ended the run: --max_wallclock_seconds */
     double loaded_val_loss;       /* of the newest loaded checkpoint; NAN: none */
     struct lks__recheck *recheck; /* recheck.h; NULL: off */
 } lks__checks;

@@ -93,10 +93,17 @@ lks_status lks__divergence_hash(const lks__run *run, const lks__session *ses,
 
 /* --- the verdict ----------------------------------------------------------------------------- */
 
-static lks__divergence_vote vote_of(const void *votes, size_t stride, int rank)
+/* The votes of W ranks, `stride` bytes apart. */
+struct votes {
+    const char *first;
+    size_t stride;
+    int W;
+};
+
+static lks__divergence_vote vote_of(const struct votes *votes, int rank)
 {
     lks__divergence_vote vote;
-    memcpy(&vote, (const char *)votes + (size_t)rank * stride, sizeof vote);
+    memcpy(&vote, votes->first + (size_t)rank * votes->stride, sizeof vote);
     vote.host[sizeof vote.host - 1] = '\0';
     return vote;
 }
@@ -119,13 +126,13 @@ static lks_status fail_changed(const lks__run *run, const lks__state *state,
                      rank);
 }
 
-/* Number of ranks whose replica equals that of `rank`; 0 if it has no hash. */
-static int supporters(const void *votes, size_t stride, int W, int rank)
+/* The number of ranks whose replica equals the replica of `rank`; 0 if it has no hash. */
+static int supporters(const struct votes *votes, int rank)
 {
-    uint64_t hash = vote_of(votes, stride, rank).hash;
+    uint64_t hash = vote_of(votes, rank).hash;
     int n = 0;
-    for (int r = 0; r < W; r++)
-        n += vote_of(votes, stride, r).hash == hash;
+    for (int r = 0; r < votes->W; r++)
+        n += vote_of(votes, r).hash == hash;
     return hash == 0 ? 0 : n;
 }
 
@@ -133,15 +140,15 @@ static int supporters(const void *votes, size_t stride, int W, int rank)
  * either may be wrong. */
 static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
                                 const lks__state *state, const lks__checks *checks,
-                                const void *votes, size_t stride, int *rank_p)
+                                const struct votes *votes, int *rank_p)
 {
-    int W = ses->world.world_size, good = 0, odd = 0;
+    int good = 0, odd = 0;
     const size_t n = run->table.n_tensors;
-    for (int r = 1; r < W; r++)
-        if (supporters(votes, stride, W, r) > supporters(votes, stride, W, good))
+    for (int r = 1; r < votes->W; r++)
+        if (supporters(votes, r) > supporters(votes, good))
             good = r;
-    const uint64_t right = vote_of(votes, stride, good).hash;
-    while (vote_of(votes, stride, odd).hash == right || vote_of(votes, stride, odd).hash == 0)
+    const uint64_t right = vote_of(votes, good).hash;
+    while (vote_of(votes, odd).hash == right || vote_of(votes, odd).hash == 0)
         odd++;
     *rank_p = odd;
     lks_status st = LKS_OK;
@@ -152,9 +159,9 @@ static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
     free(all);
     if (st != LKS_OK)
         return st;
-    lks__divergence_vote a = vote_of(votes, stride, odd), b = vote_of(votes, stride, good);
+    lks__divergence_vote a = vote_of(votes, odd), b = vote_of(votes, good);
     char shown_a[4 * LKS__HOST_NAME], shown_b[4 * LKS__HOST_NAME];
-    bool told = supporters(votes, stride, W, good) > supporters(votes, stride, W, odd);
+    bool majority = supporters(votes, good) > supporters(votes, odd);
     return lks__fail(LKS_ERR_DIVERGED,
                      "after update %" PRIu64
                      " the replicas have diverged, first in tensor %s: rank "
@@ -162,7 +169,7 @@ static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
                      "bits, or a program error; resume from the last checkpoint with "
                      "--init_from=resume",
                      state->iter, run->table.tensors[i].name, odd, host_of(&a, shown_a), good,
-                     host_of(&b, shown_b), told ? ", which agrees with most ranks" : "");
+                     host_of(&b, shown_b), majority ? ", which agrees with most ranks" : "");
 }
 
 static lks_status fail_iterations(const lks__divergence_vote *vote, int rank,
@@ -178,10 +185,9 @@ static lks_status fail_iterations(const lks__divergence_vote *vote, int rank,
 
 /* Rank `one` has hashed its replica and `other` has not. If they are the same rank, no other has.
  */
-static lks_status fail_missing(const void *votes, size_t stride, int one, int other)
+static lks_status fail_missing(const struct votes *votes, int one, int other)
 {
-    lks__divergence_vote vote = vote_of(votes, stride, one),
-                         missing = vote_of(votes, stride, other);
+    lks__divergence_vote vote = vote_of(votes, one), missing = vote_of(votes, other);
     char shown[4 * LKS__HOST_NAME], shown_missing[4 * LKS__HOST_NAME];
     if (one == other)
         return lks__fail(LKS_ERR_DIVERGED,
@@ -199,14 +205,14 @@ static lks_status fail_missing(const void *votes, size_t stride, int one, int ot
 
 lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
                                  const lks__state *state, const lks__checks *checks,
-                                 const void *votes, size_t stride, int *rank_p)
+                                 const void *all, size_t stride, int *rank_p)
 {
-    const int W = ses->world.world_size;
-    const lks__divergence_vote first = vote_of(votes, stride, 0);
+    const struct votes votes = {all, stride, ses->world.world_size};
+    const lks__divergence_vote first = vote_of(&votes, 0);
     int hashed = -1, missing = -1, n_hashed = 0;
     bool same = true;
-    for (int r = 0; r < W; r++) {
-        lks__divergence_vote vote = vote_of(votes, stride, r);
+    for (int r = 0; r < votes.W; r++) {
+        lks__divergence_vote vote = vote_of(&votes, r);
         *rank_p = r;
         if (vote.iter != first.iter)
             return fail_iterations(&vote, r, &first);
@@ -217,13 +223,13 @@ lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
             continue;
         }
         hashed = hashed < 0 ? r : hashed;
-        same = same && vote.hash == vote_of(votes, stride, hashed).hash;
+        same = same && vote.hash == vote_of(&votes, hashed).hash;
         n_hashed++;
     }
     if (n_hashed == 1 && missing < 0)
         missing = hashed;
     *rank_p = missing;
     if (n_hashed > 0 && missing >= 0)
-        return fail_missing(votes, stride, hashed, missing);
-    return same ? LKS_OK : fail_replicas(run, ses, state, checks, votes, stride, rank_p);
+        return fail_missing(&votes, hashed, missing);
+    return same ? LKS_OK : fail_replicas(run, ses, state, checks, &votes, rank_p);
 }

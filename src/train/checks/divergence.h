@@ -37,11 +37,11 @@ lks_status lks__divergence_hash(const lks__run *run, const lks__session *ses,
                                 const lks__state *state, lks__checks *checks,
                                 lks__divergence_vote *mine);
 
-/* Compare all ranks' votes, which are `stride` bytes apart. ERR_DIVERGED names tensor, ranks and
- * hosts, and *rank_p is the rank that it is about. A rank at another iteration, or without the hash
- * that is due, is an error, too. Collective if replicas differ. */
+/* Compare the votes of all ranks, from `all` on, which are `stride` bytes apart. ERR_DIVERGED names
+ * tensor, ranks and hosts, and *rank_p is the rank that it is about. A rank at another iteration,
+ * or without the hash that is due, is an error, too. Collective if replicas differ. */
 lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
                                  const lks__state *state, const lks__checks *checks,
-                                 const void *votes, size_t stride, int *rank_p);
+                                 const void *all, size_t stride, int *rank_p);
 
 #endif

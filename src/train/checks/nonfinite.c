@@ -167,7 +167,7 @@ static lks_status give_up(const lks__run *run, const lks__session *ses, const lk
 }
 
 lks_status lks__nonfinite_check(const lks__run *run, lks__session *ses, lks__state *state,
-                                lks__step_work *work, const float *grads, lks__step_result *r)
+                                lks__step_work *work, lks__step_result *r)
 {
     r->outcome = LKS__STEP_DONE;
     if (isfinite(r->grad_norm) && first_bad_loss(run, work) < 0) {
@@ -175,7 +175,7 @@ lks_status lks__nonfinite_check(const lks__run *run, lks__session *ses, lks__sta
             state->nonfinite = 0;
         return LKS_OK;
     }
-    LKS__TRY(find_together(run, ses, state, work, grads, &r->bad));
+    LKS__TRY(find_together(run, ses, state, work, r->grads, &r->bad));
     if (run->s.on_nan == LKS__on_nan_stop)
         return give_up(run, ses, state, work, r,
                        "--on_nan=skip or rollback would have continued; ");

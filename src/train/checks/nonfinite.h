@@ -11,10 +11,10 @@
 
 /* Set r->outcome: DONE if all losses and the norm are finite. Otherwise find the first micro-batch,
  * in the order of virtual ranks, that isn't: each rank computes its own again. Parameters stay
- * unchanged; `grads` is the step's sum. With on_nan=stop, or at the limit, ERR_NAN names the place
- * on all ranks. Collective. */
+ * unchanged. With on_nan=stop, or at the limit, ERR_NAN names the place on all ranks. Collective.
+ */
 lks_status lks__nonfinite_check(const lks__run *run, lks__session *ses, lks__state *state,
-                                lks__step_work *work, const float *grads, lks__step_result *r);
+                                lks__step_work *work, lks__step_result *r);
 
 /* "the loss of micro-batch 1 of virtual rank 3 (rank 1) is nan; …" */
 void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks__step_work *work,

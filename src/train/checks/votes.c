@@ -39,9 +39,9 @@ static bool asks_to_save(const lks__state *state, lks__checks *checks)
     lks__save_requested = 0;
     bool just_now = checks->agreed_at > 0 && (state->iter <= checks->agreed_iter + 1 ||
                                               lks__sys_now() - checks->agreed_at < SAME_REQUEST_S);
-    if (!asks || checks->asked || !just_now)
+    if (!asks || checks->noticed || !just_now)
         return asks;
-    checks->asked = true; /* the next signal is a new request */
+    checks->noticed = true; /* the next signal is a new request */
     return false;
 }
 
@@ -53,14 +53,29 @@ static bool clock_asks(const lks__run *run, const lks__session *ses, const lks__
            lks__sys_now() - checks->saved_at >= 60.0 * minutes;
 }
 
+/* This rank's vote, without the hashes of divergence.h. */
+static lks__vote vote_of(const lks__run *run, const lks__session *ses, const lks__state *state,
+                         const lks__step_work *work, lks__checks *checks)
+{
+    lks__vote vote = {.stop_signal = lks__session_asked_stop(ses),
+                      .save = LKS__ASKED_NOT,
+                      .skipped = work->skipped};
+    if (asks_to_save(state, checks))
+        vote.save = LKS__ASKED_SIGNAL;
+    else if (clock_asks(run, ses, checks))
+        vote.save = LKS__ASKED_CLOCK;
+    return vote;
+}
+
 /* Write this rank's message. */
 static void write_message(const lks__run *run, const lks__step_work *work, const lks__vote *vote,
-                          char *message)
+                          char *message, size_t message_bytes)
 {
     const uint64_t *hashes = lks__reducer_hashes(work->reducer);
     const int n = run->end_v - run->first_v;
     size_t first, bytes;
     lks__votes_losses(run, &first, &bytes);
+    memset(message, 0, message_bytes);
     memcpy(message, vote, sizeof *vote);
     message += sizeof *vote;
     memcpy(message, (const char *)work->losses.host + first, bytes);
@@ -82,24 +97,13 @@ void lks__votes_hashes(const lks__run *run, const lks__session *ses, const lks__
     }
 }
 
-lks_status lks__votes_exchange(const lks__run *run, lks__session *ses, const lks__state *state,
-                               const lks__step_work *work, lks__checks *checks, lks__step_result *r)
+/* Read all ranks' messages, which are `bytes` apart: their losses, and r->save and stop_signal.
+ * True if a rank has left out micro-batches. */
+static bool read_messages(const lks__run *run, int W, const char *all, size_t bytes, float *losses,
+                          lks__step_result *r)
 {
-    const int W = ses->world.world_size;
-    const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
-    char *mine = work->exchange, *all = work->exchange + bytes;
-    bool asks = asks_to_save(state, checks);
-    lks__vote vote = {.stop_signal = lks__session_asked_stop(ses),
-                      .save = asks                           ? LKS__ASKED_SIGNAL
-                              : clock_asks(run, ses, checks) ? LKS__ASKED_CLOCK
-                                                             : LKS__ASKED_NOT,
-                      .skipped = work->skipped};
+    lks__vote vote;
     bool skipped = false;
-    float *losses = work->losses.host;
-    LKS__TRY(lks__divergence_hash(run, ses, state, checks, &vote.divergence));
-    memset(mine, 0, bytes);
-    write_message(run, work, &vote, mine);
-    LKS__TRY(lks_comm_all_gather(ses->comm, mine, all, bytes, LKS_UINT8));
     r->stop_signal = 0;
     r->save = LKS__ASKED_NOT;
     for (int rank = 0; rank < W; rank++) {
@@ -113,15 +117,34 @@ lks_status lks__votes_exchange(const lks__run *run, lks__session *ses, const lks
         skipped |= vote.skipped != 0;
         memcpy(losses + v0 * run->A, theirs + sizeof vote, losses_bytes(run, v1 - v0));
     }
+    return skipped;
+}
+
+static double mean(const float *values, int n)
+{
+    double sum = 0.0;
+    for (int i = 0; i < n; i++)
+        sum += (double)values[i];
+    return sum / n;
+}
+
+lks_status lks__votes_exchange(const lks__run *run, lks__session *ses, const lks__state *state,
+                               const lks__step_work *work, lks__checks *checks, lks__step_result *r)
+{
+    const int W = ses->world.world_size;
+    const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
+    char *mine = work->exchange, *all = work->exchange + bytes;
+    lks__vote vote = vote_of(run, ses, state, work, checks);
+    LKS__TRY(lks__divergence_hash(run, ses, state, checks, &vote.divergence));
+    write_message(run, work, &vote, mine, bytes);
+    LKS__TRY(lks_comm_all_gather(ses->comm, mine, all, bytes, LKS_UINT8));
+    const bool skipped = read_messages(run, W, all, bytes, work->losses.host, r);
+    r->loss = mean(work->losses.host, run->N);
     if (r->save == LKS__ASKED_SIGNAL) {
-        checks->asked = asks;
         checks->agreed_at = lks__sys_now();
         checks->agreed_iter = state->iter;
+        checks->noticed = vote.save == LKS__ASKED_SIGNAL;
     }
-    double sum = 0.0;
-    for (int i = 0; i < run->N; i++)
-        sum += (double)losses[i];
-    r->loss = sum / run->N;
     int named;
     const lks_status st = lks__divergence_check(
         run, ses, state, checks, all + offsetof(lks__vote, divergence), bytes, &named);

@@ -96,7 +96,7 @@ static lks_status write_checkpoint(struct run_loop *r, lks__asked asked)
     lks__memory_fetched(t->state.memory);
     lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->run.shown_out_dir, name);
-    LKS__TRY(lks__report_checkpoint(&r->report, &t->state, asked, name, hash));
+    LKS__TRY(lks__report_checkpoint(&r->report, &t->state, asked, hash));
     lks__report_saved(&r->report, &t->state, best);
     return LKS_OK;
 }
@@ -144,7 +144,7 @@ static lks_status compute(struct run_loop *r, lks__eval_result *eval)
     lks__trainer *t = r->t;
     lks_comm_note(t->ses.comm, t->state.iter, "evaluation");
     lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->state.iter);
-    lks__report_work(&r->report, &t->run, &t->ses, &t->state, "evaluation");
+    lks__report_work(&r->report, t, "evaluation");
     lks_status st = t->run.procedure->evaluate(&t->run, &t->ses, &t->state, &t->work, eval);
     r->report.eval_s = lks__sys_now() - r->report.work_began;
     lks__trace_end();
@@ -166,8 +166,8 @@ static lks_status evaluate(struct run_loop *r)
     r->improved = r->eval.val_loss < t->state.best_val_loss;
     if (r->improved)
         t->state.best_val_loss = r->eval.val_loss;
-    LKS__TRY(lks__report_eval(&r->report, &t->run, &t->state, &t->checks, &r->eval));
-    return lks__report_ranks(&r->report, &t->run, &t->ses, &t->state, &t->work, NULL);
+    LKS__TRY(lks__report_eval(&r->report, t, &r->eval));
+    return lks__report_ranks(&r->report, t, NULL);
 }
 
 static lks_status evaluate_only(struct run_loop *r)
@@ -176,9 +176,7 @@ static lks_status evaluate_only(struct run_loop *r)
                      "the unfinished evaluation is discarded, and nothing was written"));
     r->report.ended = true; /* for the commands of exec_on=end */
     r->report.stop_signal = r->stopped;
-    return r->stopped != 0 ? LKS_OK
-                           : lks__report_eval_only(&r->report, &r->t->run, &r->t->state,
-                                                   &r->t->checks, &r->eval);
+    return r->stopped != 0 ? LKS_OK : lks__report_eval_only(&r->report, r->t, &r->eval);
 }
 
 /* Evaluate, then put the sampler's generators back, so that a run that continues from the final
@@ -204,9 +202,7 @@ static lks_status evaluate_final(struct run_loop *r)
 {
     if (!evaluated(r))
         LKS__TRY(stop_if(r, compute_aside(r, &r->eval), after_final_save));
-    return r->stopped != 0
-               ? LKS_OK
-               : lks__report_final(&r->report, &r->t->run, &r->t->state, &r->t->checks, &r->eval);
+    return r->stopped != 0 ? LKS_OK : lks__report_final(&r->report, r->t, &r->eval);
 }
 
 static bool checkpoint_due(const struct run_loop *r)
@@ -216,7 +212,10 @@ static bool checkpoint_due(const struct run_loop *r)
            (on_schedule(&t->run, &t->state) || r->improved || r->wanted != LKS__ASKED_NOT);
 }
 
-bool lks__train_saves_again(const lks__run *run, const lks__state *state)
+/* True if a resume evaluates and writes the loaded checkpoint again. A run writes its final
+ * checkpoint, or a stopped one's, before the evaluation that is due there, but periodic checkpoints
+ * (and golf's final one) after it. */
+static bool saves_loaded_again(const lks__run *run, const lks__state *state)
 {
     return run->resumed && state->iter > 0 && run->procedure->evaluation_due(run, state) &&
            !run->s.eval_only;
@@ -224,14 +223,12 @@ bool lks__train_saves_again(const lks__run *run, const lks__state *state)
 
 static lks_status finish(struct run_loop *r)
 {
+    lks__trainer *t = r->t;
     lks__finish_result result = {0};
-    lks__report_work(&r->report, &r->t->run, &r->t->ses, &r->t->state, "artifact");
-    LKS__TRY(stop_if(
-        r, r->t->run.procedure->finish(&r->t->run, &r->t->ses, &r->t->state, &r->t->work, &result),
-        after_final_save));
-    if (r->stopped != 0)
-        return LKS_OK;
-    return lks__report_finish(&r->report, &r->t->run, &r->t->state, &r->t->checks, &result);
+    lks__report_work(&r->report, t, "artifact");
+    const lks_status st = t->run.procedure->finish(&t->run, &t->ses, &t->state, &t->work, &result);
+    LKS__TRY(stop_if(r, st, after_final_save));
+    return r->stopped != 0 ? LKS_OK : lks__report_finish(&r->report, t, &result);
 }
 
 /* The target exists as a checkpoint, and was evaluated. */
@@ -255,11 +252,10 @@ static bool unsaved(const struct run_loop *r)
  * its line was cut from metrics.jsonl if it was to be written again. */
 static lks_status keep_loaded(struct run_loop *r)
 {
-    char name[32];
-    snprintf(name, sizeof name, "ckpt-%08" PRIu64, r->t->state.iter);
+    const lks__run *run = &r->t->run;
     return r->report.on && r->saved_iter != r->t->state.iter
-               ? lks__report_checkpoint(&r->report, &r->t->state, r->t->run.resumed_asked, name,
-                                        r->t->run.resumed_hash)
+               ? lks__report_checkpoint(&r->report, &r->t->state, run->resumed_asked,
+                                        run->resumed_hash)
                : LKS_OK;
 }
 
@@ -298,56 +294,68 @@ static lks_status save_stopped(struct run_loop *r, uint64_t first_iter)
     return unsaved(r) ? save(r, LKS__ASKED_STOP) : LKS_OK;
 }
 
-static lks_status loop(struct run_loop *r)
+/* Make one step, report it, and remember what ranks have asked for in it. */
+static lks_status make_step(struct run_loop *r)
 {
     lks__trainer *t = r->t;
-    const uint64_t first_iter = t->state.iter;
     lks__step_result step;
-    while (r->stopped == 0) {
-        r->improved = false;
-        if (t->run.s.eval_only)
-            return evaluate_only(r);
-        if (t->run.procedure->evaluation_due(&t->run, &t->state))
-            LKS__TRY(evaluate(r));
-        if (r->stopped != 0)
-            break;
-        if (at_end(&t->run, &t->state, &t->checks))
-            break;
-        if (checkpoint_due(r))
-            LKS__TRY(save(r, r->wanted));
-        lks__report_work(&r->report, &t->run, &t->ses, &t->state, "iter");
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step));
-        if (step.outcome == LKS__STEP_BACK)
-            LKS__TRY(go_back(r));
-        if (step.outcome != LKS__STEP_DISCARDED)
-            LKS__TRY(lks__report_train(&r->report, &t->run, &t->ses, &t->state, &t->work,
-                                       &t->checks, &step));
-        if (step.outcome == LKS__STEP_AGAIN)
-            LKS__TRY(lks__session_agree(&t->ses, lks__recheck_limit(&t->run, &t->ses, &t->checks)));
-        if (step.outcome == LKS__STEP_DONE) {
-            r->stepped = true;
-            r->loss = step.loss;
-        }
-        if (step.save != LKS__ASKED_NOT && r->wanted != LKS__ASKED_SIGNAL)
-            r->wanted = step.save;
-        if (step.stop_signal != 0)
-            stop(r, step.stop_signal,
-                 step.outcome >= LKS__STEP_DISCARDED ? "the unfinished step is discarded"
-                                                     : "the current step was completed");
+    lks__report_work(&r->report, t, "iter");
+    LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step));
+    if (step.outcome == LKS__STEP_BACK)
+        LKS__TRY(go_back(r));
+    if (step.outcome != LKS__STEP_DISCARDED)
+        LKS__TRY(lks__report_train(&r->report, t, &step));
+    if (step.outcome == LKS__STEP_AGAIN)
+        LKS__TRY(lks__session_agree(&t->ses, lks__recheck_limit(&t->run, &t->ses, &t->checks)));
+    if (step.outcome == LKS__STEP_DONE) {
+        r->stepped = true;
+        r->loss = step.loss;
     }
+    if (step.save != LKS__ASKED_NOT && r->wanted != LKS__ASKED_SIGNAL)
+        r->wanted = step.save;
+    if (step.stop_signal != 0)
+        stop(r, step.stop_signal,
+             step.outcome >= LKS__STEP_DISCARDED ? "the unfinished step is discarded"
+                                                 : "the current step was completed");
+    return LKS_OK;
+}
+
+/* Save the last state, evaluate it, and print the end. */
+static lks_status end(struct run_loop *r, uint64_t first_iter)
+{
+    lks__trainer *t = r->t;
+    const struct lks__procedure *procedure = t->run.procedure;
     if (r->stopped != 0)
         LKS__TRY(save_stopped(r, first_iter));
     else if (unsaved(r))
         LKS__TRY(save(r, LKS__ASKED_END));
-    const bool final =
-        r->stopped == 0 && (t->run.procedure->evaluates_end || t->run.s.eval_interval > 0);
+    const bool final = r->stopped == 0 && (procedure->evaluates_end || t->run.s.eval_interval > 0);
     if (final)
         LKS__TRY(evaluate_final(r));
-    if (r->stopped == 0 && t->run.procedure->finish != NULL)
+    if (r->stopped == 0 && procedure->finish != NULL)
         LKS__TRY(finish(r));
-    lks__report_end(&r->report, &t->run, &t->ses, &t->state, &t->checks, r->stopped,
-                    r->stepped ? &r->loss : NULL, final && r->stopped == 0 ? &r->eval : NULL);
+    lks__report_end(&r->report, t, r->stopped, r->stepped ? &r->loss : NULL,
+                    final && r->stopped == 0 ? &r->eval : NULL);
     return LKS_OK;
+}
+
+static lks_status loop(struct run_loop *r)
+{
+    lks__trainer *t = r->t;
+    const uint64_t first_iter = t->state.iter;
+    if (t->run.s.eval_only)
+        return evaluate_only(r);
+    while (r->stopped == 0) {
+        r->improved = false;
+        if (t->run.procedure->evaluation_due(&t->run, &t->state))
+            LKS__TRY(evaluate(r));
+        if (r->stopped != 0 || at_end(&t->run, &t->state, &t->checks))
+            break;
+        if (checkpoint_due(r))
+            LKS__TRY(save(r, r->wanted));
+        LKS__TRY(make_step(r));
+    }
+    return end(r, first_iter);
 }
 
 static lks_status write_trace(struct run_loop *r)
@@ -378,8 +386,7 @@ static lks_status say_where(const lks__session *ses, const lks__state *state, lk
 static lks_status close_report(struct run_loop *r)
 {
     lks__session *ses = &r->t->ses;
-    const lks_status st = lks__session_agree(
-        ses, lks__report_close(&r->report, &r->t->run, &r->t->ses, &r->t->state, &r->t->work));
+    const lks_status st = lks__session_agree(ses, lks__report_close(&r->report, r->t));
     const bool others = st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT;
     return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
 }
@@ -406,7 +413,8 @@ static lks_status nothing_to_train(const lks__run *run, lks__session *ses, const
 
 lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
 {
-    bool nothing, saves_again = lks__train_saves_again(&t->run, &t->state);
+    const bool saves_again = saves_loaded_again(&t->run, &t->state);
+    bool nothing;
     struct run_loop r = {
         .t = t,
         .saved_iter = t->run.resumed && !saves_again ? t->state.iter : UINT64_MAX,
@@ -422,12 +430,12 @@ lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
     *stopped_p = 0;
     if (st == LKS_OK && nothing) {
         if (t->ses.world.rank == 0)
-            lks__report_nothing(&t->run, &t->state, &t->checks);
+            lks__report_nothing(t);
         return LKS_OK;
     }
     if (st == LKS_OK && t->run.procedure->can_finish != NULL && !t->run.s.eval_only)
         st = lks__session_agree(&t->ses, t->run.procedure->can_finish());
-    LKS__THEN(st, lks__report_open(&r.report, t));
+    LKS__THEN(st, lks__report_open(&r.report, t, saves_again));
     LKS__THEN(st, keep_first_draws(&r));
     st = lks__session_agree(&t->ses, st);
     LKS__THEN(st, say_where(&t->ses, &t->state, loop(&r)));

@@ -92,9 +92,7 @@ static lks_status restore_tokenizer(lks__run *run, const lks__ckpt *resume)
 /* Open the weights of init_from. They set the model's settings. */
 static lks_status open_weights(lks__run *run)
 {
-    const bool given = run->s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
-    const lks__weights_want want = {.n_head = given ? run->s.n_head : 0};
-    LKS__TRY(lks__weights_open(run->s.init_from, &want, &run->weights));
+    LKS__TRY(lks__weights_open_init(&run->s, &run->weights));
     LKS__TRY(lks__given_elsewhere(run->weights, run->s.out_dir));
     return lks__settings_begin(&run->s, &run->weights->model, run->weights->shown);
 }
@@ -334,12 +332,11 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
         st = lks__ckpt_open_newest(from, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK) {
         *resume_p = ckpt;
-        st = lks__outdir_continues(from, ckpt);
-    } else if (restarted && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
-        st = LKS_OK;
-    else if (resumes && st == LKS_ERR_IO && lks__continue_can(s->out_dir))
-        st = LKS_OK;
-    return st;
+        return lks__outdir_continues(from, ckpt);
+    }
+    const bool begins_again = restarted && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT);
+    const bool of_nanogpt = resumes && st == LKS_ERR_IO && lks__continue_can(s->out_dir);
+    return begins_again || of_nanogpt ? LKS_OK : st;
 }
 
 /* Restore the dataset's path, and settings that checkpoints lack. */

@@ -64,7 +64,7 @@ lks_status lks__given_golf(const lks__settings *s, lks__settings *model)
 lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__weights **w_p)
 {
     const bool given = s->from[LKS__SETTING_n_head] == LKS__FROM_ARG;
-    const lks__weights_want want = {.which = s->checkpoint, .n_head = given ? s->n_head : 0};
+    const lks__weights_want want = {.checkpoint = s->checkpoint, .n_head = given ? s->n_head : 0};
     const bool run = !lks__settings_uses_weights(s);
     lks__weights *w;
     LKS__TRY(lks__given_alone(s, LKS__SETTING_out_dir));

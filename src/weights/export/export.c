@@ -113,7 +113,7 @@ static lks_status find_tokenizer(lks__export_model *e)
 
 static lks_status open_model(lks__export_model *e)
 {
-    lks__export_note(e, "%s", e->w->took);
+    lks__export_note(e, "%s", e->w->origin);
     if (e->w->note[0] != '\0')
         lks__export_note(e, "%s", e->w->note);
     e->ckpt = lks__weights_checkpoint(e->w);

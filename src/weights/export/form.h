@@ -11,8 +11,8 @@ typedef struct lks__export_model {
     const lks__settings *s;              /* the command's settings */
     const struct lks__export_sink *sink; /* weights/export/export.h */
     lks__weights *w;                     /* the model's weights; their tensors have been checked */
-    const lks__ckpt
-        *ckpt; /* lockstep's checkpoint with these weights, or NULL; its optimizer is not opened */
+    /* lockstep's checkpoint with these weights, or NULL. Its optimizer is not opened. */
+    const lks__ckpt *ckpt;
     lks__settings run;               /* the settings of its training, as far as they are known */
     lks__meta meta;                  /* its tokenizer, or only the size of its vocabulary */
     char vocabulary[LKS__CKPT_PATH]; /* folder or file that may have GPT-2's vocabulary; or "" */

@@ -113,7 +113,7 @@ static lks_status open_state_dict(lks__weights *w, struct golf *g)
             return lks__fail(LKS_ERR_FORMAT, "%s: a key is not a tensor's name", w->shown);
         LKS__TRY(lks__weights_torch_add(w, key, lks__pickle_item(root, i), false));
     }
-    snprintf(w->took, sizeof w->took, "parameter-golf's state_dict");
+    snprintf(w->origin, sizeof w->origin, "parameter-golf's state_dict");
     return set_shape(w);
 }
 
@@ -151,7 +151,7 @@ static lks_status open_artifact(lks__weights *w, struct golf *g)
     g->params = calloc(g->table.count, sizeof *g->params);
     LKS__MEMORY(g->params, "for the weights in %s", w->shown);
     LKS__TRY(lks__artifact_read(&g->artifact, &g->table, g->params));
-    snprintf(w->took, sizeof w->took, "an artifact of %s",
+    snprintf(w->origin, sizeof w->origin, "an artifact of %s",
              g->artifact.settings != NULL ? "lockstep's" : "parameter-golf's");
     w->iter = g->artifact.iter;
     lks__artifact_close(&g->artifact);

@@ -353,7 +353,7 @@ static lks_status open_model(const lks__weights_want *want, lks__weights *w)
             LKS__TRY(add_tensor(w, lks__st_get(hf->parts[p], i), (uint64_t)p));
     LKS__TRY(set_model(w, hf->config, want->n_head));
     memcpy(w->vocabulary, folder, sizeof folder);
-    snprintf(w->took, sizeof w->took, "Hugging Face's form");
+    snprintf(w->origin, sizeof w->origin, "Hugging Face's form");
     return LKS_OK;
 }
 

@@ -138,7 +138,7 @@ static lks_status open_model(const lks__weights_want *want, lks__weights *w)
                          " bytes, but a model of the sizes in its header has %" PRIu64 ": it is %s",
                          w->shown, (uint64_t)info.st_size, bytes,
                          (uint64_t)info.st_size < bytes ? "truncated" : "damaged");
-    snprintf(w->took, sizeof w->took, "llm.c's model file");
+    snprintf(w->origin, sizeof w->origin, "llm.c's model file");
     return LKS_OK;
 }
 

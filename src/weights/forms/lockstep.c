@@ -78,21 +78,22 @@ static lks_status open_default(const char *out_dir, lks__ckpt *ckpt, const char 
     return LKS_OK;
 }
 
-/* Open the weights of `which` (--checkpoint) in out_dir: "best", "latest" or an iteration; empty:
- * the best one if the run has always_save_checkpoint=false, else the latest. took[64]: its name and
- * the reason, as "ckpt-00000100 (best)". */
-static lks_status open_which(const char *out_dir, const char *which, lks__ckpt *ckpt, char took[64])
+/* Open the weights of --checkpoint=`choice` in out_dir: "best", "latest" or an iteration; empty:
+ * the best one if the run has always_save_checkpoint=false, else the latest. w->origin: its name
+ * and the reason, as "ckpt-00000100 (best)". */
+static lks_status open_chosen(const char *out_dir, const char *choice, lks__ckpt *ckpt,
+                              lks__weights *w)
 {
-    const char *how = which;
+    const char *how = choice;
     int64_t iter;
     lks_status st;
-    if (which[0] == '\0') {
+    if (choice[0] == '\0') {
         st = open_default(out_dir, ckpt, &how);
-    } else if (strcmp(which, LKS__NAME_BEST) == 0) {
+    } else if (strcmp(choice, LKS__NAME_BEST) == 0) {
         st = lks__ckpt_open_best(out_dir, LKS__CKPT_ONLY_MODEL, ckpt);
-    } else if (strcmp(which, LKS__NAME_LATEST) == 0) {
+    } else if (strcmp(choice, LKS__NAME_LATEST) == 0) {
         st = lks__ckpt_open(out_dir, LKS__CKPT_ONLY_MODEL, ckpt);
-    } else if (lks__parse_int(which, &iter) && iter >= 0) {
+    } else if (lks__parse_int(choice, &iter) && iter >= 0) {
         st = lks__ckpt_open_iter(out_dir, (uint64_t)iter, LKS__CKPT_ONLY_MODEL, ckpt);
         how = "";
     } else {
@@ -100,7 +101,7 @@ static lks_status open_which(const char *out_dir, const char *which, lks__ckpt *
                        "--checkpoint must be best, latest or the iteration of a checkpoint");
     }
     LKS__TRY(st);
-    snprintf(took, 64, how[0] != '\0' ? "%s (%s)" : "%s", ckpt->name, how);
+    snprintf(w->origin, sizeof w->origin, how[0] != '\0' ? "%s (%s)" : "%s", ckpt->name, how);
     return LKS_OK;
 }
 
@@ -128,12 +129,12 @@ static lks_status add_tensors(lks__weights *w, const lks__st_file *file)
 
 static lks_status open_checkpoint(const lks__weights_want *want, lks__weights *w)
 {
-    char folder[LKS__CKPT_PATH], took[64];
+    char folder[LKS__CKPT_PATH];
     lks__ckpt *c = calloc(1, sizeof *c);
     LKS__MEMORY(c, "to open %s", w->shown);
     w->source = c;
-    LKS__TRY(open_which(folder_of(w->path, folder) ? folder : w->path, want->which, c, took));
-    snprintf(w->took, sizeof w->took, "%s", took);
+    const char *out_dir = folder_of(w->path, folder) ? folder : w->path;
+    LKS__TRY(open_chosen(out_dir, want->checkpoint, c, w));
     snprintf(w->path, sizeof w->path, "%s", c->path);
     lks__escape(w->shown, sizeof w->shown, w->path, strlen(w->path));
     const char *hash = json_string_value(json_object_get(c->state, "params_hash"));

@@ -116,7 +116,8 @@ static lks_status find_tokens(lks__weights *w, const char *folder, const char *s
         return LKS_ERR_NOMEM;
     if (found && meta.vocab_size == (uint32_t)w->model.vocab_size) {
         snprintf(w->vocabulary, sizeof w->vocabulary, "%s", folder);
-        snprintf(w->took, sizeof w->took, "nanoGPT's ckpt.pt, with the tokens of %.100s", shown);
+        snprintf(w->origin, sizeof w->origin, "nanoGPT's ckpt.pt, with the tokens of %.100s",
+                 shown);
     }
     lks__meta_free(&meta);
     return LKS_OK;
@@ -154,7 +155,7 @@ static lks_status open_file(const lks__weights_want *want, lks__weights *w)
         return bad(w, "it has no \"model\" with tensors");
     LKS__TRY(lks__weights_set(w, "family", "gpt2"));
     LKS__TRY(set_args(w, lks__pickle_find(n->root, "model_args")));
-    snprintf(w->took, sizeof w->took, "nanoGPT's ckpt.pt");
+    snprintf(w->origin, sizeof w->origin, "nanoGPT's ckpt.pt");
     LKS__TRY(find_dataset(w, lks__pickle_find(n->root, "config")));
     return add_tensors(w, n->model);
 }

@@ -39,7 +39,7 @@ static lks_status load(lks__weights *w, const lks__settings *s, lks__session *se
                        lks__replica *r)
 {
     snprintf(r->path, sizeof r->path, "%s", w->path);
-    snprintf(r->took, sizeof r->took, "%s", w->took);
+    snprintf(r->origin, sizeof r->origin, "%s", w->origin);
     snprintf(r->params_hash, sizeof r->params_hash, "%s", w->params_hash);
     snprintf(r->run_dir, sizeof r->run_dir, "%s", w->run_dir);
     snprintf(r->vocabulary, sizeof r->vocabulary, "%s", w->vocabulary);
@@ -114,7 +114,7 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
     lks__artifact artifact = {0};
     memset(r, 0, sizeof *r);
     snprintf(r->path, sizeof r->path, "%s", path);
-    snprintf(r->took, sizeof r->took, "artifact");
+    snprintf(r->origin, sizeof r->origin, "artifact");
     LKS__TRY(lks__given_alone(s, LKS__SETTING_artifact));
     lks_status st = lks__session_agree(session, lks__artifact_open(path, &artifact));
     LKS__THEN(st, lks__session_agree(session, load_artifact(&artifact, s, session, r)));

@@ -9,9 +9,10 @@
 #include "settings/settings.h"
 
 typedef struct lks__replica {
-    char path[4096], took[160]; /* the checkpoint's folder, and which checkpoint it is */
-    char run_dir[4096];         /* the run's folder; empty if the checkpoint isn't in one */
-    char vocabulary[4096];      /* folder that may have the tokenizer's files; or empty */
+    char path[4096];       /* the checkpoint's folder */
+    char origin[160];      /* see weights.h; or "artifact" */
+    char run_dir[4096];    /* the run's folder; empty if the checkpoint isn't in one */
+    char vocabulary[4096]; /* folder that may have the tokenizer's files; or empty */
     char params_hash[17];
     char data_digest[17]; /* of its training data; empty: not known */
     uint64_t iter;
@@ -19,8 +20,8 @@ typedef struct lks__replica {
     lks__meta meta;
     lks__model_config config;
     lks__table table;
-    lks__model
-        *model; /* NULL until its user opens it for batches; lks__replica_close() closes it */
+    /* NULL until its user opens it for batches. lks__replica_close() closes it. */
+    lks__model *model;
     lks__mirror params; /* an arena; the host's side is the group's memory */
 } lks__replica;
 

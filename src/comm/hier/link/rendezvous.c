@@ -193,7 +193,7 @@ static lks_status find_host(lks__engine_join *j)
     if (j->n_hosts >= 1 && j->host < j->n_hosts)
         return LKS_OK;
     const int n_hosts = j->n_hosts;
-    j->n_hosts = j->world_size; /* so many may wait to be told */
+    j->n_hosts = j->world_size; /* each rank may wait to be told */
     return lks__fail(LKS_ERR_CONFIG,
                      "this host is number %d of %d: GROUP_RANK and GROUP_WORLD_SIZE must "
                      "be set if hosts have different numbers of ranks",

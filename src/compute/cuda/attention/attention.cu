@@ -174,8 +174,8 @@ lks_attention lks_attention_of(const lks__exec *ex, const lks__attention_shape *
     } while (0)
 
 /* Count a launch that computes `products` products of the scores below the diagonal and `each` more
- * operations per score, and moves so many matrices of the queries' and of the keys' size. Tiles
- * that are read again come from the second-level cache. */
+ * operations per score, and moves `of_queries` matrices of the queries' size and `of_keys` of the
+ * keys'. Tiles that are read again come from the second-level cache. */
 static void count(const lks__exec *ex, const lks_attention &a, double products, double each,
                   double of_queries, double of_keys)
 {

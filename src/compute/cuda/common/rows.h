@@ -64,9 +64,9 @@ template <int N> static __device__ inline void lks_store(lks_half *p, lks_floats
     *(lks_halves<N> *)p = to;
 }
 
-/* Load COUNT batches of N elements of a row: from element c on, and each `step` elements after the
- * one before. Beyond `end` the first is loaded once more: a load without a condition waits for no
- * other. */
+/* Load COUNT batches of N elements of a row: from element c, c + step, c + 2 step … Instead of a
+ * batch beyond `end`, load the first one again, because loads without a condition don't wait for
+ * each other. */
 template <int N, int COUNT, typename E>
 static __device__ inline void lks_load_batch(lks_floats<N> (&to)[COUNT], const E *row, size_t c,
                                              size_t step, size_t end)

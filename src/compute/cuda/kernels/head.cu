@@ -240,8 +240,8 @@ extern "C" void lks__cuda_xent_rows(const lks__exec *ex, const lks__xent *xent, 
 
 static const unsigned MEAN_THREADS = 1024, MEAN_LOADS = 8;
 
-/* One block: a thread adds every 1,024th number, eight of which it has on the way at once, and the
- * block adds up the threads' sums. So the order depends on the number of rows alone. */
+/* One block: a thread adds every 1,024th number, and loads eight of them at once. Then the block
+ * adds up the threads' sums. So the order depends only on the number of rows. */
 static __global__ void __launch_bounds__(MEAN_THREADS)
     mean_of_rows(float *loss, const double *row_loss, size_t rows)
 {

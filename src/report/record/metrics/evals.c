@@ -1,19 +1,19 @@
 #include "report/record/metrics/evals.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/system/sys.h"
+#include "files/checkpoint/folder.h"
 
 lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
                              const char *params_hash)
 {
-    char name[32];
+    char name[LKS__CKPT_NAME];
     e->line[0] = '\n'; /* written only if the file ends within a line */
-    snprintf(name, sizeof name, "ckpt-%08" PRIu64, iter);
+    lks__entry_name(name, LKS__ENTRY_CKPT, iter);
     lks__jsonw_open(&e->w, e->line + 1, sizeof e->line - 1);
     lks__jsonw_object(&e->w, NULL);
     lks__jsonw_str(&e->w, "kind", kind);

@@ -84,15 +84,15 @@ static lks_status read_before(struct tail *t, uint64_t end)
 /* *end_p: from the file's size to the end of the last complete line. */
 static lks_status last_end(struct tail *t, uint64_t *end_p)
 {
-    const char *newline = NULL;
-    uint64_t end = *end_p;
-    for (; newline == NULL && end > 0; end = t->from) {
+    for (uint64_t end = *end_p; end > 0; end = t->from) {
         LKS__TRY(read_before(t, end));
-        newline = memrchr(t->bytes, '\n', t->n);
-        if (newline != NULL)
-            break;
+        const char *newline = memrchr(t->bytes, '\n', t->n);
+        if (newline != NULL) {
+            *end_p = t->from + (uint64_t)(newline - t->bytes) + 1;
+            return LKS_OK;
+        }
     }
-    *end_p = newline == NULL ? 0 : t->from + (uint64_t)(newline - t->bytes) + 1;
+    *end_p = 0;
     return LKS_OK;
 }
 
@@ -173,30 +173,30 @@ static void remember(lks__metrics *m, const char *line, size_t bytes)
 static lks_status find_cut(lks__metrics *m, struct tail *t, const lks__metrics_cut *cut,
                            uint64_t *end_p, bool *has_line_p)
 {
-    enum relation v = LATER;
+    enum relation relation = LATER;
     const char *line = NULL;
     size_t bytes = 0;
     uint64_t stays_to = 0;
     LKS__TRY(last_end(t, end_p));
-    for (uint64_t end = *end_p; end > 0 && v != OWN && v != KEEP; end -= bytes) {
+    for (uint64_t end = *end_p; end > 0 && relation != OWN && relation != KEEP; end -= bytes) {
         LKS__TRY(line_before(t, end, &line, &bytes));
-        LKS__TRY(classify(t, end, line, bytes, cut, &v));
-        m->is_other = v == OTHER;
-        if (v == OTHER)
-            v = OWN;
-        if (v == OWN) {
+        LKS__TRY(classify(t, end, line, bytes, cut, &relation));
+        m->is_other = relation == OTHER;
+        if (relation == OTHER)
+            relation = OWN;
+        if (relation == OWN) {
             *end_p = stays_to > 0 ? stays_to : end;
-        } else if (v == END) {
+        } else if (relation == END) {
             stays_to = stays_to > 0 ? stays_to : end;
             *end_p = end - bytes; /* unless the own line comes next */
             remember(m, line, bytes);
-        } else if (v == LATER) {
+        } else if (relation == LATER) {
             *end_p = end - bytes;
             stays_to = m->n_staying = 0;
         }
     }
-    *has_line_p = v == OWN;
-    if (v != OWN)
+    *has_line_p = relation == OWN;
+    if (relation != OWN)
         m->n_staying = 0;
     return LKS_OK;
 }
@@ -326,14 +326,15 @@ static lks_status find_eval(struct tail *t, uint64_t end, uint64_t iter, json_t 
     const lks__metrics_cut cut = {.iter = iter, .eval_done = true, .own_line = true};
     const char *line = NULL;
     size_t bytes = 0;
-    enum relation v = LATER;
-    for (; end > 0 && v != KEEP; end -= bytes) {
+    enum relation relation = LATER;
+    for (; end > 0 && relation != KEEP; end -= bytes) {
         LKS__TRY(line_before(t, end, &line, &bytes));
-        LKS__TRY(classify(t, end, line, bytes, &cut, &v));
+        LKS__TRY(classify(t, end, line, bytes, &cut, &relation));
     }
     json_error_t error;
-    json_t *o = v == KEEP ? lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
-    if (v == KEEP && o == NULL)
+    json_t *o =
+        relation == KEEP ? lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (relation == KEEP && o == NULL)
         return lks__no_memory("to read a line of the metrics");
     const char *kind = lks__json_str(o, "kind");
     const json_t *i = json_object_get(o, "iter");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "files/checkpoint/name.h"
 #include "report/record/metrics/evals.h"
 #include "session/signals.h"
 #include "train/checkpoint.h"
@@ -56,7 +57,7 @@ static void on_progress(void *ctx, size_t done, size_t n)
 /* Least seconds for these tokens, with all ranks at their peak speed. */
 static double least_seconds(const lks__report *r, double tokens)
 {
-    return r->peak.flops > 0.0 ? tokens * r->flops_a_token / r->peak.flops : 0.0;
+    return r->peak.flops > 0.0 ? tokens * r->flops_per_token / r->peak.flops : 0.0;
 }
 
 /* Announce slow work, because progress is shown only after its first batch. */
@@ -91,19 +92,18 @@ static void announce(lks__report *r, const lks__run *run, const lks__session *se
     lks__log_status(&r->log, line);
 }
 
-void lks__report_work(lks__report *r, const lks__run *run, lks__session *ses,
-                      const lks__state *state, const char *work)
+void lks__report_work(lks__report *r, lks__trainer *t, const char *work)
 {
     if (!r->on)
         return;
     r->work = work;
-    r->work_iter = state->iter;
+    r->work_iter = t->state.iter;
     r->work_began = lks__sys_now();
     lks__log_work(&r->log);
     lks__report_alive(r, NULL);
-    announce(r, run, ses);
-    ses->on_progress = on_progress;
-    ses->on_progress_ctx = r;
+    announce(r, &t->run, &t->ses);
+    t->ses.on_progress = on_progress;
+    t->ses.on_progress_ctx = r;
 }
 
 /* Evaluations between state->iter and the end. */
@@ -117,7 +117,7 @@ void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state 
 {
     const uint64_t n_steps = run->procedure->n_steps(&run->s);
     const double steps = n_steps > state->iter ? (double)(n_steps - state->iter) : 0.0;
-    const double least = least_seconds(r, steps * r->tokens_a_step);
+    const double least = least_seconds(r, steps * r->tokens_per_step);
     char text[32];
     if (least < SLOW_RUN_S || lks__state_by_the_clock(run) || run->s.eval_only)
         return;
@@ -146,7 +146,7 @@ static void estimate(lks__report *r, const lks__run *run, const lks__state *stat
         snprintf(with, sizeof with, " with evaluations of %s", eval);
     }
     if (limit > 0.0 && steps_s > limit - state->elapsed_s)
-        snprintf(end, sizeof end, ", but %s=%g ends it before", "max_wallclock_seconds", limit);
+        snprintf(end, sizeof end, ", but max_wallclock_seconds=%g ends it before", limit);
     lks__log_message(&r->log,
                      "a step takes %s, so the %" PRIu64 " steps to come take about %s%s%s; Ctrl-C "
                      "stops the run with a checkpoint",
@@ -156,15 +156,16 @@ static void estimate(lks__report *r, const lks__run *run, const lks__state *stat
 /* --- lines ----------------------------------------------------------------------------------- */
 
 /* Report an iteration without an update: "skip", or "rollback" if the run went back after it;
- * `state` is then already the checkpoint's. */
-static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lks__session *ses,
-                                   const lks__state *state, const lks__step_work *work,
+ * t->state is then already the checkpoint's. */
+static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
                                    const lks__step_result *step)
 {
+    const lks__run *run = &t->run;
+    const lks__state *state = &t->state;
     const lks__nonfinite *bad = &step->bad;
     const bool back = step->outcome == LKS__STEP_BACK;
     char text[320];
-    lks__nonfinite_text(run, ses, work, step, text);
+    lks__nonfinite_text(run, &t->ses, &t->work, step, text);
     lks__jsonw *w = lks__metrics_begin(r->metrics, back ? "rollback" : "skip");
     lks__jsonw_u64(w, "iter", step->iter);
     if (bad->index >= 0) {
@@ -195,48 +196,65 @@ static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lk
 
 _Static_assert((int)LKS__LEAVES_BLOCK == (int)LKS__BLOCK, "the blocks of the reducer's hashes");
 
-static lks_status write_hashes(lks__report *r, const lks__run *run, const lks__session *ses,
-                               const lks__step_work *work, uint64_t iter)
+static lks_status write_hashes(lks__report *r, const lks__trainer *t, uint64_t iter)
 {
     if (r->leaves.window == NULL)
         return LKS_OK;
-    lks__votes_hashes(run, ses, work, lks__leaves_begin(&r->leaves, iter, run->V, run->A));
+    lks__votes_hashes(&t->run, &t->ses, &t->work,
+                      lks__leaves_begin(&r->leaves, iter, t->run.V, t->run.A));
     return lks__leaves_end(&r->leaves);
 }
 
-lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__step_work *work,
-                             const lks__checks *checks, const lks__step_result *step)
+/* Add an updated step to metrics.jsonl, leaves.bin and TensorBoard's file. */
+static lks_status write_step(lks__report *r, const lks__trainer *t, const lks__step_result *step,
+                             double rate, double mfu)
+{
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "train");
+    lks__jsonw_u64(w, "iter", step->iter);
+    lks__jsonw_float(w, "loss", step->loss);
+    lks__jsonw_double(w, "lr", step->lr);
+    lks__jsonw_double(w, "grad_norm", step->grad_norm);
+    lks__jsonw_u64(w, "tokens", lks__state_tokens(&t->run, &t->state));
+    lks__jsonw_float(w, "ms", step->seconds * 1e3);
+    lks__jsonw_float(w, "tok_per_s", rate);
+    lks__jsonw_float(w, "mfu", mfu);
+    lks__jsonw_float(w, "comm_exposed_ms", step->exposed_s * 1e3);
+    LKS__TRY(lks__metrics_end(r->metrics));
+    LKS__TRY(write_hashes(r, t, step->iter));
+    return lks__report_events_train(r, step, rate, mfu);
+}
+
+/* Print an updated step: a line as the procedure's script prints it, and the live line. */
+static void print_step(lks__report *r, const lks__trainer *t, const lks__step_result *step)
+{
+    const lks__run *run = &t->run;
+    const uint64_t n_steps = run->procedure->n_steps(&run->s), done = t->state.iter;
+    const uint64_t to_go = n_steps > done ? n_steps - done : 0;
+    char line[200], live[240], left[32];
+    run->procedure->train_line(run, &t->state, &t->checks, step, r->mfu, line);
+    say_time(left, (lks__sys_now() - r->started) / (double)r->n_steps * (double)to_go);
+    snprintf(live, sizeof live,
+             "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", step->iter,
+             n_steps - 1, step->loss, r->newest.tok_per_s, r->newest.mfu * 100.0, left);
+    lks__log_progress(&r->log, line[0] != '\0' ? line : NULL, live);
+    lks__report_alive(r, live);
+}
+
+lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step)
 {
     lks__report_ranks_add(r, step);
     if (!r->on)
         return LKS_OK;
     r->n_steps += step->outcome == LKS__STEP_DONE || step->outcome == LKS__STEP_SKIPPED;
     if (step->outcome == LKS__STEP_AGAIN)
-        return lks__report_recheck(r, checks, step);
+        return lks__report_recheck(r, &t->checks, step);
     if (step->outcome != LKS__STEP_DONE)
-        return report_nonfinite(r, run, ses, state, work, step);
-    /* state->iter already counts this step. */
-    uint64_t iter = state->iter - 1;
-    double now = lks__sys_now(), dt = step->seconds;
-    double rate = r->tokens_a_step / dt;
-    double mfu = lks__peak_share(&r->peak, rate * r->flops_a_token);
+        return report_nonfinite(r, t, step);
+    const double rate = r->tokens_per_step / step->seconds;
+    const double mfu = lks__peak_share(&r->peak, rate * r->flops_per_token);
     if (r->n_steps > MFU_AFTER)
         r->mfu = r->mfu < 0.0 ? mfu : 0.9 * r->mfu + 0.1 * mfu;
-
-    lks__jsonw *w = lks__metrics_begin(r->metrics, "train");
-    lks__jsonw_u64(w, "iter", iter);
-    lks__jsonw_float(w, "loss", step->loss);
-    lks__jsonw_double(w, "lr", step->lr);
-    lks__jsonw_double(w, "grad_norm", step->grad_norm);
-    lks__jsonw_u64(w, "tokens", lks__state_tokens(run, state));
-    lks__jsonw_float(w, "ms", dt * 1e3);
-    lks__jsonw_float(w, "tok_per_s", rate);
-    lks__jsonw_float(w, "mfu", mfu);
-    lks__jsonw_float(w, "comm_exposed_ms", step->exposed_s * 1e3);
-    LKS__TRY(lks__metrics_end(r->metrics));
-    LKS__TRY(write_hashes(r, run, ses, work, iter));
-    LKS__TRY(lks__report_events_train(r, step, rate, mfu));
+    LKS__TRY(write_step(r, t, step, rate, mfu));
     r->newest = (lks__newest){.loss = step->loss,
                               .lr = step->lr,
                               .grad_norm = step->grad_norm,
@@ -244,19 +262,9 @@ lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__ses
                               .mfu = mfu,
                               .wait_s = step->exposed_s,
                               .val_loss = r->newest.val_loss};
-    lks__report_prometheus(r, run, state, false);
-
-    char line[200], live[240], left[32];
-    run->procedure->train_line(run, state, checks, step, r->mfu, line);
-    uint64_t n_steps = run->procedure->n_steps(&run->s),
-             to_go = n_steps > state->iter ? n_steps - state->iter : 0;
-    say_time(left, (now - r->started) / (double)r->n_steps * (double)to_go);
-    snprintf(live, sizeof live,
-             "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter,
-             n_steps - 1, step->loss, rate, mfu * 100.0, left);
-    lks__log_progress(&r->log, line[0] != '\0' ? line : NULL, live);
-    lks__report_alive(r, live);
-    estimate(r, run, state, dt);
+    lks__report_prometheus(r, &t->run, &t->state, false);
+    print_step(r, t, step);
+    estimate(r, &t->run, &t->state, step->seconds);
     return LKS_OK;
 }
 
@@ -300,30 +308,36 @@ static const char *draw_sample(lks__report *r, const lks__run *run, const lks__s
     return NULL;
 }
 
-lks_status lks__report_eval(lks__report *r, const lks__run *run, const lks__state *state,
-                            const lks__checks *checks, const lks__eval_result *eval)
+static void print_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
 {
+    char line[200];
+    t->run.procedure->eval_line(&t->run, &t->state, &t->checks, eval, line);
+    lks__log_line(&r->log, "%s", line);
+}
+
+lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
+{
+    const lks__state *state = &t->state;
     if (!r->on)
         return LKS_OK;
-    LKS__TRY(evaluation_line(r, state, "eval", eval, draw_sample(r, run, state)));
+    LKS__TRY(evaluation_line(r, state, "eval", eval, draw_sample(r, &t->run, state)));
     lks__report_above(r, state->iter, eval->val_loss);
     r->newest.val_loss = eval->val_loss;
-    lks__report_prometheus(r, run, state, true);
-    char line[200];
-    run->procedure->eval_line(run, state, checks, eval, line);
-    lks__log_line(&r->log, "%s", line);
+    lks__report_prometheus(r, &t->run, state, true);
+    print_eval(r, t, eval);
     return LKS_OK;
 }
 
-lks_status lks__report_eval_only(lks__report *r, const lks__run *run, const lks__state *state,
-                                 const lks__checks *checks, const lks__eval_result *eval)
+lks_status lks__report_eval_only(lks__report *r, const lks__trainer *t,
+                                 const lks__eval_result *eval)
 {
+    const lks__run *run = &t->run;
     lks__evals evals;
     char why[200];
-    LKS__TRY(lks__report_eval(r, run, state, checks, eval));
+    LKS__TRY(lks__report_eval(r, t, eval));
     if (!r->on || !run->resumed) /* evals.jsonl is about checkpoints */
         return LKS_OK;
-    lks__jsonw *w = lks__evals_begin(&evals, "eval_only", state->iter, run->resumed_hash);
+    lks__jsonw *w = lks__evals_begin(&evals, "eval_only", t->state.iter, run->resumed_hash);
     lks__jsonw_str(w, "dataset", run->data_dir);
     write_losses(w, eval);
     LKS__TRY(lks__evals_append(&evals, run->s.out_dir, why));
@@ -332,17 +346,15 @@ lks_status lks__report_eval_only(lks__report *r, const lks__run *run, const lks_
     return LKS_OK;
 }
 
-lks_status lks__report_final(lks__report *r, const lks__run *run, const lks__state *state,
-                             const lks__checks *checks, const lks__eval_result *eval)
+lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
 {
+    const lks__run *run = &t->run;
+    const lks__state *state = &t->state;
+    bool best;
     if (!r->on)
         return LKS_OK;
-    bool best;
-    char line[200];
-    if (run->procedure->evaluates_end && !state->eval_done) {
-        run->procedure->eval_line(run, state, checks, eval, line);
-        lks__log_line(&r->log, "%s", line);
-    }
+    if (run->procedure->evaluates_end && !state->eval_done)
+        print_eval(r, t, eval);
     r->newest.val_loss = eval->val_loss;
     LKS__TRY(evaluation_line(r, state, "final", eval, NULL));
     LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss OUT/best must have its line */
@@ -354,8 +366,10 @@ lks_status lks__report_final(lks__report *r, const lks__run *run, const lks__sta
 }
 
 lks_status lks__report_checkpoint(lks__report *r, const lks__state *state, lks__asked asked,
-                                  const char *name, const char *params_hash)
+                                  const char *params_hash)
 {
+    char name[LKS__CKPT_NAME];
+    lks__entry_name(name, LKS__ENTRY_CKPT, state->iter);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "checkpoint");
     lks__jsonw_u64(w, "iter", state->iter);
     lks__jsonw_str(w, "path", name);
@@ -365,14 +379,14 @@ lks_status lks__report_checkpoint(lks__report *r, const lks__state *state, lks__
     return lks__metrics_end(r->metrics);
 }
 
-lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__state *state,
-                              const lks__checks *checks, const lks__finish_result *result)
+lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
+                              const lks__finish_result *result)
 {
     if (!r->on)
         return LKS_OK;
     const lks__eval_result *e = &result->eval;
     lks__jsonw *w = lks__metrics_begin(r->metrics, "artifact");
-    lks__jsonw_u64(w, "iter", state->iter);
+    lks__jsonw_u64(w, "iter", t->state.iter);
     lks__jsonw_str(w, "path", result->name);
     lks__jsonw_u64(w, "bytes", result->stats.file_bytes);
     lks__jsonw_u64(w, "payload_bytes", result->stats.int8_payload_bytes);
@@ -380,46 +394,55 @@ lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__st
     if (e->has_bpb)
         lks__jsonw_float(w, "val_bpb", e->val_bpb);
     LKS__TRY(lks__metrics_end(r->metrics));
-    run->procedure->finish_lines(run, state, checks, result, &r->log);
+    t->run.procedure->finish_lines(&t->run, &t->state, &t->checks, result, &r->log);
     return LKS_OK;
 }
 
-lks_status lks__report_close(lks__report *r, const lks__run *run, lks__session *ses,
-                             const lks__state *state, const lks__step_work *work)
+static lks_status end_line(lks__report *r, const lks__trainer *t, const lks__rank_tally *all)
 {
-    const size_t W = (size_t)ses->world.world_size;
+    const size_t W = (size_t)t->ses.world.world_size;
+    uint64_t pss = 0;
+    lks__jsonw *w = lks__report_begin_host(r, t);
+    lks__jsonw_array(w, "micro_batches");
+    for (size_t i = 0; i < W; i++)
+        lks__jsonw_u64(w, NULL, all[i].micro_batches);
+    lks__jsonw_end(w);
+    for (size_t i = 0; i < W; i++)
+        pss += all[i].pss;
+    lks__jsonw_u64(w, "memory_bytes", pss);
+    return lks__metrics_end(r->metrics);
+}
+
+/* Close the record, run the hooks for the end, and check that all lines could be written. */
+static lks_status close_files(lks__report *r, lks__trainer *t)
+{
+    char why[1024];
+    lks_status st = lks__metrics_close(r->metrics);
+    r->metrics = NULL;
+    const lks_status events = lks__events_close(r->events);
+    r->events = NULL;
+    const lks_status leaves = lks__leaves_close(&r->leaves);
+    st = st != LKS_OK ? st : events != LKS_OK ? events : leaves;
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    lks__report_hooks_close(r, &t->ses, &t->state);
+    const int lost = r->log.out_errno;
+    if (r->stop_signal != 0 && (lost == EPIPE || lost == EIO))
+        r->log.out_errno = 0; /* the signal may have ended its reader, too, such as tee */
+    return st == LKS_OK ? lks__log_check(&r->log) : lks__fail(st, "%s", why);
+}
+
+lks_status lks__report_close(lks__report *r, lks__trainer *t)
+{
     lks__rank_tally *all = NULL;
-    lks_status st = lks__report_ranks(r, run, ses, state, work, &all);
-    if (st == LKS_OK && r->metrics != NULL) {
-        uint64_t pss = 0;
-        lks__jsonw *w = lks__report_begin_host(r, run, ses, state);
-        lks__jsonw_array(w, "micro_batches");
-        for (size_t i = 0; i < W; i++)
-            lks__jsonw_u64(w, NULL, all[i].micro_batches);
-        lks__jsonw_end(w);
-        for (size_t i = 0; i < W; i++)
-            pss += all[i].pss;
-        lks__jsonw_u64(w, "memory_bytes", pss);
-        st = lks__metrics_end(r->metrics);
-    }
+    lks_status st = lks__report_ranks(r, t, &all);
+    if (st == LKS_OK && r->metrics != NULL)
+        st = end_line(r, t, all);
     free(all);
     if (!r->on)
-        lks__session_saving(ses, false); /* nothing is lost if a second signal ends this rank */
-    if (st == LKS_OK && r->on) {
-        lks_status closed = lks__metrics_close(r->metrics);
-        r->metrics = NULL;
-        lks_status events = lks__events_close(r->events);
-        r->events = NULL;
-        lks_status leaves = lks__leaves_close(&r->leaves);
-        closed = closed != LKS_OK ? closed : events != LKS_OK ? events : leaves;
-        char why[1024];
-        snprintf(why, sizeof why, "%s", lks_last_error());
-        lks__report_hooks_close(r, ses, state);
-        const int lost = r->log.out_errno;
-        if (r->stop_signal != 0 && (lost == EPIPE || lost == EIO))
-            r->log.out_errno = 0; /* the signal may have ended its reader, too, such as tee */
-        st = closed == LKS_OK ? lks__log_check(&r->log) : lks__fail(closed, "%s", why);
-    }
+        lks__session_saving(&t->ses,
+                            false); /* a second signal may end this rank: nothing is lost */
+    if (st == LKS_OK && r->on)
+        st = close_files(r, t);
     lks__report_abandon(r);
     return st;
 }

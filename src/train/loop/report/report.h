@@ -29,8 +29,8 @@ typedef struct lks__report {
     int out_lock;          /* lock of out_dir; -1: none */
     lks__peak peak;        /* peak of all ranks together, measured at the start */
     char *hosts;           /* host of each rank, [W][LKS__HOST_NAME] */
-    double flops_a_token;
-    double tokens_a_step;
+    double flops_per_token;
+    double tokens_per_step;
     double started;   /* lks__sys_now() */
     uint64_t n_steps; /* that this process made, repeated and skipped ones included */
     double mfu;       /* running mean, as in nanoGPT; < 0: none yet */
@@ -55,46 +55,45 @@ typedef struct lks__report {
     int stop_signal; /* signal that ended the run; 0: none */
 } lks__report;
 
-void lks__report_abandon(
-    lks__report *r); /* After a failure: close files, without further output. */
-
-/* Open or resume OUT's files, write the config and host lines, and describe the run. Collective:
- * all ranks measure the peak at once. */
-lks_status lks__report_open(lks__report *r, lks__trainer *t);
+/* Open or resume OUT's files, write the config and host lines, and describe the run. `saves_again`:
+ * the run will write the loaded checkpoint again. After an error, too, lks__report_abandon() closes
+ * the files. Collective: all ranks measure the peak at once. */
+lks_status lks__report_open(lks__report *r, lks__trainer *t, bool saves_again);
 /* Print that a resume has no step to train and leaves the run's folder unchanged. On rank 0. */
-void lks__report_nothing(const lks__run *run, const lks__state *state, const lks__checks *checks);
+void lks__report_nothing(const lks__trainer *t);
 /* Begin work on a step ("iter"), an "evaluation" or an "artifact". If it lasts, its progress is
  * shown. */
-void lks__report_work(lks__report *r, const lks__run *run, lks__session *ses,
-                      const lks__state *state, const char *work);
-lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__step_work *work,
-                             const lks__checks *checks, const lks__step_result *step);
-lks_status lks__report_eval(lks__report *r, const lks__run *run, const lks__state *state,
-                            const lks__checks *checks, const lks__eval_result *eval);
+void lks__report_work(lks__report *r, lks__trainer *t, const char *work);
+/* Report a step that was made, whatever its outcome. */
+lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step);
+lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval);
 /* Report an evaluation of --eval_only, also in evals.jsonl. */
-lks_status lks__report_eval_only(lks__report *r, const lks__run *run, const lks__state *state,
-                                 const lks__checks *checks, const lks__eval_result *eval);
+lks_status lks__report_eval_only(lks__report *r, const lks__trainer *t,
+                                 const lks__eval_result *eval);
 /* Report the evaluation of the final checkpoint, which counts for OUT/best. */
-lks_status lks__report_final(lks__report *r, const lks__run *run, const lks__state *state,
-                             const lks__checks *checks, const lks__eval_result *eval);
+lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__eval_result *eval);
+/* Write the line of checkpoint state->iter. On rank 0. */
 lks_status lks__report_checkpoint(lks__report *r, const lks__state *state, lks__asked asked,
-                                  const char *name, const char *params_hash);
-lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__state *state,
-                              const lks__checks *checks, const lks__finish_result *result);
+                                  const char *params_hash);
+/* Report golf's artifact. */
+lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
+                              const lks__finish_result *result);
 /* Count the evaluations in a row that are over 5 % above the best one. Repeats of an iteration
  * count once. */
 void lks__report_above(lks__report *r, uint64_t iter, double val_loss);
-/* Print the last lines: time, losses, paths, the next command. `final` is NULL if the final
- * checkpoint wasn't evaluated. */
-void lks__report_end(lks__report *r, const lks__run *run, const lks__session *ses,
-                     const lks__state *state, const lks__checks *checks, int stop_signal,
-                     const double *loss, const lks__eval_result *final);
+/* Print the last lines: time, losses, paths, the next command. `loss` is NULL if no step was made,
+ * and `final` if the final checkpoint wasn't evaluated. */
+void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, const double *loss,
+                     const lks__eval_result *final);
+/* Write the last host line, with each rank's micro-batches and memory, and close. Collective. */
+lks_status lks__report_close(lks__report *r, lks__trainer *t);
+/* After a failure: close files, without further output. */
+void lks__report_abandon(lks__report *r);
+
 /* Warn if the run will take days. */
 void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state *state);
 /* Begin a host line, with the members that are known at the start. */
-lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lks__session *ses,
-                                   const lks__state *state);
+lks__jsonw *lks__report_begin_host(lks__report *r, const lks__trainer *t);
 
 /* --- report_events.c: TensorBoard files; these calls do nothing if `events` is NULL --- */
 
@@ -131,9 +130,7 @@ typedef struct lks__rank_tally {
 void lks__report_ranks_add(lks__report *r, const lks__step_result *step);
 /* Add a line to OUT/ranks.jsonl. *all_p: the tallies of all ranks, which the caller frees; NULL:
  * not needed. Collective. */
-lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__step_work *work,
-                             lks__rank_tally **all_p);
+lks_status lks__report_ranks(lks__report *r, const lks__trainer *t, lks__rank_tally **all_p);
 
 /* --- report_commands.c: hooks: commands of exec_on, and systemd --- */
 
@@ -150,9 +147,5 @@ void lks__report_best(lks__report *r, const lks__state *state);
 void lks__report_stopping(lks__report *r);
 /* After the run's files are complete: start the commands for the end, and wait for all commands. */
 void lks__report_hooks_close(lks__report *r, lks__session *ses, const lks__state *state);
-
-/* Write the last host line, with each rank's micro-batches and memory, and close. Collective. */
-lks_status lks__report_close(lks__report *r, const lks__run *run, lks__session *ses,
-                             const lks__state *state, const lks__step_work *work);
 
 #endif

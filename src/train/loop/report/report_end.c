@@ -88,10 +88,10 @@ static void say_next(lks__report *r, const lks__run *run, const lks__session *se
         lks__log_line(&r->log, "next: %s eval %s", tool, out);
 }
 
-void lks__report_end(lks__report *r, const lks__run *run, const lks__session *ses,
-                     const lks__state *state, const lks__checks *checks, int stop_signal,
-                     const double *loss, const lks__eval_result *final)
+void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, const double *loss,
+                     const lks__eval_result *final)
 {
+    const lks__state *state = &t->state;
     char time[32], best[48] = "", summary[LKS__RECHECK_SUMMARY];
     if (!r->on)
         return;
@@ -105,12 +105,12 @@ void lks__report_end(lks__report *r, const lks__run *run, const lks__session *se
         lks__log_line(&r->log, "done: %" PRIu64 " step%s in %s", r->n_steps,
                       r->n_steps == 1 ? "" : "s", time);
     losses_line(r, loss, final);
-    say_above(r, run, state, final);
-    if (checks->recheck != NULL)
-        lks__log_line(&r->log, "%s", lks__recheck_summary(checks, summary));
+    say_above(r, &t->run, state, final);
+    if (t->checks.recheck != NULL)
+        lks__log_line(&r->log, "%s", lks__recheck_summary(&t->checks, summary));
     if (r->best.found)
         snprintf(best, sizeof best, ", best is ckpt-%08" PRIu64, r->best.iter);
     lks__log_line(&r->log, "in %s: metrics.jsonl, train.log; latest is ckpt-%08" PRIu64 "%s",
-                  run->shown_out_dir, state->iter, best);
-    say_next(r, run, ses, stop_signal);
+                  t->run.shown_out_dir, state->iter, best);
+    say_next(r, &t->run, &t->ses, stop_signal);
 }

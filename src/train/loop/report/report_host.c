@@ -77,9 +77,10 @@ static void write_algorithms(lks__jsonw *w, const char *table)
     lks__jsonw_end(w);
 }
 
-lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lks__session *ses,
-                                   const lks__state *state)
+lks__jsonw *lks__report_begin_host(lks__report *r, const lks__trainer *t)
 {
+    const lks__run *run = &t->run;
+    const lks__session *ses = &t->ses;
     char *absolute = realpath(run->data_dir, NULL);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "host");
     write_host(w);
@@ -88,7 +89,7 @@ lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lk
     lks__jsonw_str(w, "backend", lks_comm_backend(ses->comm));
     lks__jsonw_str(w, "replicas", lks__setting_word(&run->s, LKS__SETTING_replicas));
     lks__jsonw_str(w, "device", ses->device->ops->name);
-    const char *exchange = lks__memory_exchange(state->memory, lks__chosen_must_join(&run->s));
+    const char *exchange = lks__memory_exchange(t->state.memory, lks__chosen_must_join(&run->s));
     if (exchange != NULL)
         lks__jsonw_str(w, "exchange", exchange);
     lks__jsonw_str(w, "cpu", lks__cpu_model());

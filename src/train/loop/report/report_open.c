@@ -18,7 +18,6 @@
 #include "report/record/outdir.h"
 #include "session/signals.h"
 #include "settings/settings_table.h"
-#include "train/loop/loop.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/continue.h"
 #include "train/setup/trainer.h"
@@ -96,13 +95,13 @@ static void write_hosts(lks__jsonw *w, const char *hosts, size_t W)
     lks__jsonw_end(w);
 }
 
-static lks_status host_line(lks__report *r, const lks__run *run, const lks__session *ses,
-                            const lks__state *state)
+static lks_status host_line(lks__report *r, const lks__trainer *t)
 {
-    lks__jsonw *w = lks__report_begin_host(r, run, ses, state);
-    write_hosts(w, r->hosts, (size_t)ses->world.world_size);
+    const lks__run *run = &t->run;
+    lks__jsonw *w = lks__report_begin_host(r, t);
+    write_hosts(w, r->hosts, (size_t)t->ses.world.world_size);
     if (run->resumed) {
-        lks__jsonw_u64(w, "resumed_iter", state->iter);
+        lks__jsonw_u64(w, "resumed_iter", t->state.iter);
         lks__jsonw_object(w, "changed");
         lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, &run->resumed_from, w);
         lks__jsonw_end(w);
@@ -171,7 +170,7 @@ static void describe(lks__report *r, const lks__run *run, const lks__session *se
                       run->weights->shown, state->iter);
     else if (run->weights != NULL)
         lks__log_line(log, "Initializing from the weights in %s (%s), hash %s", run->weights->shown,
-                      run->weights->took, run->init_hash);
+                      run->weights->origin, run->init_hash);
     else
         lks__log_line(log, "Initializing a new model from scratch");
     if (run->weights != NULL && run->weights->note[0] != '\0')
@@ -227,18 +226,19 @@ static void say_complete(lks__report *r, const lks__run *run, const lks__state *
     say_unused(&r->log, run, checks);
 }
 
-void lks__report_nothing(const lks__run *run, const lks__state *state, const lks__checks *checks)
+void lks__report_nothing(const lks__trainer *t)
 {
+    const lks__run *run = &t->run;
+    const char *limit = ended_by(run, &t->checks);
     lks__log log;
     char value[LKS__SETTING_STR];
-    lks__settings_text(&run->s, lks__setting_find(ended_by(run, checks)), value);
+    lks__settings_text(&run->s, lks__setting_find(limit), value);
     lks__log_open(&log, "lockstep train", stdout, stderr);
     lks__log_message(&log,
                      "with %s=%s there is no step to train after checkpoint %" PRIu64
                      ", so %s stays unchanged; a larger %s continues from that checkpoint",
-                     ended_by(run, checks), value, state->iter, run->shown_out_dir,
-                     ended_by(run, checks));
-    say_unused(&log, run, checks);
+                     limit, value, t->state.iter, run->shown_out_dir, limit);
+    say_unused(&log, run, &t->checks);
     lks__log_close(&log);
 }
 
@@ -394,66 +394,95 @@ static lks_status keep_vocabulary(lks__report *r, const lks__run *run)
     return st;
 }
 
-static lks_status open_files(lks__report *r, const lks__trainer *t)
+/* The state of the run's folder when it was opened. */
+struct found {
+    /* New path of an earlier run, or of the later part of this one; "": none. */
+    char moved[LKS__OUTDIR_PATH];
+    bool empty;    /* metrics.jsonl has no line */
+    bool has_line; /* metrics.jsonl has the line of the checkpoint that is resumed */
+};
+
+/* Lock the folder, move files aside that don't belong to the run, and open metrics.jsonl: empty, or
+ * cut after the checkpoint. */
+static lks_status open_metrics(lks__report *r, const lks__trainer *t, bool saves_again,
+                               struct found *found)
 {
-    char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
-    bool empty = true, has_line = false;
-    const lks__metrics_cut cut = {t->state.iter, t->state.eval_done,
-                                  !lks__train_saves_again(&t->run, &t->state), t->run.resumed_hash};
-    bool goes_on = lks__job_restarted(t->run.s.out_dir); /* read it before locking */
-    LKS__TRY(lks__outdir_lock(t->run.s.out_dir, t->run.s.lock == LKS__lock_on, &r->out_lock));
-    if (t->run.resumed) {
-        LKS__TRY(lks__outdir_back(t->run.s.out_dir, t->state.iter, moved));
-        LKS__TRY(lks__metrics_resume(t->run.s.out_dir, &cut, &empty, &has_line, &r->metrics));
-    } else {
-        if (!goes_on) /* otherwise these are files of this run, which has no checkpoint yet */
-            LKS__TRY(lks__outdir_start(t->run.s.out_dir, t->run.data_dir, moved));
-        LKS__TRY(lks__metrics_create(t->run.s.out_dir, &r->metrics));
-        LKS__TRY(keep_vocabulary(r, &t->run));
+    const lks__run *run = &t->run;
+    const char *out_dir = run->s.out_dir;
+    const bool restarted = lks__job_restarted(out_dir); /* locking overwrites the job's name */
+    *found = (struct found){.empty = true};
+    LKS__TRY(lks__outdir_lock(out_dir, run->s.lock == LKS__lock_on, &r->out_lock));
+    if (run->resumed) {
+        const lks__metrics_cut cut = {.iter = t->state.iter,
+                                      .eval_done = t->state.eval_done,
+                                      .own_line = !saves_again,
+                                      .params_hash = run->resumed_hash};
+        LKS__TRY(lks__outdir_back(out_dir, t->state.iter, found->moved));
+        return lks__metrics_resume(out_dir, &cut, &found->empty, &found->has_line, &r->metrics);
     }
-    if (t->run.s.tensorboard)
-        LKS__TRY(lks__report_events_open(r, &t->run, &t->state));
-    LKS__TRY(lks__job_mark(t->run.s.out_dir));
-    snprintf(log_path, sizeof log_path, "%s/train.log", t->run.s.out_dir);
-    LKS__TRY(lks__log_to_file(&r->log, log_path));
-    if (t->run.procedure->log_path != NULL) {
-        LKS__TRY(t->run.procedure->log_path(&t->run, log_path));
-        if (log_path[0] != '\0')
-            LKS__TRY(lks__log_copy_to(&r->log, log_path));
-    }
-    LKS__TRY(probe_names(r, &t->run));
-    if (moved[0] != '\0')
+    if (!restarted) /* otherwise these are files of this run, which has no checkpoint yet */
+        LKS__TRY(lks__outdir_start(out_dir, run->data_dir, found->moved));
+    LKS__TRY(lks__metrics_create(out_dir, &r->metrics));
+    return keep_vocabulary(r, run);
+}
+
+static lks_status open_logs(lks__report *r, const lks__run *run)
+{
+    char path[LKS__SETTING_STR + 16];
+    snprintf(path, sizeof path, "%s/train.log", run->s.out_dir);
+    LKS__TRY(lks__log_to_file(&r->log, path));
+    if (run->procedure->log_path == NULL)
+        return LKS_OK;
+    LKS__TRY(run->procedure->log_path(run, path));
+    return path[0] != '\0' ? lks__log_copy_to(&r->log, path) : LKS_OK;
+}
+
+static void describe_files(lks__report *r, const lks__run *run, const lks__state *state,
+                           const struct found *found)
+{
+    if (found->moved[0] != '\0')
         lks__log_line(&r->log, "%s was moved to %s",
-                      t->run.resumed ? "the part of the run after this checkpoint"
-                                     : "an earlier run",
-                      lks__shown(moved, 4200));
-    if (empty && t->state.iter > 0 && t->run.resumed)
+                      run->resumed ? "the part of the run after this checkpoint" : "an earlier run",
+                      lks__shown(found->moved, LKS__OUTDIR_PATH));
+    if (found->empty && state->iter > 0 && run->resumed)
         lks__log_message(&r->log,
                          "metrics.jsonl in %s was missing or empty: the record of this run begins "
                          "at iteration %" PRIu64 " now",
-                         t->run.shown_out_dir, t->state.iter);
+                         run->shown_out_dir, state->iter);
     if (lks__metrics_is_other(r->metrics))
         lks__log_message(&r->log,
                          "metrics.jsonl in %s records other weights for checkpoint %" PRIu64
                          " than the checkpoint has: the file is another run's, or the checkpoint "
                          "was changed",
-                         t->run.shown_out_dir, t->state.iter);
-    if (empty)
-        LKS__TRY(config_line(r, &t->run));
-    if (t->run.resumed && cut.own_line &&
-        !has_line) { /* the run died after saving the checkpoint and before writing its line */
-        char name[32];
-        snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->state.iter);
-        LKS__TRY(
-            lks__report_checkpoint(r, &t->state, t->run.resumed_asked, name, t->run.resumed_hash));
-    }
+                         run->shown_out_dir, state->iter);
+}
+
+static lks_status find_best(lks__report *r, const lks__trainer *t, bool empty)
+{
+    const char *out_dir = t->run.s.out_dir;
     if (!t->run.resumed)
-        LKS__TRY(lks__best_clear(t->run.s.out_dir, &r->best));
-    else if (empty)
-        LKS__TRY(lks__best_keep(t->run.s.out_dir, t->state.iter, t->state.best_val_loss, &r->best));
-    else
-        LKS__TRY(lks__best_decide(t->run.s.out_dir, t->state.iter, &r->best));
-    return host_line(r, &t->run, &t->ses, &t->state);
+        return lks__best_clear(out_dir, &r->best);
+    return empty ? lks__best_keep(out_dir, t->state.iter, t->state.best_val_loss, &r->best)
+                 : lks__best_decide(out_dir, t->state.iter, &r->best);
+}
+
+static lks_status open_files(lks__report *r, const lks__trainer *t, bool saves_again)
+{
+    struct found found;
+    LKS__TRY(open_metrics(r, t, saves_again, &found));
+    if (t->run.s.tensorboard)
+        LKS__TRY(lks__report_events_open(r, &t->run, &t->state));
+    LKS__TRY(lks__job_mark(t->run.s.out_dir));
+    LKS__TRY(open_logs(r, &t->run));
+    LKS__TRY(probe_names(r, &t->run));
+    describe_files(r, &t->run, &t->state, &found);
+    if (found.empty)
+        LKS__TRY(config_line(r, &t->run));
+    /* The run died after it saved the checkpoint, and before it wrote the checkpoint's line. */
+    if (t->run.resumed && !saves_again && !found.has_line)
+        LKS__TRY(lks__report_checkpoint(r, &t->state, t->run.resumed_asked, t->run.resumed_hash));
+    LKS__TRY(find_best(r, t, found.empty));
+    return host_line(r, t);
 }
 
 /* A device with its own memory doesn't hash gradients, but a record of an earlier part is cut. */
@@ -484,7 +513,26 @@ static void answer_signals(const lks__report *r, const lks__session *ses)
         lks__signals_answer(r->log.err_moves ? LKS__CLEAR_LINE ANSWER : ANSWER);
 }
 
-lks_status lks__report_open(lks__report *r, lks__trainer *t)
+/* Print the run's origin and division, and notes about settings that may surprise. */
+static void print_start(lks__report *r, const lks__trainer *t, bool reads_only)
+{
+    describe(r, &t->run, &t->ses, &t->state);
+    if (reads_only && !t->run.resumed)
+        lks__log_message(&r->log,
+                         "%s contains an earlier run, so this evaluation is only printed: "
+                         "--init_from=resume evaluates that run",
+                         t->run.shown_out_dir);
+    note_device(r, &t->ses);
+    note_recheck(r, &t->run, &t->ses, &t->checks);
+    warn_of_other_kernels(r, &t->run, &t->ses);
+    warn_of_later_nanogpt(r, &t->run, &t->state);
+    lks__report_slow_run(r, &t->run, &t->state);
+    note_schedule(r, &t->run, &t->state);
+    note_epochs(r, &t->run, &t->state);
+    say_complete(r, &t->run, &t->state, &t->checks);
+}
+
+lks_status lks__report_open(lks__report *r, lks__trainer *t, bool saves_again)
 {
     memset(r, 0, sizeof *r);
     r->out_lock = -1;
@@ -495,8 +543,9 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     r->started = lks__sys_now();
     r->mfu = -1.0;
     r->newest = (lks__newest){NAN, NAN, NAN, NAN, NAN, NAN, NAN};
-    r->tokens_a_step = (double)t->run.N * (double)t->run.s.batch_size * (double)t->run.s.block_size;
-    r->flops_a_token = lks__model_flops_per_token(&t->run.model_config, &t->run.table);
+    r->tokens_per_step =
+        (double)t->run.N * (double)t->run.s.batch_size * (double)t->run.s.block_size;
+    r->flops_per_token = lks__model_flops_per_token(&t->run.model_config, &t->run.table);
     if (!r->on)
         return LKS_OK;
     lks__log_open(&r->log, "lockstep train", stdout, stderr);
@@ -504,30 +553,14 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     lks__log_on_wait(&r->log, on_wait, t->ses.comm);
     const bool reads_only =
         t->run.s.eval_only && (t->run.resumed || lks__procedure_has_run(&t->run.s));
-    lks_status st = LKS_OK;
-    if (!reads_only && t->run.s.sample_tokens > 0)
-        st = lks__samples_open(&t->run, &t->ses, &t->state, &r->samples);
-    if (st == LKS_OK && !reads_only)
-        st = open_files(r, t);
-    if (st == LKS_OK && !reads_only)
-        st = open_leaves(r, t);
-    if (st == LKS_OK) {
-        describe(r, &t->run, &t->ses, &t->state);
-        if (reads_only && !t->run.resumed)
-            lks__log_message(&r->log,
-                             "%s contains an earlier run, so this evaluation is only printed: "
-                             "--init_from=resume evaluates that run",
-                             t->run.shown_out_dir);
-        note_device(r, &t->ses);
-        note_recheck(r, &t->run, &t->ses, &t->checks);
-        warn_of_other_kernels(r, &t->run, &t->ses);
-        warn_of_later_nanogpt(r, &t->run, &t->state);
-        lks__report_slow_run(r, &t->run, &t->state);
-        note_schedule(r, &t->run, &t->state);
-        note_epochs(r, &t->run, &t->state);
-        say_complete(r, &t->run, &t->state, &t->checks);
-        st = lks__report_hooks_open(r, &t->run);
-        answer_signals(r, &t->ses);
+    if (!reads_only) {
+        if (t->run.s.sample_tokens > 0)
+            LKS__TRY(lks__samples_open(&t->run, &t->ses, &t->state, &r->samples));
+        LKS__TRY(open_files(r, t, saves_again));
+        LKS__TRY(open_leaves(r, t));
     }
+    print_start(r, t, reads_only);
+    const lks_status st = lks__report_hooks_open(r, &t->run);
+    answer_signals(r, &t->ses);
     return st;
 }

@@ -59,34 +59,31 @@ static lks_status write_line(const lks__run *run, const lks__session *ses, const
     return st;
 }
 
-static lks_status write_ranks(lks__report *r, const lks__run *run, const lks__session *ses,
-                              const lks__state *state, const lks__rank_tally *all)
+static lks_status write_ranks(lks__report *r, const lks__trainer *t, const lks__rank_tally *all)
 {
     uint64_t pss = 0;
     char *line = malloc(LINE_BYTES);
     lks_status st = line == NULL ? lks__no_memory("for a line about the ranks")
-                                 : write_line(run, ses, state, all, line);
+                                 : write_line(&t->run, &t->ses, &t->state, all, line);
     free(line);
-    for (int i = 0; i < ses->world.world_size; i++)
+    for (int i = 0; i < t->ses.world.world_size; i++)
         pss += all[i].pss;
-    return st == LKS_OK ? lks__report_events_memory(r, state, "memory/all_ranks", pss) : st;
+    return st == LKS_OK ? lks__report_events_memory(r, &t->state, "memory/all_ranks", pss) : st;
 }
 
-lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__step_work *work,
-                             lks__rank_tally **all_p)
+lks_status lks__report_ranks(lks__report *r, const lks__trainer *t, lks__rank_tally **all_p)
 {
     const lks__rank_tally mine = {
-        .micro_batches = work->micro_batches,
+        .micro_batches = t->work.micro_batches,
         .pss = lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss"),
         .compute_s = r->steps_s - r->wait_s,
         .wait_s = r->wait_s,
         .steps = r->steps,
     };
     lks_status st = LKS_OK;
-    lks__rank_tally *all = lks__session_gather(ses, &mine, sizeof mine, &st);
+    lks__rank_tally *all = lks__session_gather(&t->ses, &mine, sizeof mine, &st);
     if (st == LKS_OK && r->metrics != NULL)
-        st = write_ranks(r, run, ses, state, all);
+        st = write_ranks(r, t, all);
     r->steps_s = r->wait_s = 0.0;
     r->steps = 0;
     if (st != LKS_OK || all_p == NULL)
