@@ -732,6 +732,8 @@ TEST(test_export_refused)
     lks_test_result r = lks_test_tool("train", "--init_from=resume",
                                       lks_test_text("--out_dir=%s", nanogpts_folder()));
     assert_contains(r.err, "dataset \"generated\": there is no such folder");
+    r = lks_test_tool("eval", lks_test_text("--init_from=%s", nanogpts_folder()));
+    assert_contains(r.err, "dataset \"generated\" (as no --dataset=DIR was given): there is no");
     assert_exits(
         2, TRAIN(generated_data(), nanogpts_folder(), "--init_from=resume", "--optimizer=sgd"),
         "has the state of AdamW");

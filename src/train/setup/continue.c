@@ -69,8 +69,8 @@ lks_status lks__continue_open(lks__run *run)
     LKS__TRY(restore_number(run, LKS__SETTING_beta2, from->beta2));
     LKS__TRY(restore_number(run, LKS__SETTING_weight_decay, from->weight_decay));
     LKS__TRY(restore_config(run));
-    if (from->dataset[0] != '\0')
-        LKS__TRY(restore_setting(run, LKS__SETTING_dataset, from->dataset));
+    if (run->weights->model.dataset[0] != '\0')
+        LKS__TRY(restore_setting(run, LKS__SETTING_dataset, run->weights->model.dataset));
     lks__choose_optimizer(&run->s);
     if (strcmp(lks__optimizer_of(&run->s)->name, "adamw") != 0)
         return lks__fail(LKS_ERR_CONFIG,
