@@ -38,7 +38,8 @@ typedef struct lks__weights {
     char origin[160];          /* for a line: "ckpt-00000100 (best)", "Hugging Face's" */
     char note[240];            /* a remark for the user; "" if there is none */
     /* Defaults, and with LKS__FROM_CHECKPOINT the SHAPE settings from the source. These always
-     * include family, n_layer, n_head, n_embd, block_size, vocab_size and bias. */
+     * include family, n_layer, n_head, n_embd, block_size, vocab_size and bias. nanoGPT's file also
+     * names its dataset ("": none). */
     lks__settings model;
     lks__meta meta; /* the tokenizer that the source names; vocab_size == 0 if it names none */
     char vocabulary[LKS__CKPT_PATH]; /* folder that may have the tokenizer's files; "": none */

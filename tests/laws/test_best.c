@@ -490,8 +490,8 @@ TEST(test_without_links)
     assert_null(strstr(r.out, "iter 0"));
 }
 
-/* The command with its n-th open() failing, for the n of `evals`, which it leaves as it is. */
-static lks_test_result not_recorded(const char *const argv[], const char *evals)
+/* The command with its n-th open() failing, for the n with this message. It leaves `evals`. */
+static lks_test_result unwritable(const char *const argv[], const char *evals, const char *message)
 {
     lks_test_result r = {0};
     size_t before = 0, after;
@@ -500,7 +500,7 @@ static lks_test_result not_recorded(const char *const argv[], const char *evals)
         const char *env[] = {lks_test_text("LOCKSTEP_FAULT=open:%d:EROFS", n), NULL};
         lks_test_read(evals, &before);
         r = lks_test_run(argv, env, 60);
-        found = strstr(r.err, "is not recorded in evals.jsonl: Read-only file system") != NULL;
+        found = strstr(r.err, message) != NULL;
     }
     assert_true(found);
     lks_test_read(evals, &after);
@@ -508,9 +508,11 @@ static lks_test_result not_recorded(const char *const argv[], const char *evals)
     return r;
 }
 
-/* A folder that is not writable: the result is printed, with a note that it isn't recorded. */
+/* A folder that is not writable: the result is printed, with a note that it isn't recorded. A
+ * resume needs a copy. */
 TEST(test_not_recorded)
 {
+    static const char unrecorded[] = "is not recorded in evals.jsonl: Read-only file system";
     const char *out = lks_test_folder();
     go_on(out, 6, NULL);
     const char *const argv[] = {"lockstep", "eval", lks_test_text("--dataset=%s", noise()),
@@ -518,11 +520,15 @@ TEST(test_not_recorded)
     lks_test_result r = lks_test_run(argv, NULL, 60);
     const char *line = r.out, *path = lks_test_text("%s/evals.jsonl", out);
     size_t bytes;
-    r = assert_exits(0, not_recorded(argv, path));
+    r = assert_exits(0, unwritable(argv, path, unrecorded));
     assert_string_equal(r.out, line);
     law_args only = train(out, 6);
     law_add_all(&only, "--init_from=resume", "--eval_only");
-    assert_exits(0, not_recorded(only.argv, path));
+    assert_exits(0, unwritable(only.argv, path, unrecorded));
+    const char *const resume[] = {"lockstep", "resume", out, NULL};
+    assert_exits(1, unwritable(resume, path,
+                               "can't be written: Read-only file system; give another"
+                               " folder, or copy this one (cp -r)"));
     const char *text = lks_test_read(path, &bytes);
     const size_t line_bytes = strcspn(text, "\n") + 1;
     /* An incomplete line stays separate. */

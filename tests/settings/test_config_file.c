@@ -200,8 +200,9 @@ TEST(test_arithmetic)
 TEST(test_statements)
 {
     assert_ok(read_as(
-        "a.py", "import json, seed; from dataset import pi;n_layer = 2 ;n_head = 1 # ; n_embd = 5\n"
-                "compile = False; max_iters = 600_000; out_dir = 'a;b';;\n"));
+        "a.py",
+        "import json, seed; from dataset import pi;n_layer: int=2 ;n_head = 1 # ; n_embd = 5\n"
+        "compile = False; max_iters = 600_000; out_dir = 'a;b';;\n"));
     assert_int_equal(s.n_layer, 2);
     assert_int_equal(s.n_head, 1);
     assert_int_equal(s.n_embd, 768);
@@ -363,6 +364,9 @@ TEST(test_mistakes)
         {"a.py", "print('x')\n", "not \"print('x')\"; to train on this file's text, give"},
         {"a.conf", "import os\n", "expected KEY = VALUE"},
         {"a.conf", "n_layer: 3\n", "expected KEY = VALUE"},
+        {"a.conf", "n_layer: int = 3\n", "expected KEY = VALUE"},
+        {"a.py", "n_layer: int\n", "expected KEY = VALUE"},
+        {"a.py", "else: n_layer = 3\n", "there is no setting \"else\""},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_fails(LKS_ERR_CONFIG, read_as(bad[i].name, bad[i].text), bad[i].message);

@@ -96,6 +96,11 @@ TEST(test_prep)
     assert_int_equal(symlink("ckpt-00000003", lks_test_text("%s/latest", run)), 0);
     expect(lks_test_tool("prep", "char", input, in_run), 2, "",
            lks_test_text("%s is the folder of a run", run));
+    run = lks_test_text("%s/ckpt-00000003", dir);
+    assert_int_equal(mkdir(run, 0777), 0);
+    lks_test_write_text(lks_test_text("%s/state.json", run), "{}");
+    expect(lks_test_tool("prep", "char", input, lks_test_text("--out=%s", run)), 2, "",
+           "ckpt-00000003 is the folder of a run or checkpoint");
     assert_int_equal(symlink("tokens", lks_test_text("%s/latest", dir)), 0); /* of other data */
     expect(lks_test_tool("prep", "char", input, lks_test_text("--out=%s", dir)), 0, "", "");
     /* a window needs one token more than block_size */

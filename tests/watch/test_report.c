@@ -275,7 +275,7 @@ TEST(test_two)
     assert_near(lks_test_number(o, "by_time.3.values.0"), 1.6 + 29.0 / 40, 1e-8);
     assert_near(lks_test_number(o, "by_time.3.values.1"), 1.1 + 9.0 / 20, 1e-8);
     lks_test_result r = assert_exits(0, tool("report", NULL, runs));
-    assert_contains(r.out, "best validation loss");
+    assert_contains(r.out, "best val");
     assert_contains(r.out, "learning_rate");
     assert_contains(r.out, "\nEach evaluation samples other batches (--eval_iters)");
     r = tool("report", "--markdown", runs);
@@ -525,11 +525,11 @@ TEST(test_odd_run)
     assert_contains(r.out, " 3000\n"); /* tokens: a whole number at any size */
     assert_null(strstr(r.out, "3000.0"));
     /* Each row says what its number is, and in which unit. */
-    assert_contains(r.out, "\n  iteration of the best loss ");
-    assert_contains(r.out, "\n  share of the peak (MFU)      25.0%             50.0%\n");
-    assert_contains(r.out, "\n  waiting per step                 -              2 ms\n");
-    assert_contains(r.out, "\n  memory of all ranks              -          123.5 kB\n");
-    assert_contains(r.out, "\n  time of all steps            0.5 s             0.3 s\n");
+    assert_contains(r.out, "\n  iteration of best loss ");
+    assert_contains(r.out, "\n  share of the peak (MFU)   25.0%             50.0%\n");
+    assert_contains(r.out, "\n  waiting per step              -              2 ms\n");
+    assert_contains(r.out, "\n  memory of all ranks           -          123.5 kB\n");
+    assert_contains(r.out, "\n  time of all steps         0.5 s             0.3 s\n");
     assert_contains(r.out, "\n  threads per rank ");
     assert_null(strstr(r.out, "last bits per byte")); /* nobody has them */
     /* the columns of a table end below each other */
@@ -614,36 +614,48 @@ TEST(test_folder)
                  "run2 is a run, so the 1 run in it is left out: give their folders\n");
 }
 
-/* More runs than a command line can name, and than a line of text has place for. */
+/* More runs than a command line can name, and than a line has place for: each has a row. */
 TEST(test_many)
 {
     const char *base = lks_test_folder();
     for (int i = 0; i < 70; i++)
-        assert_int_equal(
-            rename(fake_run("run", i, 2, 1.5, "\"n_layer\":2"), lks_test_text("%s/run%d", base, i)),
-            0);
-    static const char *const forms[] = {"--markdown", "--csv", NULL};
-    for (int i = 0; i < 3; i++) {
-        lks_test_result r =
-            assert_exits(0, tool("report", forms[i], (const char *const[]){base, NULL}));
-        assert_contains(r.out, "run0");
-        assert_contains(r.out, "run69");
-        int rows = 0;
-        for (const char *line = r.out; forms[i] == NULL && *line != '\0';
-             line += strcspn(line, "\n") + 1) {
-            const bool row = strncmp(line, "  ", 2) == 0;
-            rows += row;
-            assert_true(strcspn(line, "\n") <= (row ? 60 /* COLUMNS */ : 120));
-        }
-        assert_true(forms[i] != NULL || rows > 100);
-        for (int run = 0; forms[i] == NULL && run < 70; run++) { /* once in each table */
-            int times = 0;
-            const char *name = lks_test_text(" run%d", run);
-            for (const char *at = r.out; (at = strstr(at, name)) != NULL; at++)
-                times += strchr(" \n", at[strlen(name)]) != NULL;
-            assert_int_equal(times, 4);
-        }
-    }
+        assert_int_equal(rename(fake_run("run", i, 2, i == 7 ? 1.5 : 2.0 - 0.005 * i,
+                                         "\"n_layer\":2,\"parameters\":1"),
+                                lks_test_text("%s/run%d", base, i)),
+                         0);
+    fake_append(lks_test_text("%s/run0", base), "{'kind':'host','changed':{'parameters':2}}\n");
+    lks_test_result r = assert_exits(0, tool("report", NULL, (const char *const[]){base, NULL}));
+    assert_contains(r.out, "\nRuns, the lowest loss first\n"
+                           "         best val  at  last val   train  seed  steps   time\n"
+                           "  run7     1.5000   2    1.5000  1.5000     7      2  0.2 s\n"
+                           "  run69    1.6550   2    1.6550  1.6550    69      2  0.2 s\n"
+                           "  run68    1.6600   2    1.6600  1.6600    68      2  0.2 s\n");
+    assert_contains(r.out, "  run1     1.9950   2    1.9950  1.9950     1      2  0.2 s\n"
+                           "  run0     2.0000   2    2.0000  2.0000     0      2  0.2 s\n\n"
+                           "`lockstep plot` draws the losses,");
+    assert_null(strstr(r.out, "equal steps"));
+    r = tool("report", "--markdown", (const char *const[]){base, NULL});
+    assert_contains(r.out, "\n|---|--:|--:|");
+    assert_contains(r.out, "\n| run7 | 1.5000 | 2 | 1.5000 |");
+    r = tool("report", "--csv", (const char *const[]){base, NULL});
+    assert_contains(r.out, "\nruns,checkpoints,run69,1\n");
+    assert_contains(r.out, "\nsettings,parameters,run69,1\n");
+    assert_contains(r.out, "\nby_step,2,run69,");
+}
+
+/* Of many groups over seeds, each is compared with the best one. */
+TEST(test_many_groups)
+{
+    static const double mean[] = {1.5, 1.3, 1.4};
+    const char *runs[7] = {NULL};
+    for (int i = 0; i < 6; i++)
+        runs[i] = fake_run(lks_test_text("%c%d", "abc"[i / 2], i % 2), i % 2, 20,
+                           mean[i / 2] + 0.01 * (i % 2), lks_test_text("\"n_layer\":%d", i / 2));
+    assert_int_equal(json_array_size(lks_test_member(report(runs), "tests")), 3);
+    lks_test_result r = tool("report", NULL, runs);
+    assert_contains(r.out, "\n- b0 against a0: ");
+    assert_contains(r.out, "\n- c0 against b0: ");
+    assert_null(strstr(r.out, "\n- c0 against a0: "));
 }
 
 /* Runs of one name have their parents' names, too, unless a name was given. */

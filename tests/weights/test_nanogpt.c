@@ -368,7 +368,7 @@ typedef struct lie {
     const char *without, *left_out, *longer, *bad_type;
     const char *frozen; /* tensors that the run doesn't train */
     const char *narrow; /* type of the shared table, BF16 or F16, which counts up then */
-    int64_t n_embd, iter;
+    int64_t n_embd, iter, eval_iters;
     double step, eps, decay;
     bool compiled, mask, other_head, nan_moment, one_less;
     bool amsgrad, other_betas, turned_moment, half_moment;
@@ -541,6 +541,13 @@ static const char *file_with(const lie *l)
     }
     lks__emit_text(&w.e, "model_args");
     put_args(&w);
+    if (l->eval_iters) {
+        lks__emit_text(&w.e, "config");
+        lks__emit_dict(&w.e);
+        lks__emit_text(&w.e, "eval_iters");
+        lks__emit_int(&w.e, l->eval_iters);
+        lks__emit_dict_end(&w.e);
+    }
     lks__emit_text(&w.e, "iter_num");
     lks__emit_int(&w.e, l->iter ? l->iter : 3);
     if (!is(l->without, "best_val_loss")) {
@@ -725,9 +732,16 @@ TEST(test_export_refused)
     lks_test_result r = lks_test_tool("train", "--init_from=resume",
                                       lks_test_text("--out_dir=%s", nanogpts_folder()));
     assert_contains(r.err, "dataset \"generated\": there is no such folder");
+    r = lks_test_tool("eval", lks_test_text("--init_from=%s", nanogpts_folder()));
+    assert_contains(r.err, "dataset \"generated\" (as no --dataset=DIR was given): there is no");
     assert_exits(
         2, TRAIN(generated_data(), nanogpts_folder(), "--init_from=resume", "--optimizer=sgd"),
         "has the state of AdamW");
+    const char *other = lks_test_folder();
+    copy_file(file_with(&(lie){.eval_iters = -1}), lks_test_text("%s/ckpt.pt", other));
+    assert_exits(2, TRAIN(generated_data(), other, "--init_from=resume"),
+                 "eval_iters must be a whole number from 1 to 1,000,000, not \"-1\"; "
+                 "--eval_iters=VALUE replaces it\n");
     forge_model m = forge_open(true);
     const char *out_of_llmc = lks_test_folder();
     copy_file(forge_llmc(&m, 3, NULL), lks_test_text("%s/ckpt.pt", out_of_llmc));

@@ -285,6 +285,9 @@ static lks_status open_evaluation(struct evaluation *e)
                 "printed: give it as --tokenizer_path=MODEL\n",
                 lks__shown(gone, 512));
     }
+    if (lks__settings_uses_weights(e->s) && e->s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT &&
+        r->run.dataset[0] != '\0')
+        memcpy(e->s->dataset, r->run.dataset, sizeof e->s->dataset);
     LKS__TRY(choose_length(e));
     const size_t rows = (size_t)e->s->batch_size * (size_t)r->config.block_size;
     LKS__TRY(lks__model_open_forward(&r->config, &r->table, rows, e->session->device, &r->model));

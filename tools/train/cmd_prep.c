@@ -187,10 +187,10 @@ static lks_status check_out(const char *out)
 {
     char bare[LKS__SETTING_STR], parent[LKS__CKPT_PATH];
     LKS__TRY(lks__outdir_free(out, true));
-    if (lks__outdir_has_run(out))
+    if (lks__outdir_has_run(out) || lks__sys_has(out, LKS__CKPT_STATE))
         return lks__fail(LKS_ERR_CONFIG,
-                         "%s is the folder of a run, and can't also be one of tokens: give another "
-                         "--out",
+                         "%s is the folder of a run or checkpoint, and can't also be one of "
+                         "tokens: give another --out",
                          lks__shown(out, 512));
     snprintf(bare, sizeof bare, "%.*s", (int)lks__sys_path_length(out), out);
     lks__ckpt_parent(bare, parent);

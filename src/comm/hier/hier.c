@@ -82,8 +82,8 @@ static lks_status meet_hosts(struct lks__hier *h)
     lks_status st = lks__hier_call(h, &desc, &wait);
     if (st == LKS_OK && h->first[h->n_hosts] != h->join.world_size)
         st = lks__fail(LKS_ERR_CONFIG,
-                       "the %d hosts have %d ranks together, WORLD_SIZE is %d: LOCAL_WORLD_SIZE "
-                       "must be right on each",
+                       "the %d hosts have %d ranks together, and WORLD_SIZE is %d: a host's "
+                       "LOCAL_WORLD_SIZE, or GROUP_WORLD_SIZE, is wrong",
                        h->n_hosts, h->first[h->n_hosts], h->join.world_size);
     return st;
 }

@@ -9,22 +9,29 @@
 #include "base/text/utf8.h"
 #include "report/view/compare.h"
 
-enum { CELL = 128 };
+enum { CELL = 128, PAGE = 120 };
 
 enum kind { PLAIN, COUNT, SECONDS, MILLISECONDS, SHARE, BYTES };
+
+/* A row of a table: a name, and a value per run. */
+struct line {
+    char name[CELL];
+    const char *key;      /* the values are members of the runs */
+    const json_t *values; /* or elements of an array, if this isn't NULL */
+    enum kind kind;
+};
 
 struct printer {
     FILE *out;
     lks__compare_form form;
-    int columns; /* of text */
+    int columns; /* of text that fit a line */
     const json_t *runs;
-    size_t n; /* runs */
-    const char *table;
-    bool measured, print;  /* the widths are known; this pass prints */
-    size_t from, to;       /* the runs that it prints */
-    enum kind kind;        /* of the row's values */
-    int *widths;           /* of the first column and each run's */
-    const json_t **values; /* one row's, one per run */
+    size_t n;           /* runs */
+    size_t *order;      /* of the runs, if each has a row */
+    struct line *lines; /* of one table; the first one has the runs' names */
+    size_t n_lines;
+    bool by_run; /* a row per run: lines are printed as columns */
+    int *widths; /* of the columns */
 };
 
 static void number_cell(enum kind kind, double x, char out[CELL])
@@ -63,33 +70,59 @@ static const char *cell(const json_t *value, char out[CELL])
     return cell_of(PLAIN, value, out);
 }
 
-static void title(struct printer *p, const char *table, const char *text)
+static const json_t *value_of(const struct printer *p, const struct line *line, size_t run)
 {
-    p->table = table;
-    p->measured = p->print = false;
-    p->to = 0;
-    memset(p->widths, 0, (p->n + 1) * sizeof *p->widths);
-    if (p->form != LKS__COMPARE_CSV)
-        fprintf(p->out, p->form == LKS__COMPARE_MARKDOWN ? "\n### %s\n\n" : "\n%s\n", text);
+    return line->values != NULL ? json_array_get(line->values, run)
+                                : json_object_get(json_array_get(p->runs, run), line->key);
 }
 
-/* A table is gone through once to measure its columns, then once for each group of runs that fits a
- * line. False after the last. */
-static bool next_pass(struct printer *p)
+static struct line *add_line(struct printer *p, const char *name)
 {
-    p->print = p->measured;
-    p->measured = true;
-    if (!p->print)
-        return true;
-    p->from = p->to;
-    if (p->from > 0 && p->from < p->n)
-        fputc('\n', p->out);
-    for (int line = 2 + p->widths[0]; p->to < p->n; p->to++) {
-        line += 2 + p->widths[p->to + 1];
-        if (p->form == LKS__COMPARE_TEXT && line > p->columns && p->to > p->from)
-            break;
+    struct line *line = &p->lines[p->n_lines++];
+    *line = (struct line){.kind = PLAIN};
+    snprintf(line->name, sizeof line->name, "%s", name);
+    return line;
+}
+
+static void begin(struct printer *p, const char *corner)
+{
+    p->n_lines = 0;
+    add_line(p, corner)->key = "run";
+}
+
+static size_t table_rows(const struct printer *p)
+{
+    return p->by_run ? p->n + 1 : p->n_lines;
+}
+
+static size_t table_columns(const struct printer *p)
+{
+    return p->by_run ? p->n_lines : p->n + 1;
+}
+
+static const char *text_at(const struct printer *p, size_t row, size_t column, char out[CELL])
+{
+    const struct line *line = &p->lines[p->by_run ? column : row];
+    const size_t run = p->by_run ? row : column;
+    return run == 0 ? line->name
+                    : cell_of(line->kind,
+                              value_of(p, line, p->by_run ? p->order[run - 1] : run - 1), out);
+}
+
+/* Measure the columns. Returns the width of all. */
+static int measure(struct printer *p)
+{
+    char text[CELL];
+    int all = 0;
+    for (size_t c = 0; c < table_columns(p); c++) {
+        p->widths[c] = 0;
+        for (size_t r = 0; r < table_rows(p); r++) {
+            const int width = lks__utf8_length(text_at(p, r, c, text));
+            p->widths[c] = width > p->widths[c] ? width : p->widths[c];
+        }
+        all += 2 + p->widths[c];
     }
-    return p->from < p->n;
+    return all;
 }
 
 static void csv_text(FILE *out, const char *text)
@@ -106,26 +139,26 @@ static void csv_text(FILE *out, const char *text)
         fputc('"', out);
 }
 
-static void csv_row(struct printer *p, const char *row)
+static void csv_line(const struct printer *p, const char *table, const struct line *line)
 {
     char text[CELL];
     for (size_t i = 0; i < p->n; i++) {
-        const json_t *run = json_object_get(json_array_get(p->runs, i), "run");
-        csv_text(p->out, p->table);
+        const json_t *value = value_of(p, line, i);
+        csv_text(p->out, table);
         fputc(',', p->out);
-        csv_text(p->out, row);
+        csv_text(p->out, line->key != NULL ? line->key : line->name);
         fputc(',', p->out);
-        csv_text(p->out, json_string_value(run));
+        csv_text(p->out, lks__json_str(json_array_get(p->runs, i), "run"));
         fputc(',', p->out);
-        if (json_is_real(p->values[i]))
-            fprintf(p->out, "%.17g", json_real_value(p->values[i]));
-        else if (!json_is_null(p->values[i]))
-            csv_text(p->out, cell(p->values[i], text));
+        if (json_is_real(value))
+            fprintf(p->out, "%.17g", json_real_value(value));
+        else if (!json_is_null(value))
+            csv_text(p->out, cell(value, text));
         fputc('\n', p->out);
     }
 }
 
-static void print_cell(struct printer *p, size_t column, const char *text)
+static void print_cell(const struct printer *p, size_t column, const char *text)
 {
     const char *c = text;
     if (p->form == LKS__COMPARE_TEXT) {
@@ -145,87 +178,143 @@ static void print_cell(struct printer *p, size_t column, const char *text)
     fputs(" |", p->out);
 }
 
-/* Widen the columns for a row, or print it. */
-static void row(struct printer *p, const char *name)
+static void print_row(const struct printer *p, size_t row, size_t from, size_t to)
 {
     char text[CELL];
-    if (p->form == LKS__COMPARE_CSV) {
-        if (p->print)
-            csv_row(p, name);
+    print_cell(p, 0, text_at(p, row, 0, text));
+    for (size_t c = from; c < to; c++)
+        print_cell(p, c, text_at(p, row, c, text));
+    fputc('\n', p->out);
+    if (row > 0 || p->form != LKS__COMPARE_MARKDOWN)
         return;
-    }
-    for (size_t i = 0; i <= p->n; i++) {
-        const char *shown = i == 0 ? name : cell_of(p->kind, p->values[i - 1], text);
-        if (p->print && (i == 0 || (i > p->from && i <= p->to)))
-            print_cell(p, i, shown);
-        else if (lks__utf8_length(shown) > p->widths[i])
-            p->widths[i] = lks__utf8_length(shown);
-    }
-    if (p->print)
-        fputc('\n', p->out);
+    fputs("|---|", p->out);
+    for (size_t c = from; c < to; c++)
+        fputs("--:|", p->out);
+    fputc('\n', p->out);
 }
 
-static void head(struct printer *p, const char *name)
+static void title(const struct printer *p, const char *text)
 {
+    fprintf(p->out, p->form == LKS__COMPARE_MARKDOWN ? "\n### %s\n\n" : "\n%s\n", text);
+}
+
+/* Print the lines. In text, columns that don't fit follow below the others. */
+static void print_table(struct printer *p, const char *table, const char *text)
+{
+    for (size_t i = 1; p->form == LKS__COMPARE_CSV && i < p->n_lines; i++)
+        csv_line(p, table, &p->lines[i]);
     if (p->form == LKS__COMPARE_CSV)
         return;
-    for (size_t i = 0; i < p->n; i++)
-        p->values[i] = json_object_get(json_array_get(p->runs, i), "run");
-    row(p, name);
-    if (p->print && p->form == LKS__COMPARE_MARKDOWN) {
-        fputs("|---|", p->out);
-        for (size_t i = 0; i < p->n; i++)
-            fputs("--:|", p->out);
-        fputc('\n', p->out);
+    title(p, text);
+    measure(p);
+    for (size_t from = 1, to = 1; from < table_columns(p); from = to) {
+        for (int used = 2 + p->widths[0]; to < table_columns(p); to++) {
+            used += 2 + p->widths[to];
+            if (p->form == LKS__COMPARE_TEXT && used > p->columns && to > from)
+                break;
+        }
+        if (from > 1)
+            fputc('\n', p->out);
+        for (size_t r = 0; r < table_rows(p); r++)
+            print_row(p, r, from, to);
     }
 }
 
 static const struct {
     const char *key, *name;
+    const char *column; /* if each run has a row; NULL: left out */
     enum kind kind;
 } facts[] = {
-    {"steps", "steps", COUNT},
-    {"tokens", "tokens", COUNT},
-    {"seconds", "time of all steps", SECONDS},
-    {"last_loss", "last training loss", PLAIN},
-    {"best_val_loss", "best validation loss", PLAIN},
-    {"best_iter", "iteration of the best loss", COUNT},
-    {"last_val_loss", "last validation loss", PLAIN},
-    {"last_val_bpb", "last bits per byte", PLAIN},
-    {"eval_iters", "batches per evaluation", COUNT},
-    {"tok_per_s", "tokens/s", COUNT},
-    {"mfu", "share of the peak (MFU)", SHARE},
-    {"wait_ms", "waiting per step", MILLISECONDS},
-    {"memory_bytes", "memory of all ranks", BYTES},
-    {"world_size", "ranks", COUNT},
-    {"threads", "threads per rank", COUNT},
-    {"cpu", "processor", PLAIN},
-    {"commit", "commit of lockstep", PLAIN},
-    {"resumes", "resumes", COUNT},
-    {"skips", "skipped steps", COUNT},
-    {"rollbacks", "rollbacks", COUNT},
-    {"checkpoints", "checkpoints", COUNT},
-    {"params_hash", "hash of the weights", PLAIN},
-    {"ended", "ended", PLAIN},
+    {"best_val_loss", "best validation loss", "best val", PLAIN},
+    {"best_iter", "iteration of best loss", "at", COUNT},
+    {"last_val_loss", "last validation loss", "last val", PLAIN},
+    {"last_val_bpb", "last bits per byte", "bpb", PLAIN},
+    {"last_loss", "last training loss", "train", PLAIN},
+    {"steps", "steps", "steps", COUNT},
+    {"tokens", "tokens", NULL, COUNT},
+    {"seconds", "time of all steps", "time", SECONDS},
+    {"eval_iters", "batches per evaluation", NULL, COUNT},
+    {"tok_per_s", "tokens/s", "tokens/s", COUNT},
+    {"mfu", "share of the peak (MFU)", NULL, SHARE},
+    {"wait_ms", "waiting per step", NULL, MILLISECONDS},
+    {"memory_bytes", "memory of all ranks", NULL, BYTES},
+    {"world_size", "ranks", NULL, COUNT},
+    {"threads", "threads per rank", NULL, COUNT},
+    {"cpu", "processor", NULL, PLAIN},
+    {"commit", "commit of lockstep", NULL, PLAIN},
+    {"resumes", "resumes", NULL, COUNT},
+    {"skips", "skipped steps", NULL, COUNT},
+    {"rollbacks", "rollbacks", NULL, COUNT},
+    {"checkpoints", "checkpoints", NULL, COUNT},
+    {"params_hash", "hash of the weights", NULL, PLAIN},
+    {"ended", "ended", NULL, PLAIN},
 };
 
-static void print_runs(struct printer *p)
+enum { N_FACTS = sizeof facts / sizeof facts[0], N_RESULTS = 5 };
+
+static void add_facts(struct printer *p, size_t from, size_t to)
 {
-    title(p, "runs", "Runs");
-    while (next_pass(p)) {
-        head(p, "");
-        for (size_t f = 0; f < sizeof facts / sizeof facts[0]; f++) {
-            bool any = false;
-            for (size_t i = 0; i < p->n; i++) {
-                p->values[i] = json_object_get(json_array_get(p->runs, i), facts[f].key);
-                any = any || !json_is_null(p->values[i]);
-            }
-            p->kind = facts[f].kind;
-            if (any)
-                row(p, p->form == LKS__COMPARE_CSV ? facts[f].key : facts[f].name);
-            p->kind = PLAIN;
-        }
+    for (size_t f = from; f < to; f++) {
+        bool any = false;
+        for (size_t i = 0; i < p->n; i++)
+            any = any || !json_is_null(json_object_get(json_array_get(p->runs, i), facts[f].key));
+        if (!any || (p->by_run && facts[f].column == NULL))
+            continue;
+        struct line *line = add_line(p, p->by_run ? facts[f].column : facts[f].name);
+        line->key = facts[f].key;
+        line->kind = facts[f].kind;
+        if (p->by_run && from > 0 && measure(p) > p->columns)
+            p->n_lines--; /* less important than the columns before it */
     }
+}
+
+/* Add lines: each row has "values", one per run, and its name under `key`. */
+static void add_values(struct printer *p, const json_t *rows, const char *key)
+{
+    char text[CELL];
+    lks__each(r, rows) {
+        const json_t *name = json_object_get(r, key);
+        if (p->by_run && strstr(lks__json_str(r, key), "parameters") != NULL)
+            continue; /* they follow from other settings */
+        if (strcmp(key, "iter") == 0)
+            snprintf(text, sizeof text, "%.0f", json_number_value(name));
+        else
+            cell(name, text);
+        add_line(p, text)->values = json_object_get(r, "values");
+    }
+}
+
+/* Sort the rows of runs: the lowest loss first, and runs without one last. */
+static void sort_runs(struct printer *p, const char *key)
+{
+    for (size_t i = 0, k; i < p->n; i++) {
+        const json_t *loss = json_object_get(json_array_get(p->runs, i), key), *before;
+        for (k = i; k > 0; k--) {
+            before = json_object_get(json_array_get(p->runs, p->order[k - 1]), key);
+            if (json_is_null(loss) ||
+                (!json_is_null(before) && json_number_value(before) <= json_number_value(loss)))
+                break;
+            p->order[k] = p->order[k - 1];
+        }
+        p->order[k] = i;
+    }
+}
+
+/* A column per run, or if those don't fit a line, a row per run: results, settings that differ, and
+ * other facts that fit. */
+static void print_runs(struct printer *p, const json_t *settings, bool val)
+{
+    begin(p, "");
+    add_facts(p, 0, N_FACTS);
+    p->by_run = p->form != LKS__COMPARE_CSV && p->n > 1 && measure(p) > p->columns;
+    if (p->by_run) {
+        sort_runs(p, val ? "best_val_loss" : "last_loss");
+        begin(p, "");
+        add_facts(p, 0, N_RESULTS);
+        add_values(p, settings, "setting");
+        add_facts(p, N_RESULTS, N_FACTS);
+    }
+    print_table(p, "runs", p->by_run ? "Runs, the lowest loss first" : "Runs");
 }
 
 /* Name the iterations from which runs continued with another batch. */
@@ -243,27 +332,18 @@ static void print_segments(struct printer *p)
         }
 }
 
-/* Print a table: each row has "values", one per run, and its name under `key`. */
-static void print_values(struct printer *p, const json_t *rows, const char *table, const char *text,
-                         const char *key)
+/* Print a table with a column per run: a line per row of `rows`, whose name is under `key`. If each
+ * run has a row in the first table, leave out a table that is too wide. */
+static void print_values(struct printer *p, const json_t *rows, const char *table, const char *key,
+                         const char *text)
 {
-    if (json_array_size(rows) == 0)
-        return;
-    title(p, table, text);
-    while (next_pass(p)) {
-        head(p, key);
-        lks__each(r, rows) {
-            const json_t *name = json_object_get(r, key);
-            char shown[CELL];
-            for (size_t i = 0; i < p->n; i++)
-                p->values[i] = json_array_get(json_object_get(r, "values"), i);
-            if (strcmp(key, "iter") == 0)
-                snprintf(shown, sizeof shown, "%.0f", json_number_value(name));
-            else
-                cell(name, shown);
-            row(p, shown);
-        }
-    }
+    const bool by_run = p->by_run;
+    p->by_run = false;
+    begin(p, key);
+    add_values(p, rows, key);
+    if (p->n_lines > 1 && (!by_run || measure(p) <= p->columns))
+        print_table(p, table, text);
+    p->by_run = by_run;
 }
 
 /* Explain sampled evaluations: losses that are close may differ by chance only. */
@@ -291,22 +371,29 @@ static void print_tokens(struct printer *p, const json_t *settings)
 
 static void print_seeds(struct printer *p, const json_t *report)
 {
-    const json_t *margin = json_object_get(report, "margin");
+    const json_t *margin = json_object_get(report, "margin"), *best = NULL;
     char a[CELL], b[CELL], side[64] = "";
     if (margin != NULL)
         snprintf(side, sizeof side, ", one-sided, lower by more than %g,",
                  json_number_value(margin));
-    if (p->form == LKS__COMPARE_CSV || json_array_size(json_object_get(report, "seeds")) == 0)
+    if (json_array_size(json_object_get(report, "seeds")) == 0)
         return;
-    title(p, "seeds", "Over seeds");
+    title(p, "Over seeds");
     if (p->form == LKS__COMPARE_TEXT)
         fputc('\n', p->out);
-    lks__each(r, json_object_get(report, "seeds"))
+    lks__each(r, json_object_get(report, "seeds")) {
+        const double mean = json_number_value(json_object_get(r, "mean"));
         fprintf(p->out, "- runs like %s, %d seeds: mean %.4f, spread (standard deviation) %.4f\n",
-                cell(json_object_get(r, "like"), a), (int)lks__json_int(r, "seeds"),
-                json_number_value(json_object_get(r, "mean")),
+                cell(json_object_get(r, "like"), a), (int)lks__json_int(r, "seeds"), mean,
                 json_number_value(json_object_get(r, "spread")));
+        if (best == NULL || mean < json_number_value(json_object_get(best, "mean")))
+            best = r;
+    }
+    const char *like = lks__json_str(best, "like");
     lks__each(r, json_object_get(report, "tests")) {
+        if (p->by_run && margin == NULL && strcmp(like, lks__json_str(r, "a")) != 0 &&
+            strcmp(like, lks__json_str(r, "b")) != 0)
+            continue; /* of many groups, compare each with the best one */
         const bool more = json_is_true(json_object_get(r, "more_than_chance"));
         fprintf(p->out,
                 "- %s against %s: difference %+.4f, Welch's t test%s p = %.3g: %s (p %s %g)\n",
@@ -318,39 +405,56 @@ static void print_seeds(struct printer *p, const json_t *report)
     }
 }
 
+static void print_report(struct printer *p, const json_t *report)
+{
+    const json_t *settings = json_object_get(report, "settings");
+    const bool val = strcmp(lks__json_str(report, "compared"), "val_loss") == 0;
+    const bool csv = p->form == LKS__COMPARE_CSV;
+    if (csv)
+        fputs("table,row,run,value\n", p->out);
+    print_runs(p, settings, val);
+    if (!csv)
+        print_segments(p);
+    if (p->n > 1 && !p->by_run)
+        print_values(p, settings, "settings", "setting", "Settings that differ");
+    print_values(p, json_object_get(report, "by_step"), "by_step", "iter",
+                 val ? "Validation loss at equal steps" : "Training loss at equal steps");
+    print_values(p, json_object_get(report, "by_time"), "by_time", "seconds",
+                 val ? "Validation loss at equal times" : "Training loss at equal times");
+    if (p->by_run)
+        fputs("\n`lockstep plot` draws the losses, and --csv lists all facts of each run.\n",
+              p->out);
+    if (val && !csv)
+        print_chance(p);
+    if (p->n > 1 && !csv)
+        print_tokens(p, settings);
+    if (!csv)
+        print_seeds(p, report);
+}
+
 lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form form, int columns)
 {
     const json_t *runs = json_object_get(report, "runs");
-    const char *compared = lks__json_str(report, "compared");
-    const bool val = strcmp(compared, "val_loss") == 0;
-    struct printer p = {
-        .out = out, .form = form, .columns = columns, .runs = runs, .n = json_array_size(runs)};
-    p.widths = calloc(p.n + 1, sizeof *p.widths);
-    p.values = calloc(p.n + 1, sizeof *p.values);
-    if (p.widths == NULL || p.values == NULL) {
-        free(p.widths);
-        free(p.values);
-        return lks__no_memory("for a table of %zu runs", p.n);
-    }
-    if (form == LKS__COMPARE_CSV)
-        fputs("table,row,run,value\n", out);
-    print_runs(&p);
-    if (form != LKS__COMPARE_CSV)
-        print_segments(&p);
-    if (p.n > 1)
-        print_values(&p, json_object_get(report, "settings"), "settings", "Settings that differ",
-                     "setting");
-    print_values(&p, json_object_get(report, "by_step"), "by_step",
-                 val ? "Validation loss at equal steps" : "Training loss at equal steps", "iter");
-    print_values(&p, json_object_get(report, "by_time"), "by_time",
-                 val ? "Validation loss at equal times" : "Training loss at equal times",
-                 "seconds");
-    if (val && form != LKS__COMPARE_CSV)
-        print_chance(&p);
-    if (p.n > 1 && form != LKS__COMPARE_CSV)
-        print_tokens(&p, json_object_get(report, "settings"));
-    print_seeds(&p, report);
+    const json_t *settings = json_object_get(report, "settings");
+    const json_t *steps = json_object_get(report, "by_step");
+    const json_t *times = json_object_get(report, "by_time");
+    struct printer p = {.out = out,
+                        .form = form,
+                        .columns = form == LKS__COMPARE_TEXT ? columns : PAGE,
+                        .runs = runs,
+                        .n = json_array_size(runs)};
+    const size_t most = 1 + p.n + N_FACTS + json_array_size(settings) + json_array_size(steps) +
+                        json_array_size(times);
+    p.order = calloc(most, sizeof *p.order);
+    p.lines = calloc(most, sizeof *p.lines);
+    p.widths = calloc(most, sizeof *p.widths);
+    lks_status st = LKS_OK;
+    if (p.order != NULL && p.lines != NULL && p.widths != NULL)
+        print_report(&p, report);
+    else
+        st = lks__no_memory("for a table of %zu runs", p.n);
+    free(p.order);
+    free(p.lines);
     free(p.widths);
-    free(p.values);
-    return LKS_OK;
+    return st;
 }

@@ -320,6 +320,8 @@ static lks_status read_statement(reader *r, char *line)
     char *equals = line + n_key;
     while (is_space(*equals))
         equals++;
+    if (r->python && *equals == ':') /* a type: key: int = value */
+        equals += strcspn(equals, "=");
     if (n_key == 0 || *equals != '=' || equals[1] == '=')
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: expected KEY = VALUE, not \"%s\"; to train on this file's text, give "

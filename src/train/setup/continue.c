@@ -24,8 +24,12 @@ static lks_status restore_setting(lks__run *run, int setting, const char *text)
 {
     if (run->s.from[setting] >= LKS__FROM_FILE)
         return LKS_OK;
-    return lks__settings_set(&run->s, LKS__CMD_TRAIN, lks__setting_table[setting].name, text,
-                             LKS__FROM_CHECKPOINT, run->weights->shown);
+    const char *name = lks__setting_table[setting].name;
+    const lks_status st = lks__settings_set(&run->s, LKS__CMD_TRAIN, name, text,
+                                            LKS__FROM_CHECKPOINT, run->weights->shown);
+    return st != LKS_ERR_CONFIG
+               ? st
+               : lks__fail(st, "%s; --%s=VALUE replaces it", lks_last_error(), name);
 }
 
 static lks_status restore_number(lks__run *run, int setting, double value)
@@ -65,8 +69,8 @@ lks_status lks__continue_open(lks__run *run)
     LKS__TRY(restore_number(run, LKS__SETTING_beta2, from->beta2));
     LKS__TRY(restore_number(run, LKS__SETTING_weight_decay, from->weight_decay));
     LKS__TRY(restore_config(run));
-    if (from->dataset[0] != '\0')
-        LKS__TRY(restore_setting(run, LKS__SETTING_dataset, from->dataset));
+    if (run->weights->model.dataset[0] != '\0')
+        LKS__TRY(restore_setting(run, LKS__SETTING_dataset, run->weights->model.dataset));
     lks__choose_optimizer(&run->s);
     if (strcmp(lks__optimizer_of(&run->s)->name, "adamw") != 0)
         return lks__fail(LKS_ERR_CONFIG,

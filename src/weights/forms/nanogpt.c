@@ -95,16 +95,16 @@ static bool is_plain(const char *name, size_t bytes)
     return bytes > 0 && name[0] != '.';
 }
 
-/* The dataset's name if it is a plain one, else "". */
-static void read_dataset(const lks__pickle_value *config, char name[LKS__NANOGPT_DATASET])
+/* The dataset's name, if it is a plain one: data to evaluate on, and of a run that continues. */
+static void read_dataset(const lks__pickle_value *config, lks__settings *model)
 {
     const lks__pickle_value *v = lks__pickle_find(config, "dataset");
     size_t bytes = 0;
     const char *text =
         lks__pickle_kind_of(v) == LKS__PICKLE_TEXT ? lks__pickle_text(v, &bytes) : NULL;
-    name[0] = '\0';
-    if (text != NULL && bytes < LKS__NANOGPT_DATASET && is_plain(text, bytes))
-        snprintf(name, LKS__NANOGPT_DATASET, "%.*s", (int)bytes, text);
+    model->dataset[0] = '\0';
+    if (text != NULL && bytes <= 200 && is_plain(text, bytes))
+        snprintf(model->dataset, sizeof model->dataset, "%.*s", (int)bytes, text);
 }
 
 /* Use the meaning of ids in `folder`, if that exists and has this vocabulary size. */
@@ -127,13 +127,13 @@ static lks_status find_tokens(lks__weights *w, const char *folder, const char *s
  * data/DATASET, as the script's sample.py does. */
 static lks_status find_dataset(lks__weights *w, const lks__pickle_value *config)
 {
-    char folder[LKS__CKPT_PATH], name[LKS__NANOGPT_DATASET];
+    char folder[LKS__CKPT_PATH];
     lks__ckpt_parent(w->path, folder);
     LKS__TRY(find_tokens(w, folder, "its folder"));
-    read_dataset(config, name);
-    if (w->vocabulary[0] != '\0' || name[0] == '\0')
+    read_dataset(config, &w->model);
+    if (w->vocabulary[0] != '\0' || w->model.dataset[0] == '\0')
         return LKS_OK;
-    snprintf(folder, sizeof folder, "data/%s", name);
+    snprintf(folder, sizeof folder, "data/%s", w->model.dataset);
     return find_tokens(w, folder, folder);
 }
 
@@ -334,7 +334,6 @@ lks_status lks__nanogpt_run_of(lks__weights *w, lks__nanogpt_run *run)
         lks__pickle_int(iter) > UINT32_MAX - 1)
         return bad(w, "its \"iter_num\" is not a count of at least 1");
     run->iter = (uint64_t)lks__pickle_int(iter);
-    read_dataset(lks__pickle_find(n->root, "config"), run->dataset);
     LKS__TRY(number(w, lks__pickle_find(n->root, "best_val_loss"), "best_val_loss",
                     &run->best_val_loss));
     LKS__TRY(read_group(w, 0, &run->beta1, &run->beta2, &run->weight_decay));

@@ -8,14 +8,11 @@
 
 #define LKS__NANOGPT_FILE "ckpt.pt"
 
-enum { LKS__NANOGPT_DATASET = 201 };
-
 /* The data that a continued run needs in addition to the weights. */
 typedef struct lks__nanogpt_run {
     uint64_t iter; /* completed updates */
     double best_val_loss;
-    double beta1, beta2, weight_decay;  /* from the optimizer's state */
-    char dataset[LKS__NANOGPT_DATASET]; /* its name in the config if that is plain, else "" */
+    double beta1, beta2, weight_decay; /* from the optimizer's state */
 } lks__nanogpt_run;
 
 /* True if this folder contains nanoGPT's ckpt.pt. */
