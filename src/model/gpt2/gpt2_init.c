@@ -12,7 +12,6 @@
 /* The draws in the script's order. With `params` == NULL they are only counted. A draw whose values
  * are replaced later is skipped. */
 struct script {
-    const lks__table *table;
     lks__mt *g;
     float *params;
     uint64_t draws;
@@ -73,7 +72,7 @@ static bool is_linear(const lks__table_tensor *t)
 uint64_t lks__init_gpt2(const lks__model_config *c, const lks__table *table, lks__mt *g,
                         float *params)
 {
-    struct script s = {table, g, params, 0, false};
+    struct script s = {g, params, 0, false};
     const lks__table_tensor *t, *end = table->tensors + table->n_tensors, *tied = table->tensors;
     const float std = 0.02f, residual_std = (float)(0.02 / sqrt(2.0 * c->n_layer));
     while (tied->init != LKS__INIT_TIED)

@@ -385,7 +385,6 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
         *n = (lks__needs){
             .place = *place,
             .n_params = table.n_params,
-            .trained_params = table.trained_params,
             .n_tensors = table.n_tensors,
             .n_arenas = lks__tree_nodes_rehearse_all(ddp.V, W, staging, &merges, &left),
             .replicas = s->replicas == LKS__replicas_shared ? 1 : place->local,

@@ -38,7 +38,7 @@ typedef struct lks__device_needs {
 /* Bytes. Upper limits for every host; which host reaches them depends only on uneven ranks. */
 typedef struct lks__needs {
     lks__place place;
-    size_t n_params, trained_params, n_tensors;
+    size_t n_params, n_tensors;
     int n_arenas; /* of gradients, per rank */
     int replicas; /* of parameters and moments, per host */
     /* of a replica; ZeRO-1 divides its moments over hosts */

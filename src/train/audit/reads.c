@@ -23,7 +23,6 @@ struct side {
     lks__run run;
     lks__state state;
     lks__step_work work;
-    lks__checks checks;
 };
 
 static lks_status out_of_memory(void)

@@ -17,10 +17,10 @@ struct lks__golf_run {
 /* See procedure.h. */
 lks_status lks__golf_log_path(const lks__run *run, char out[LKS__SETTING_STR + 16]);
 void lks__golf_head_lines(const lks__run *run, const lks__session *ses, lks__log *log);
-void lks__golf_train_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                          const lks__step_result *r, double mfu, char out[200]);
-void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                         const lks__eval_result *eval, char out[200]);
+void lks__golf_train_line(const lks__run *run, const lks__state *state, const lks__step_result *r,
+                          double mfu, char out[200]);
+void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__eval_result *eval,
+                         char out[200]);
 void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const lks__checks *checks,
                             const lks__finish_result *r, lks__log *log);
 

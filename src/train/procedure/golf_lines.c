@@ -138,8 +138,8 @@ static const char *time_text(const lks__state *state, char out[80])
     return out;
 }
 
-void lks__golf_train_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                          const lks__step_result *r, double mfu, char out[200])
+void lks__golf_train_line(const lks__run *run, const lks__state *state, const lks__step_result *r,
+                          double mfu, char out[200])
 {
     int64_t every = run->s.log_interval;
     char time[80];
@@ -149,8 +149,8 @@ void lks__golf_train_line(const lks__run *run, const lks__state *state, const lk
                  run->s.iterations, r->loss, time_text(state, time));
 }
 
-void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                         const lks__eval_result *eval, char out[200])
+void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__eval_result *eval,
+                         char out[200])
 {
     char bpb[32] = "", time[80];
     if (eval->has_bpb)

@@ -88,10 +88,10 @@ struct lks__procedure {
     /* Lines that describe the run before it begins. */
     void (*head_lines)(const lks__run *run, const lks__session *ses, lks__log *log);
     /* Lines after a step and an evaluation; "" for no line. */
-    void (*train_line)(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                       const lks__step_result *r, double mfu, char out[200]);
-    void (*eval_line)(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                      const lks__eval_result *eval, char out[200]);
+    void (*train_line)(const lks__run *run, const lks__state *state, const lks__step_result *r,
+                       double mfu, char out[200]);
+    void (*eval_line)(const lks__run *run, const lks__state *state, const lks__eval_result *eval,
+                      char out[200]);
     void (*finish_lines)(const lks__run *run, const lks__state *state, const lks__checks *checks,
                          const lks__finish_result *result, lks__log *log);
 };

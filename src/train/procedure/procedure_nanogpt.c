@@ -197,8 +197,8 @@ static void head_lines(const lks__run *run, const lks__session *ses, lks__log *l
 }
 
 /* As in the script, but without "mfu -100.00%" before the first measurement. */
-static void train_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                       const lks__step_result *r, double mfu, char out[200])
+static void train_line(const lks__run *run, const lks__state *state, const lks__step_result *r,
+                       double mfu, char out[200])
 {
     uint64_t iter = state->iter - 1;
     char share[32] = "";
@@ -210,8 +210,8 @@ static void train_line(const lks__run *run, const lks__state *state, const lks__
                  r->seconds * 1e3, share);
 }
 
-static void eval_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                      const lks__eval_result *eval, char out[200])
+static void eval_line(const lks__run *run, const lks__state *state, const lks__eval_result *eval,
+                      char out[200])
 {
     snprintf(out, 200, "step %" PRIu64 ": train loss %.4f, val loss %.4f", state->iter,
              eval->train_loss, eval->val_loss);

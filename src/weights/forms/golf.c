@@ -171,7 +171,7 @@ static lks_status read_part(lks__weights *w, const lks__weights_tensor *t, uint6
 {
     const struct golf *g = w->source;
     if (g->file != NULL)
-        return lks__weights_torch_read(w, g->file, t, first, n, out);
+        return lks__weights_torch_read(g->file, t, first, n, out);
     memcpy(out, g->params + t->at + first, n * sizeof *out);
     return LKS_OK;
 }

@@ -164,7 +164,7 @@ static lks_status read_part(lks__weights *w, const lks__weights_tensor *t, uint6
                             float *out)
 {
     const struct nanogpt *source = w->source;
-    return lks__weights_torch_read(w, source->file, t, first, n, out);
+    return lks__weights_torch_read(source->file, t, first, n, out);
 }
 
 static void close_file(lks__weights *w)

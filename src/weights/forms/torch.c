@@ -30,9 +30,8 @@ lks_status lks__weights_torch_add(lks__weights *w, const char *name, const lks__
     return LKS_OK;
 }
 
-lks_status lks__weights_torch_read(lks__weights *w, lks__torchfile *file,
-                                   const lks__weights_tensor *t, uint64_t first, size_t n,
-                                   float *out)
+lks_status lks__weights_torch_read(lks__torchfile *file, const lks__weights_tensor *t,
+                                   uint64_t first, size_t n, float *out)
 {
     const lks__pickle_tensor *from = t->from;
     const bool wide = from->storage->item_bytes == sizeof *out;

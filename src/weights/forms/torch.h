@@ -9,9 +9,8 @@
 lks_status lks__weights_torch_add(lks__weights *w, const char *name, const lks__pickle_value *value,
                                   bool tied);
 /* Read elements of a tensor that lks__weights_torch_add() added. */
-lks_status lks__weights_torch_read(lks__weights *w, lks__torchfile *file,
-                                   const lks__weights_tensor *t, uint64_t first, size_t n,
-                                   float *out);
+lks_status lks__weights_torch_read(lks__torchfile *file, const lks__weights_tensor *t,
+                                   uint64_t first, size_t n, float *out);
 /* Key i of a dict as a string; NULL if it isn't text or contains a 0 byte. The string is valid
  * until the next call in this thread. */
 const char *lks__weights_torch_key(const lks__pickle_value *dict, size_t i);

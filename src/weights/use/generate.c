@@ -12,7 +12,7 @@ struct lks__generator {
     lks__decoder *decoder;
     lks__device *device;
     const float *params;
-    size_t V, T;              /* the model's */
+    size_t V;                 /* the model's */
     size_t most, room, chunk; /* samples; tokens per context; tokens per pass */
     size_t samples;           /* current samples of this text */
     lks__mirror context;      /* int32 [most, room] */
@@ -50,7 +50,6 @@ lks_status lks__generator_open(const lks__model_config *config, const lks__table
     g->device = device;
     g->params = params;
     g->V = (size_t)config->vocab_size;
-    g->T = (size_t)config->block_size;
     g->most = size->samples;
     g->chunk = size->chunk;
     const lks__decoder_size decoder =

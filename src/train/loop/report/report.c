@@ -231,7 +231,7 @@ static void print_step(lks__report *r, const lks__trainer *t, const lks__step_re
     const uint64_t n_steps = run->procedure->n_steps(&run->s), done = t->state.iter;
     const uint64_t to_go = n_steps > done ? n_steps - done : 0;
     char line[200], live[240], left[32];
-    run->procedure->train_line(run, &t->state, &t->checks, step, r->mfu, line);
+    run->procedure->train_line(run, &t->state, step, r->mfu, line);
     say_time(left, (lks__sys_now() - r->started) / (double)r->n_steps * (double)to_go);
     snprintf(live, sizeof live,
              "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", step->iter,
@@ -311,7 +311,7 @@ static const char *draw_sample(lks__report *r, const lks__run *run, const lks__s
 static void print_eval(lks__report *r, const lks__trainer *t, const lks__eval_result *eval)
 {
     char line[200];
-    t->run.procedure->eval_line(&t->run, &t->state, &t->checks, eval, line);
+    t->run.procedure->eval_line(&t->run, &t->state, eval, line);
     lks__log_line(&r->log, "%s", line);
 }
 
