@@ -107,12 +107,13 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
 
 /* --- checkpoints, metrics --------------------------------------------------------------------- */
 
-/* A new object with the settings of `command` whose role is in `flags`; NULL if out of memory. */
-json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags);
+/* A new object with train's settings of the role LKS__SETTING_CONFIG; NULL if out of memory. */
+json_t *lks__settings_to_json(const lks__settings *s);
 
-/* Write them as members of the open object in `w`; with `other`, only those that differ from it. */
-void lks__settings_write(const lks__settings *s, unsigned command, unsigned flags,
-                         const lks__settings *other, lks__jsonw *w);
+/* Write train's settings whose role is in `flags` as members of the open object in `w`; with
+ * `other`, only those that differ from it. */
+void lks__settings_write(const lks__settings *s, unsigned flags, const lks__settings *other,
+                         lks__jsonw *w);
 
 /* Write the settings of `command` that must be equal on all ranks, one per line: "seed=1337", in
  * the order of the table; text is escaped. For commands other than train, the value of a SHAPE that
@@ -120,10 +121,9 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
 lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *out, size_t bytes);
 
 /* Read the output of to_json into defaults, with all checks of the command line. Members of other
- * roles than `flags` are ignored. ERR_FORMAT, with `where`, if a member of SHAPE or RUN is missing,
- * or for an unknown or mistyped member. */
-lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigned flags,
-                                   const char *where, lks__settings *s_p);
+ * roles are ignored. ERR_FORMAT, with `where`, if a member of SHAPE or RUN is missing, or for an
+ * unknown or mistyped member. */
+lks_status lks__settings_from_json(const json_t *json, const char *where, lks__settings *s_p);
 
 /* Continue `run` (read from a checkpoint at `where`). SHAPE and RUN are copied from it, and an
  * explicit different value is ERR_CONFIG, except for SEGMENT on the command line. FREE is copied if

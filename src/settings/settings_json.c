@@ -24,11 +24,11 @@ bool lks__setting_is_used(const lks__settings *s, const lks__setting *d)
     return !(d->flags & LKS__SETTING_OF_FAMILY) || d->flags & mine;
 }
 
-json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags)
+json_t *lks__settings_to_json(const lks__settings *s)
 {
     json_t *json = json_object();
-    for (const lks__setting *d = next(NULL, command, flags); json && d;
-         d = next(d, command, flags)) {
+    for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, LKS__SETTING_CONFIG); json && d;
+         d = next(d, LKS__CMD_TRAIN, LKS__SETTING_CONFIG)) {
         lks__setting_value v = lks__setting_load(s, d);
         if (!lks__setting_is_used(s, d))
             continue;
@@ -37,9 +37,8 @@ json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned
                          : d->type == LKS__SETTING_IS_BOOL   ? json_boolean(v.b)
                          : d->type == LKS__SETTING_IS_CHOICE ? json_string(d->word((int)v.i))
                                                              : json_string(v.s);
-        if (!member && d->type == LKS__SETTING_IS_STR) { /* a path that isn't UTF-8 */
+        if (!member && d->type == LKS__SETTING_IS_STR) /* text that isn't UTF-8 */
             member = json_string(lks__shown(v.s, LKS__SETTING_STR));
-        }
         if (json_object_set_new(json, d->name, member) != 0) {
             json_decref(json);
             json = NULL;
@@ -48,10 +47,11 @@ json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned
     return json;
 }
 
-void lks__settings_write(const lks__settings *s, unsigned command, unsigned flags,
-                         const lks__settings *other, lks__jsonw *w)
+void lks__settings_write(const lks__settings *s, unsigned flags, const lks__settings *other,
+                         lks__jsonw *w)
 {
-    for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
+    for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, flags); d;
+         d = next(d, LKS__CMD_TRAIN, flags)) {
         lks__setting_value v = lks__setting_load(s, d);
         if (!lks__setting_is_used(s, d) ||
             (other && lks__setting_same(d, v, lks__setting_load(other, d))))
@@ -139,8 +139,7 @@ static lks_status take(lks__settings *s, const lks__setting *d, const json_t *va
     return LKS_OK;
 }
 
-lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigned flags,
-                                   const char *where, lks__settings *s_p)
+lks_status lks__settings_from_json(const json_t *json, const char *where, lks__settings *s_p)
 {
     if (!json_is_object(json))
         return lks__fail(LKS_ERR_FORMAT, "%s: the settings are not a JSON object", where);
@@ -155,7 +154,8 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
     }
     lks__settings s;
     lks__settings_defaults(&s);
-    for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
+    for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, LKS__SETTING_CONFIG); d;
+         d = next(d, LKS__CMD_TRAIN, LKS__SETTING_CONFIG)) {
         const json_t *member_d = json_object_get(json, d->name);
         if (!member_d && (!(d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN)) ||
                           d->flags & LKS__SETTING_LATER || !lks__setting_is_used(&s, d)))

@@ -109,7 +109,7 @@ static json_t *state_json(const lks__run *run, const lks__session *ses, const lk
     char digest[17];
     const char *word = lks__asked_word(about->asked);
     snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
-    json_t *settings = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *settings = lks__settings_to_json(&run->s);
     json_t *meta = lks__meta_to_json(&run->meta);
     /* json_pack() takes the references, even if it fails */
     json_t *json = json_pack("{s:o, s:o, s:s, s:b, s:f, s:I, s:i}", "settings", settings,

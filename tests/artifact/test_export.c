@@ -97,7 +97,7 @@ TEST(test_content)
     assert_ok(lks__artifact_open(out, &a));
     assert_int_equal(a.iter, 2);
     lks__settings_defaults(&s);
-    assert_ok(lks__settings_from_json(a.settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, out, &s));
+    assert_ok(lks__settings_from_json(a.settings, out, &s));
     assert_string_equal(lks__family_of(&s)->name, "golf");
     assert_int_equal(s.n_embd, 72);
     assert_int_equal(s.val_batch_size, 32768);

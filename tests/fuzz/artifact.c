@@ -61,7 +61,7 @@ static void seed(int n_embd, int vocab_size, bool before)
     FUZZ_HOLDS(params != NULL);
     for (size_t i = 0; i < table.count; i++)
         params[i] = (float)(i % 251) * 0.01f - 1.0f;
-    json_t *settings = lks__settings_to_json(&s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *settings = lks__settings_to_json(&s);
     json_t *tokenizer = json_pack("{s:s, s:i}", "kind", "ids", "vocab_size", vocab_size);
     const lks__artifact_about about = {7, settings, tokenizer};
     const char *path = fuzz_path("seed.ptz");
@@ -104,9 +104,7 @@ static void use(lks__artifact *a)
     lks__settings_defaults(&s);
     if (a->settings == NULL)
         return;
-    if (lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "x", &s) !=
-            LKS_OK ||
-        s.vocab_size == 0)
+    if (lks__settings_from_json(a->settings, "x", &s) != LKS_OK || s.vocab_size == 0)
         return;
     lks__model_config config = lks__state_model_config(&s, (uint32_t)s.vocab_size);
     if (lks__model_table(&config, &table) != LKS_OK)

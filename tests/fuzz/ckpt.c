@@ -53,11 +53,10 @@ static void save(const char *family)
     lks__settings_defaults(&s);
     FUZZ_HOLDS(lks__settings_set(&s, LKS__CMD_TRAIN, "family", family, LKS__FROM_ARG, "x") ==
                LKS_OK);
-    json_t *state =
-        json_pack("{s:o, s:{s:s, s:i, s:s}, s:s, s:b, s:f, s:[f, n]}", "settings",
-                  lks__settings_to_json(&s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG), "tokenizer",
-                  "kind", "char", "vocab_size", 3, "chars", "abc", "data_digest",
-                  "0123456789abcdef", "eval_done", 1, "best_val_loss", 2.5, "program", 0.5);
+    json_t *state = json_pack("{s:o, s:{s:s, s:i, s:s}, s:s, s:b, s:f, s:[f, n]}", "settings",
+                              lks__settings_to_json(&s), "tokenizer", "kind", "char", "vocab_size",
+                              3, "chars", "abc", "data_digest", "0123456789abcdef", "eval_done", 1,
+                              "best_val_loss", 2.5, "program", 0.5);
     const lks__ckpt_content content = {.iter = 10,
                                        .model = &tensor,
                                        .n_model = 1,

@@ -172,9 +172,9 @@ TEST(test_old_settings)
     lks__settings s, old;
     lks__settings_defaults(&s);
     assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "freeze", "wte", LKS__FROM_ARG, ""));
-    json_t *json = lks__settings_to_json(&s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *json = lks__settings_to_json(&s);
     assert_int_equal(json_object_del(json, "freeze"), 0);
-    assert_ok(lks__settings_from_json(json, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "", &old));
+    assert_ok(lks__settings_from_json(json, "", &old));
     json_decref(json);
     assert_string_equal(old.freeze, "");
 }

@@ -107,9 +107,9 @@ TEST(test_old_settings)
         lks__settings_defaults(&s);
         assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "family", families[i], LKS__FROM_ARG, ""));
         assert_ok(lks__settings_set(&s, LKS__CMD_TRAIN, "optimizer", "sgd", LKS__FROM_ARG, ""));
-        json_t *json = lks__settings_to_json(&s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+        json_t *json = lks__settings_to_json(&s);
         assert_int_equal(json_object_del(json, "optimizer"), 0);
-        assert_ok(lks__settings_from_json(json, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "", &old));
+        assert_ok(lks__settings_from_json(json, "", &old));
         json_decref(json);
         lks__choose_optimizer(&old);
         assert_string_equal(lks__optimizer_of(&old)->name, optimizers[i]);

@@ -634,10 +634,9 @@ TEST(test_list)
 static lks_status read_back(const lks__settings *s, const lks__setting *d, json_t *value,
                             lks__settings *back)
 {
-    json_t *json = lks__settings_to_json(s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *json = lks__settings_to_json(s);
     assert_int_equal(json_object_set_new(json, d->name, value), 0);
-    lks_status st =
-        lks__settings_from_json(json, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "file", back);
+    lks_status st = lks__settings_from_json(json, "file", back);
     json_decref(json);
     return st;
 }
@@ -646,7 +645,7 @@ static lks_status read_back(const lks__settings *s, const lks__setting *d, json_
 static void check_choice_in_files(const lks__settings *s, const lks__setting *d, const char *range)
 {
     lks__settings back;
-    json_t *json = lks__settings_to_json(s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *json = lks__settings_to_json(s);
     json_t *word = json_object_get(json, d->name);
     json_t *const wrong[] = {json_string("neither"), json_integer(0), json_null(),
                              json_stringn(json_string_value(word), json_string_length(word) + 1)};

@@ -176,7 +176,7 @@ TEST(test_config_line)
     set(&s, "learning_rate", "0.1");
     lks__jsonw_open(&w, line, sizeof line);
     lks__jsonw_object(&w, NULL);
-    lks__settings_write(&s, TRAIN, CONFIG, NULL, &w);
+    lks__settings_write(&s, CONFIG, NULL, &w);
     lks__jsonw_end(&w);
     assert_ok(lks__jsonw_close(&w, &bytes));
     assert_contains(line, "{\"family\":\"gpt2\",\"n_layer\":12,");
@@ -196,7 +196,7 @@ TEST(test_config_line)
     set(&t, "num_layers", "9"); /* the script's name for n_layer */
     lks__jsonw_open(&w, line, sizeof line);
     lks__jsonw_object(&w, NULL);
-    lks__settings_write(&t, TRAIN, CONFIG, NULL, &w);
+    lks__settings_write(&t, CONFIG, NULL, &w);
     lks__jsonw_end(&w);
     assert_ok(lks__jsonw_close(&w, &bytes));
     assert_contains(line, "\"muon_momentum\":0.94999999999999996,");
@@ -208,7 +208,7 @@ TEST(test_config_line)
     set(&t, "bias", "true");
     lks__jsonw_open(&w, line, sizeof line);
     lks__jsonw_object(&w, NULL);
-    lks__settings_write(&t, TRAIN, CONFIG, &s, &w);
+    lks__settings_write(&t, CONFIG, &s, &w);
     lks__jsonw_end(&w);
     assert_ok(lks__jsonw_close(&w, &bytes));
     assert_string_equal(line, "{\"bias\":true,\"max_iters\":7}\n");
@@ -227,22 +227,22 @@ TEST(test_json_round_trip)
     set(&s, "seed", "9223372036854775807");
     set(&s, "bias", "true");
     set(&s, "sampler", "nanogpt");
-    json_t *json = lks__settings_to_json(&s, TRAIN, CONFIG);
+    json_t *json = lks__settings_to_json(&s);
     char *text = json_dumps(json, JSON_SORT_KEYS);
     json_t *back = json_loads(text, 0, NULL);
     assert_non_null(back);
     assert_null(json_object_get(json, "out_dir"));
-    assert_ok(lks__settings_from_json(back, TRAIN, CONFIG, "state.json", &t));
+    assert_ok(lks__settings_from_json(back, "state.json", &t));
     assert_int_equal(lks__settings_diff(&s, &t, TRAIN, ~0u, NULL), 0);
     assert_int_equal(t.from[LKS__SETTING_seed], LKS__FROM_CHECKPOINT);
     json_decref(json);
     json_decref(back);
     free(text);
 
-    /* A path that isn't UTF-8 still makes valid JSON. */
-    set(&s, "out_dir", "a\xff");
-    json = lks__settings_to_json(&s, TRAIN, LKS__SETTING_HOST);
-    assert_string_equal(json_string_value(json_object_get(json, "out_dir")), "a\\xff");
+    /* Text that isn't UTF-8 still makes valid JSON. */
+    set(&s, "freeze", "a\xff");
+    json = lks__settings_to_json(&s);
+    assert_string_equal(json_string_value(json_object_get(json, "freeze")), "a\\xff");
     json_decref(json);
 }
 
@@ -251,12 +251,12 @@ static lks_status from_altered(const char *key, const char *value, lks__settings
 {
     lks__settings s;
     lks__settings_defaults(&s);
-    json_t *json = lks__settings_to_json(&s, TRAIN, CONFIG);
+    json_t *json = lks__settings_to_json(&s);
     if (value)
         json_object_set_new(json, key, json_loads(value, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL));
     else
         json_object_del(json, key);
-    lks_status st = lks__settings_from_json(json, TRAIN, CONFIG, "state.json", out);
+    lks_status st = lks__settings_from_json(json, "state.json", out);
     json_decref(json);
     return st;
 }
@@ -289,10 +289,8 @@ TEST(test_altered_json)
         assert_fails(LKS_ERR_FORMAT, from_altered(bad[i].key, bad[i].value, &out), bad[i].message);
     assert_memory_equal(&out, &before, sizeof out); /* outputs only on success */
     json_t *array = json_array();
-    assert_fails(LKS_ERR_FORMAT, lks__settings_from_json(array, TRAIN, CONFIG, "x", &out),
-                 "not a JSON object");
-    assert_fails(LKS_ERR_FORMAT, lks__settings_from_json(NULL, TRAIN, CONFIG, "x", &out),
-                 "not a JSON object");
+    assert_fails(LKS_ERR_FORMAT, lks__settings_from_json(array, "x", &out), "not a JSON object");
+    assert_fails(LKS_ERR_FORMAT, lks__settings_from_json(NULL, "x", &out), "not a JSON object");
     json_decref(array);
 
     assert_ok(from_altered("learning_rate", "1", &out)); /* %.17g writes 1.0 so */

@@ -136,8 +136,8 @@ static lks_status parse(const json_t *command, lks__settings *s)
 static lks_status add_settings(json_t *command, const lks__settings *given, const lks__settings *s,
                                const json_t *differ)
 {
-    json_t *x = lks__settings_to_json(given, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
-    json_t *y = lks__settings_to_json(s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *x = lks__settings_to_json(given);
+    json_t *y = lks__settings_to_json(s);
     json_t *rows = json_array();
     if (x != NULL && y != NULL && rows != NULL)
         lks__facts_members(rows, x, y);

@@ -91,7 +91,7 @@ static lks_status from_config(const lks__replay *r, lks__settings *s)
     LKS__MEMORY(config, "for a run's settings");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         json_object_del(config, others[i]);
-    lks_status st = lks__settings_from_json(config, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, where, s);
+    lks_status st = lks__settings_from_json(config, where, s);
     json_decref(config);
     return st;
 }

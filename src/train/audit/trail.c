@@ -99,7 +99,7 @@ static lks_status take_head(const struct writer *w, int leaf)
 {
     const lks__run *run = &w->t->run;
     char digest[17];
-    json_t *settings = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *settings = lks__settings_to_json(&run->s);
     snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
     if (settings == NULL ||
         json_object_set_new(settings, "data_digest", json_string(digest)) != 0 ||

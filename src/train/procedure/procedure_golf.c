@@ -227,7 +227,7 @@ static lks_status write_artifact(const lks__run *run, const lks__state *state, c
 {
     lks__artifact_about about = {
         .iter = state->iter,
-        .settings = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG),
+        .settings = lks__settings_to_json(&run->s),
         .tokenizer = lks__meta_to_json(&run->meta),
     };
     lks__sys_each_name("can't read", run->s.out_dir, remove_part, NULL);

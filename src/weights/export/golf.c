@@ -24,7 +24,7 @@ static void print_sizes(const lks__export_model *e, const lks__artifact_stats *s
 static json_t *settings_of(const lks__export_model *e)
 {
     if (e->ckpt == NULL || e->s->gelu != LKS__gelu_auto)
-        return lks__settings_to_json(&e->run, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+        return lks__settings_to_json(&e->run);
     return json_incref(json_object_get(e->ckpt->state, "settings"));
 }
 

@@ -119,8 +119,7 @@ static lks_status open_state_dict(lks__weights *w, struct golf *g)
 
 static lks_status set_own(lks__weights *w, const lks__artifact *a)
 {
-    LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, w->shown,
-                                     &w->model));
+    LKS__TRY(lks__settings_from_json(a->settings, w->shown, &w->model));
     return a->tokenizer != NULL ? lks__meta_from_json(a->tokenizer, w->shown, &w->meta) : LKS_OK;
 }
 

@@ -18,8 +18,7 @@ lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s)
                          "train`: that program loads it, and other programs can read its "
                          "model.safetensors",
                          lks__shown(ckpt->path, 512));
-    return lks__settings_from_json(json_object_get(ckpt->state, "settings"), LKS__CMD_TRAIN,
-                                   LKS__SETTING_CONFIG, ckpt->path, s);
+    return lks__settings_from_json(json_object_get(ckpt->state, "settings"), ckpt->path, s);
 }
 
 lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta)

@@ -66,8 +66,7 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__s
                          "its weights with --init_from",
                          lks__shown(r->path, 512));
     lks__settings_defaults(&r->run);
-    LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, r->path,
-                                     &r->run));
+    LKS__TRY(lks__settings_from_json(a->settings, r->path, &r->run));
     LKS__TRY(lks__given_heads(s, &r->run));
     LKS__TRY(lks__given_golf(s, &r->run));
     if (a->tokenizer != NULL)

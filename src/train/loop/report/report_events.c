@@ -16,7 +16,7 @@ static lks_status write_settings(lks__report *r, const lks__run *run, const lks_
     static char text[TEXT_BYTES]; /* too large for the stack */
     size_t n = 0;
     const char *key;
-    json_t *of_key, *o = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *of_key, *o = lks__settings_to_json(&run->s);
     LKS__MEMORY(o, "for the settings");
     json_object_foreach(o, key, of_key)
     {

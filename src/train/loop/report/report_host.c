@@ -109,7 +109,7 @@ lks__jsonw *lks__report_begin_host(lks__report *r, const lks__trainer *t)
     lks__jsonw_str(w, "out_dir", run->s.out_dir);
     lks__jsonw_end(w);
     lks__jsonw_object(w, "settings");
-    lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_KEPT, NULL, w);
+    lks__settings_write(&run->s, LKS__SETTING_KEPT, NULL, w);
     lks__jsonw_end(w);
     free(absolute);
     return w;

@@ -55,7 +55,7 @@ static lks_status config_line(lks__report *r, const lks__run *run)
     snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "config");
     lks__jsonw_str(w, "version", LKS_VERSION_TEXT);
-    lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
+    lks__settings_write(&run->s, LKS__SETTING_CONFIG, NULL, w);
     lks__jsonw_u64(w, "parameters", run->table.n_params);
     lks__jsonw_u64(w, "trained_parameters", run->trained_params);
     lks__jsonw_str(w, "data_digest", digest);
@@ -103,10 +103,10 @@ static lks_status host_line(lks__report *r, const lks__trainer *t)
     if (run->resumed) {
         lks__jsonw_u64(w, "resumed_iter", t->state.iter);
         lks__jsonw_object(w, "changed");
-        lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, &run->resumed_from, w);
+        lks__settings_write(&run->s, LKS__SETTING_CONFIG, &run->resumed_from, w);
         lks__jsonw_end(w);
         lks__jsonw_object(w, "config");
-        lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
+        lks__settings_write(&run->s, LKS__SETTING_CONFIG, NULL, w);
         lks__jsonw_end(w);
     }
     return lks__metrics_end(r->metrics);
