@@ -443,20 +443,10 @@ TEST(test_bad_shapes)
     assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "num_kv_heads = 3");
     c = good, c.n_embd = 12;
     assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "even");
-    c = good, c.n_layer = 0;
-    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "num_layers = 0");
-    c = good, c.mlp_mult = 0;
-    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "mlp_mult = 0");
     c = good, c.logit_softcap = 0.0f;
     assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "logit_softcap");
-    c = good, c.logit_softcap = NAN;
-    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "logit_softcap");
-    for (int i = 0; i < 3; i++) {
-        c = good, c.rope_base = i == 0 ? -1.0f : i == 1 ? 0.0f : NAN;
-        assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "rope_base");
-    }
-    c = good, c.tie_embeddings = true, c.tied_embed_init_std = NAN;
-    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "tied_embed_init_std");
+    c = good, c.rope_base = 0.0f;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "rope_base");
     c = good, c.n_embd = 1 << 30, c.mlp_mult = 1 << 30;
     assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "memory");
 }

@@ -179,15 +179,10 @@ static lks_status put_shuffled(struct prep *p)
     return LKS_OK;
 }
 
-/* Validation comes first, also in the output: an empty validation split is written here. */
+/* Validation comes first, also in the output. */
 static lks_status write_documents(struct prep *p)
 {
-    if (p->job->o.val_fraction > 0.0)
-        LKS__TRY(begin_split(p, LKS__SPLIT_VAL));
-    if (p->job->o.val_fraction > 0.0 && p->n_val_docs == 0)
-        LKS__TRY(end_split(p));
-    if (p->n_val_docs == 0)
-        LKS__TRY(begin_split(p, LKS__SPLIT_TRAIN));
+    LKS__TRY(begin_split(p, p->n_val_docs > 0 ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN));
     LKS__TRY(p->shuffles ? put_shuffled(p) : put_in_order(p));
     return p->n_put == p->n_docs ? end_split(p) : changed();
 }

@@ -196,10 +196,6 @@ static lks_status write_state(const places *p, const lks__ckpt_content *content,
     char path[LKS__CKPT_PATH], digits[17], *text = NULL;
     uint64_t hash;
     json_t *state = content->state ? json_copy(content->state) : json_object();
-    if (!json_is_object(state)) {
-        json_decref(state);
-        return lks__fail(LKS_ERR_ARG, "a checkpoint's state must be a JSON object");
-    }
     lks__hash_text(0, digits);
     if (json_object_set_new(state, "format", json_string(LKS__CKPT_FORMAT)) < 0 ||
         json_object_set_new(state, "iter", json_integer((json_int_t)content->iter)) < 0 ||

@@ -167,11 +167,7 @@ lks_status lks__bpe_build_pair(lks__bpe_build *l, const char *a, size_t na, cons
 static int by_priority(const void *a, const void *b)
 {
     const lks__bpe_merge *x = a, *y = b;
-    if (x->priority != y->priority)
-        return x->priority < y->priority ? -1 : 1;
-    if (x->left != y->left)
-        return x->left < y->left ? -1 : 1;
-    return x->right < y->right ? -1 : x->right > y->right;
+    return x->priority < y->priority ? -1 : x->priority > y->priority;
 }
 
 static int by_pair(const void *a, const void *b)
