@@ -76,6 +76,19 @@ void lks__utf8_make(char *text)
     }
 }
 
+void lks__utf8_printable(char *text, bool lines)
+{
+    const size_t n = strlen(text);
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t cp;
+        len = lks__utf8_decode(text + i, n - i, &cp);
+        if (len == 0 || (cp < 0x20 && !(lines && cp == '\n')) || (cp >= 0x7f && cp < 0xa0)) {
+            len = len == 0 ? 1 : len;
+            memset(text + i, '?', len);
+        }
+    }
+}
+
 bool lks__utf8_is_valid(const char *text, size_t bytes)
 {
     uint32_t cp;

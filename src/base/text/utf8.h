@@ -22,5 +22,9 @@ bool lks__ends_with(const char *text, const char *end);
 /* Make a text valid UTF-8, in place: each invalid byte becomes '?', for example in a folder's name,
  * or in a text that was cut within a character. JSON, SVG and PNG accept only UTF-8. */
 void lks__utf8_make(char *text);
+/* Text from peers goes to terminals, often through several processes, so lks__escape() would escape
+ * its own escapes. Replace invalid bytes and control characters by question marks instead, except
+ * line feeds in a text of several `lines`. */
+void lks__utf8_printable(char *text, bool lines);
 
 #endif

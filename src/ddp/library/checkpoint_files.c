@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "comm/backend.h"
 #include "comm/liveness.h"
 #include "files/checkpoint/folder.h"
@@ -49,9 +50,7 @@ lks_status lks__share_outcome(lks_comm *comm, const char *call, lks_status st,
     o->text[sizeof o->text - 1] = '\0';
     if (o->status == LKS_OK)
         return LKS_OK;
-    for (char *c = o->text; *c != '\0'; c++) /* names in it were escaped by rank 0 */
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
+    lks__utf8_printable(o->text, false);
     if (o->lasting) /* the launcher gets it from the rank that calls lks_comm_abort() first */
         lks__sys_set_lasting(o->text);
     return lks__fail((lks_status)o->status, "%s: rank 0: %s", call, o->text);

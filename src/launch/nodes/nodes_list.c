@@ -5,6 +5,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 #include "launch/nodes/nodes_state.h"
 
 enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
@@ -92,20 +93,12 @@ void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key)
     lks__escape(to, bytes, text, strlen(text));
 }
 
-static void make_printable(char *text, bool lines)
-{
-    for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++)
-        if ((*c < 0x20 && !(lines && *c == '\n')) || *c == 0x7f ||
-            (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0))
-            *c = '?';
-}
-
 /* Copy another launcher's sentence: keep its quotes, but escape bytes that could move the
  * cursor. */
 static void copy_sentence(char *to, size_t bytes, const json_t *m, const char *key)
 {
     snprintf(to, bytes, "%s", lks__nodes_text(m, key));
-    make_printable(to, false);
+    lks__utf8_printable(to, false);
 }
 
 /* copy_sentence() for several lines. The caller frees them; NULL if out of memory. */
@@ -113,7 +106,7 @@ static char *copy_lines(const json_t *m, const char *key)
 {
     char *lines = strdup(lks__nodes_text(m, key));
     if (lines != NULL)
-        make_printable(lines, true);
+        lks__utf8_printable(lines, true);
     return lines;
 }
 

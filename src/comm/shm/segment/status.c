@@ -9,22 +9,6 @@
 #include "base/text/utf8.h"
 #include "comm/shm/segment/segment_layout.h"
 
-/* Text from peers goes to terminals, often through several processes, so lks__escape() would escape
- * its own escapes. Replace dangerous bytes by question marks instead. */
-static void make_printable(char *text, bool lines)
-{
-    size_t n = strlen(text);
-    for (size_t i = 0; i < n;) {
-        uint32_t cp;
-        size_t len = lks__utf8_decode(text + i, n - i, &cp);
-        if (len == 0 || (cp < 0x20 && !(lines && cp == '\n')) || (cp >= 0x7f && cp < 0xa0)) {
-            len = len == 0 ? 1 : len;
-            memset(text + i, '?', len);
-        }
-        i += len;
-    }
-}
-
 enum { ABORT_NONE = 0, ABORT_WRITING = 1, ABORT_READY = 2 };
 
 bool lks__segment_abort(lks__segment *s, lks_status status, int rank, const char *text)
@@ -143,7 +127,7 @@ void lks__segment_failure(const lks__segment *s, lks_status *status_p, int *rank
         memcpy(raw, h->abort_text, sizeof raw);
         raw[sizeof raw - 1] = '\0';
     }
-    make_printable(raw, false);
+    lks__utf8_printable(raw, false);
     snprintf(text, text_bytes, "%s", raw);
 }
 
@@ -155,7 +139,7 @@ void lks__segment_report(const lks__segment *s, char *text)
         return;
     memcpy(text, h->abort_report, sizeof h->abort_report);
     text[sizeof h->abort_report - 1] = '\0';
-    make_printable(text, true);
+    lks__utf8_printable(text, true);
 }
 
 /* Read a text of `bytes` bytes, which another process may be writing. */
@@ -166,7 +150,7 @@ static void read_text(atomic_ullong *words, size_t bytes, char *text)
         memcpy(text + i * 8, &word, 8);
     }
     text[bytes] = '\0';
-    make_printable(text, false);
+    lks__utf8_printable(text, false);
 }
 
 void lks__segment_status(const lks__segment *s, int rank, lks__rank_status *status)
