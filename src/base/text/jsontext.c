@@ -138,11 +138,16 @@ json_t *lks__json_real(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-json_t *lks__json_float(float x)
+double lks__nine_digits(double x)
 {
     char text[32];
-    snprintf(text, sizeof text, "%.9g", (double)x);
-    return lks__json_real(strtod(text, NULL));
+    snprintf(text, sizeof text, "%.9g", x);
+    return strtod(text, NULL);
+}
+
+json_t *lks__json_float(float x)
+{
+    return lks__json_real(lks__nine_digits((double)x));
 }
 
 void lks__json_shortest(double x, char *out, size_t bytes)

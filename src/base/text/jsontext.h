@@ -25,6 +25,8 @@ json_t *lks__json_real(double x);
 
 /* The same for the double with at most 9 digits that rounds to `x`, so that its text is short. */
 json_t *lks__json_float(float x);
+/* The value that a reader of lks__jsonw_float() gets. */
+double lks__nine_digits(double x);
 
 /* True if both are equal; files write a number without a fraction with or without ".0". */
 bool lks__json_same(const json_t *a, const json_t *b);

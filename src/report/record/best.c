@@ -15,21 +15,14 @@
 
 enum { CHUNK = 256 << 10 }; /* longer than any line of metrics.jsonl */
 
-static double as_recorded(double loss)
-{
-    char text[40];
-    snprintf(text, sizeof text, "%.9g", loss);
-    return strtod(text, NULL);
-}
-
 bool lks__best_beaten(const lks__best *best, double val_loss)
 {
-    return !best->found ? val_loss == val_loss : as_recorded(val_loss) < best->loss;
+    return !best->found ? val_loss == val_loss : lks__nine_digits(val_loss) < best->loss;
 }
 
 void lks__best_set(lks__best *best, uint64_t iter, double val_loss)
 {
-    *best = (lks__best){true, iter, as_recorded(val_loss)};
+    *best = (lks__best){true, iter, lks__nine_digits(val_loss)};
 }
 
 lks_status lks__best_clear(const char *out_dir, lks__best *best)
@@ -110,7 +103,8 @@ static lks_status read_state(const char *out_dir, uint64_t iter, struct record *
     const char *hash = lks__json_str(ckpt.state, "params_hash");
     const json_t *loss = json_object_get(ckpt.state, "val_loss");
     if (json_is_number(loss) && hash != NULL) {
-        r->last = (struct candidate){.iter = iter, .loss = as_recorded(json_number_value(loss))};
+        r->last =
+            (struct candidate){.iter = iter, .loss = lks__nine_digits(json_number_value(loss))};
         st = add(r, hash);
     }
     lks__ckpt_close(&ckpt);

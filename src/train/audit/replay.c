@@ -65,14 +65,6 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
 
 /* --- one step --------------------------------------------------------------------------------- */
 
-/* The value that a reader of "%.9g" gets. */
-static double nine_digits(double x)
-{
-    char text[40];
-    snprintf(text, sizeof text, "%.9g", x);
-    return strtod(text, NULL);
-}
-
 static void compare_figure(lks__replay *r, const char *what, uint64_t iter, const char *name,
                            double claimed, double computed)
 {
@@ -178,7 +170,7 @@ static lks_status compare_step(lks__replay *r, const lks__trainer *t, const lks_
     if (claim->skipped)
         return LKS_OK;
     LKS__TRY(compare_hashes(r, t, claim->iter));
-    compare_figure(r, "step", claim->iter, "loss", claim->loss, nine_digits(step->loss));
+    compare_figure(r, "step", claim->iter, "loss", claim->loss, lks__nine_digits(step->loss));
     compare_figure(r, "step", claim->iter, "grad_norm", claim->grad_norm, step->grad_norm);
     compare_figure(r, "step", claim->iter, "lr", claim->lr, step->lr);
     compare_figure(r, "step", claim->iter, "tokens", claim->tokens,
@@ -191,14 +183,14 @@ static void compare_loss(lks__replay *r, const lks__claimed_eval *claim, const c
                          double claimed, double computed)
 {
     if (!(isnan(claimed) && isnan(computed)))
-        compare_figure(r, "evaluation", claim->iter, name, claimed, nine_digits(computed));
+        compare_figure(r, "evaluation", claim->iter, name, claimed, lks__nine_digits(computed));
 }
 
 static void compare_losses(lks__replay *r, const lks__run *run, const lks__claimed_eval *claim,
                            const lks__eval_result *eval)
 {
     compare_figure(r, "evaluation", claim->iter, "val_loss", claim->val_loss,
-                   nine_digits(eval->val_loss));
+                   lks__nine_digits(eval->val_loss));
     compare_loss(r, claim, "train_loss", claim->train_loss,
                  eval->has_train ? eval->train_loss : (double)NAN);
     if (!eval->has_bpb && run->golf != NULL && !isnan(claim->val_bpb))
