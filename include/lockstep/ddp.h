@@ -78,7 +78,8 @@ typedef struct lks_ddp_options {
                           1 MB; 0: 25, as in PyTorch */
     lks_wire wire;     /* the form in which hosts send gradients to each other, reduce.h */
     /* The library allocates the gradients, in the memory that ranks send from: lks_ddp_gradient().
-     * Otherwise it has a copy of the caller's. No parameter in the list is frozen then. */
+     * Otherwise it has a copy of the caller's. No parameter in the list is frozen then: leave
+     * frozen ones out, and copy rank 0's to all ranks by lks_comm_broadcast(). */
     bool own_gradients;
     /* The weight of every micro-step: lks_ddp_accumulate() then takes no other, nor 0, and
      * gradients are divided while they are added, which saves one pass over them. Their bits stay

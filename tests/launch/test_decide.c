@@ -230,6 +230,7 @@ TEST(test_right_after_round)
         assert_int_equal(part.world_size, 2);
         assert_true(lks__nodes_next(j.nodes, false, &event));
         assert_int_equal(event.end_ours, lost);
+        assert_true(strncmp(event.why, "node 1 (host ", lost ? 13 : 0) == 0);
         assert_int_equal(event.signal, lost ? 0 : SIGTERM);
         close_job(&j);
         close(other_end);
@@ -257,8 +258,10 @@ TEST(test_next_round)
 {
     struct job j;
     begin(&j, 2);
-    hear(&j, "{\"is\":\"down\",\"node\":1,\"round\":0}");
+    hear(&j, "{\"is\":\"down\",\"node\":1,\"round\":0,\"status\":1,\"why\":\"rank 1\\u0007\"}");
     assert_true(j.nodes->end_by > 0 && j.nodes->event.end_ours);
+    assert_int_equal(j.nodes->event.status, LKS_ERR_ARG);
+    assert_string_equal(j.nodes->event.why, "rank 1?");
     hear(&j, "{\"is\":\"end\",\"round\":0,\"again\":true,\"code\":3,\"text\":\"A\"}");
     assert_true(j.nodes->ended && j.nodes->again && !j.nodes->running);
     hear(&j, round_of(2));

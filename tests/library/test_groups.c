@@ -4,6 +4,7 @@
 #include "support.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -332,6 +333,47 @@ static lks_status closed_descriptors(void)
                            (long long)info.st_size);
 }
 
+/* A rank has too few descriptors for another group, and is told so at once. Both ranks open that
+ * group in children, and the other rank's child is killed then. */
+static lks_status few_descriptors(int rank)
+{
+    lks_comm *a, *b;
+    int code = 0;
+    LKS__TRY(open_group(&a));
+    setenv("TORCHELASTIC_RUN_ID", lks_test_text("%d", (int)getppid()),
+           1); /* the children's differ */
+    const pid_t child = fork();
+    if (child == 0) {
+        const int lowest = dup(0);
+        close(lowest);
+        /* rank 0 listens, has the memory and accepts; another one connects and receives */
+        const struct rlimit few = {(rlim_t)lowest + (rank == 0 ? 2 : 1), 99};
+        if (world.rank == rank)
+            setrlimit(RLIMIT_NOFILE, &few);
+        const lks_status st = open_group(&b);
+        _exit(st != LKS_ERR_IO || strstr(lks_last_error(), "raise `ulimit -n`") == NULL);
+    }
+    if (world.rank == rank)
+        waitpid(child, &code, 0);
+    lks_status st = code == 0 ? lks_comm_barrier(a) : lks__fail(LKS_ERR_DIVERGED, "code %d", code);
+    if (world.rank != rank) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+    }
+    lks_comm_close(a);
+    return st;
+}
+
+static lks_status few_descriptors_0(void)
+{
+    return few_descriptors(0);
+}
+
+static lks_status few_descriptors_1(void)
+{
+    return few_descriptors(1);
+}
+
 static const struct row {
     const char *name;
     lks_status (*run)(void);
@@ -345,6 +387,8 @@ static const struct row {
     {"memory returned", memory_returned, false},
     {"limited files", limited_files, false},
     {"closed descriptors", closed_descriptors, false},
+    {"few descriptors on rank 0", few_descriptors_0, true},
+    {"few descriptors on rank 1", few_descriptors_1, true},
     {"starts a program", starts_a_program, true},
     {"started by a rank", started_by_a_rank, false}, /* by the row above it */
 };

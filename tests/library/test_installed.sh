@@ -62,9 +62,9 @@ done
 if ls "$prefix"/lib/lockstep/lockstep_[gm]*.so >/dev/null 2>&1; then
     LOCKSTEP_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n') port=$("$build/tests/free_port")
     export LOCKSTEP_TOKEN
-    node() { # NUMBER
+    node() { # NUMBER [RANKS PROGRAM]
         timeout "$(patient 60)" "$prefix/bin/lockstep" run --nnodes=2 --node-rank="$1" --master-addr=127.0.0.1 \
-            --master-port="$port" "$work/examples/mlp"
+            --master-port="$port" --nproc-per-node="${2:-1}" "${3:-$work/examples/mlp}"
     }
     mkdir "$prefix/lib/x86_64-linux-gnu"
     cp -a "$prefix"/lib/liblockstep.so* "$prefix/lib/x86_64-linux-gnu"
@@ -72,6 +72,31 @@ if ls "$prefix"/lib/lockstep/lockstep_[gm]*.so >/dev/null 2>&1; then
     node 0 >"$work/n" 2>&1 || fail "mlp on two hosts: $(cat "$work/n")"
     wait $! || fail "mlp on the second host: $(cat "$work/log")"
     sed 's/^\[[^]]*\] //' "$work/n" | cmp "$work/1" - || fail 'mlp on two hosts prints something else'
+
+    # A rank is killed: the other host's ranks are told which one.
+    cat >"$work/told.c" <<'END'
+#include <lockstep/lockstep.h>
+#include <signal.h>
+#include <stdio.h>
+int main(void)
+{
+    lks_comm *comm;
+    int calls = 0;
+    signal(SIGTERM, SIG_IGN);
+    for (lks_status st = lks_comm_init(&comm); st == LKS_OK; st = lks_comm_barrier(comm))
+        if (++calls > 9 && lks_comm_rank(comm) == 3)
+            raise(SIGKILL);
+    fprintf(stderr, "told: %s\n", lks_last_error());
+    lks_comm_abort(comm, lks_last_error());
+    return 1;
+}
+END
+    "$cc" -o "$work/told" "$work/told.c" -I"$prefix/include" -L"$prefix/lib" -llockstep -Wl,-rpath,"$prefix/lib"
+    port=$("$build/tests/free_port")
+    node 1 2 "$work/told" >"$work/log" 2>&1 &
+    node 0 2 "$work/told" >"$work/n" 2>&1 && fail 'a rank is killed on another host: exit code 0'
+    wait $! && fail 'a rank is killed: exit code 0'
+    grep -q '] told: rank 3 (pid ' "$work/n" || fail "a rank is killed on another host: $(cat "$work/n")"
 fi
 
 run 2 "$work/examples/from_scratch" >"$work/n" || fail "from_scratch: exit code $?"

@@ -543,7 +543,7 @@ TEST(test_late_change)
 }
 
 /* What differs on rank 1. */
-enum { NOTHING, FROZEN_VALUE, NOTES, VALUE, STEP, N_DIFFERENCES };
+enum { NOTHING, FROZEN_VALUE, NOTES, VALUE, UPDATE, STEP, N_DIFFERENCES };
 
 static lks_status run_checked(struct rank *r)
 {
@@ -553,9 +553,9 @@ static lks_status run_checked(struct rank *r)
     lks_status st = find_gradients(r, ddp);
     if (odd && r->odd == FROZEN_VALUE)
         r->model->value[FROZEN][3] = 1;
-    if (odd && r->odd == VALUE)
-        r->model->value[3][4095] = 1;
     for (int step = 0; step < STEPS && st == LKS_OK; step++) {
+        if (odd && (r->odd == VALUE || (r->odd == UPDATE && step == 1)))
+            r->model->value[3][4095] = 1;
         if (r->odd != NOTES || odd)
             lks_comm_note(r->comm, (uint64_t)(7 + step + (odd && r->odd == STEP && step == 1)),
                           "training");
@@ -565,13 +565,16 @@ static lks_status run_checked(struct rank *r)
     return st;
 }
 
-/* With LOCKSTEP_CHECK=1, a step finds other values on a rank, as without a broadcast, and a rank
- * that has skipped a step. Frozen parameters may differ, and perhaps only some ranks note steps. */
+/* With LOCKSTEP_CHECK=1, a step finds other values on a rank, as without a broadcast or after an
+ * update that differs, and a rank that has skipped a step. Frozen parameters may differ, and
+ * perhaps only some ranks note steps. */
 TEST(test_checked_step)
 {
     static const char *const said[N_DIFFERENCES] = {
         [VALUE] = "lks_ddp_step: ranks have different parameters; lks_ddp_broadcast() gives all of "
                   "them rank 0's, before the first step: out.weight with hash ",
+        [UPDATE] = "lks_ddp_step: ranks have different parameters; they were equal at the step "
+                   "before, so the ranks' updates since then differ: out.weight with hash ",
         [STEP] = "lks_ddp_step: ranks are in different steps: rank 1 has noted step 9 by "
                  "lks_comm_note(), and rank 0 step 8: ",
     };

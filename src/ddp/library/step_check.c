@@ -58,8 +58,12 @@ lks_status lks__ddp_check_step(const lks_ddp *d)
 {
     const lks__list list = {d, d->table.n_tensors, hash_values, show_values};
     LKS__TRY(compare_steps(d));
-    return lks__list_compare(d->comm,
-                             "lks_ddp_step: ranks have different parameters; lks_ddp_broadcast() "
-                             "gives all of them rank 0's, before the first step",
-                             &list, true);
+    return lks__list_compare(
+        d->comm,
+        d->steps == 0
+            ? "lks_ddp_step: ranks have different parameters; lks_ddp_broadcast() gives "
+              "all of them rank 0's, before the first step"
+            : "lks_ddp_step: ranks have different parameters; they were equal at the step "
+              "before, so the ranks' updates since then differ",
+        &list, true);
 }

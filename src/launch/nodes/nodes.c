@@ -442,18 +442,31 @@ bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_even
     if (st != LKS_OK) {
         give_job_up(n, st);
         n->event.end_ours = true;
+        snprintf(n->event.why, sizeof n->event.why, "%s", n->lost_text);
     }
     *event = n->event;
     return event->end_ours || event->signal != 0;
 }
 
-void lks__nodes_down(struct lks__nodes *n)
+/* Convert bytes to a JSON text; NULL if out of memory. Bytes that aren't UTF-8 become question
+ * marks: kept last lines may begin within a character, and a program may print anything. */
+static json_t *text_json(const char *text)
+{
+    char *copy = strdup(text);
+    if (copy != NULL)
+        lks__utf8_make(copy);
+    json_t *json = copy != NULL ? json_string(copy) : NULL;
+    free(copy);
+    return json;
+}
+
+void lks__nodes_down(struct lks__nodes *n, lks_status status, const char *why)
 {
     if (n != NULL)
         n->failing = true;
     if (n != NULL && n->lost_text[0] == '\0')
-        lks__nodes_post(
-            n, json_pack("{s:s, s:i, s:i}", "is", "down", "node", n->self, "round", n->round));
+        lks__nodes_post(n, json_pack("{s:s, s:i, s:i, s:i, s:o}", "is", "down", "node", n->self,
+                                     "round", n->round, "status", -status, "why", text_json(why)));
 }
 
 void lks__nodes_signal(struct lks__nodes *n, int sig)
@@ -467,18 +480,6 @@ static void show_table(const struct lks__nodes *n, const char *table)
 {
     if (table != NULL && !n->job->options->quiet)
         lks__show(n->job, table);
-}
-
-/* Convert bytes to a JSON text; NULL if out of memory. Bytes that aren't UTF-8 become question
- * marks: kept last lines may begin within a character, and a program may print anything. */
-static json_t *text_json(const char *text)
-{
-    char *copy = strdup(text);
-    if (copy != NULL)
-        lks__utf8_make(copy);
-    json_t *json = copy != NULL ? json_string(copy) : NULL;
-    free(copy);
-    return json;
 }
 
 /* Print the nodes whose ends we wait for: their ranks still run, or their launchers don't

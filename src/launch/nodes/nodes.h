@@ -33,7 +33,8 @@ int lks__nodes_fd(const struct lks__nodes *n);     /* to poll; -1: none */
 double lks__nodes_due(const struct lks__nodes *n); /* latest time for next(); 0: no limit */
 /* The next event; false if there is none. `stopping`: the user has asked our ranks to stop. */
 bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_event *event);
-void lks__nodes_down(struct lks__nodes *n);            /* our ranks are being ended */
+/* Our ranks are being ended, because of a failure with this status and sentence. */
+void lks__nodes_down(struct lks__nodes *n, lks_status status, const char *why);
 void lks__nodes_signal(struct lks__nodes *n, int sig); /* ... because of the user's signal */
 
 /* After this node's ranks have ended: publish their end, with the culprit's last lines in `tail`,

@@ -395,6 +395,8 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
         n->event.end_ours = n->refused[0] != '\0';
     } else if (strcmp(is, "down") == 0 && int_of(m, "round", MAX_COUNT, -1) == n->round) {
         begin_end(n, node);
+        n->event.status = -(lks_status)int_of(m, "status", UINT8_MAX, 0);
+        copy_sentence(n->event.why, sizeof n->event.why, m, "why");
     } else if (strcmp(is, "signal") == 0 && n->running) {
         n->event.signal = int_of(m, "signal", SIGRTMAX, SIGTERM);
         n->stopping = true;
@@ -404,6 +406,8 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
         on_verdict(n, node, m);
     } else if (strcmp(is, "lost") == 0) {
         on_lost(n, node);
+        if (node->lost && node->text != NULL)
+            snprintf(n->event.why, sizeof n->event.why, "%s", node->text);
     }
     end_with_others(n);
     return LKS_OK;

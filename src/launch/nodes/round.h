@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "comm/store/store.h"
+#include "launch/end.h"
 
 /* This node's part in an attempt. */
 struct lks__nodes_part {
@@ -15,9 +16,11 @@ struct lks__nodes_part {
 
 /* Actions that this node's ranks need because of other nodes. */
 struct lks__nodes_event {
-    int signal;    /* 0, or the user's signal on another node: pass it on to our ranks */
-    bool end_ours; /* another node's ranks have failed, or the job is lost: end ours */
-    bool orderly;  /* ... because they have stopped on the user's signal, as ours do */
+    int signal;        /* 0, or the user's signal on another node: pass it on to our ranks */
+    bool end_ours;     /* another node's ranks have failed, or the job is lost: end ours */
+    bool orderly;      /* ... because they have stopped on the user's signal, as ours do */
+    lks_status status; /* ... status of their failure; OK: it isn't known */
+    char why[LKS__LAUNCH_MESSAGE]; /* ... and a sentence about it; "": none */
 };
 
 #endif

@@ -38,7 +38,11 @@ static void end_ranks(struct lks__supervisor *sup, int spared)
     sup->failed = true;
     lks__signal_all(sup->attempt, SIGTERM, spared);
     sup->kill_at = lks__sys_now() + TERM_GRACE_S;
-    lks__nodes_down(sup->nodes);
+    lks_status st;
+    int rank;
+    char why[LKS__LAUNCH_MESSAGE];
+    lks__segment_failure(sup->attempt->segment, &st, &rank, why, sizeof why);
+    lks__nodes_down(sup->nodes, st, why);
 }
 
 /* Keep the failure that the group has recorded already. Returns its status. */
@@ -141,9 +145,9 @@ static void reap(struct lks__supervisor *sup)
 }
 
 /* Ranks of another node have failed: end ours, if any run. */
-static void end_with_others(struct lks__supervisor *sup, bool orderly)
+static void end_with_others(struct lks__supervisor *sup, const struct lks__nodes_event *event)
 {
-    static const char text[] = "ranks on another node have ended";
+    const char *text = event->why[0] != '\0' ? event->why : "ranks on another node have ended";
     struct lks__attempt *a = sup->attempt;
     char table[LKS__SHM_REPORT];
     reap(sup); /* ranks that have ended before this point did so by themselves */
@@ -155,7 +159,7 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     if (sup->user_signal == 0)
         ask_orderly(sup, lks__segment_asked_stop(a->segment));
     if (sup->user_signal != 0) { /* our ranks stop, too: one may still save, and gets time for it */
-        if (!orderly)
+        if (!event->orderly)
             lks__segment_abort(a->segment, LKS_ERR_PEER, -1, text);
         return;
     }
@@ -163,7 +167,7 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     /* The table is shown if ranks of another node found that one of our ranks makes no progress. */
     lks__segment_table(a->segment, a->nproc, a->first_global, table, sizeof table);
     int spared = -1;
-    if (!lks__segment_abort_report(a->segment, LKS_ERR_PEER, -1, text, table)) {
+    if (!lks__segment_abort_report(a->segment, event->status, -1, text, table)) {
         /* If a rank of ours gave up, the others have ended because of it: it usually exits within
          * the grace, and its own code counts. One that has left with code 0 isn't named by us. */
         const lks_status st = keep_first(sup);
@@ -182,7 +186,8 @@ static void kill_all(struct lks__supervisor *sup)
 {
     lks__signal_all(sup->attempt, SIGKILL, -1);
     if (sup->user_signal != 0)
-        lks__nodes_down(sup->nodes); /* from now on the other nodes have some seconds */
+        /* From now on the other nodes have some seconds. */
+        lks__nodes_down(sup->nodes, LKS_ERR_PEER, "");
     sup->killed = true;
     sup->kill_at = 0;
 }
@@ -345,7 +350,7 @@ static void take_events(struct lks__supervisor *sup)
             pass_on(sup, event.signal);
         take_signals(sup); /* the user's signal may be what has ended another node */
         if (event.end_ours)
-            end_with_others(sup, event.orderly);
+            end_with_others(sup, &event);
     }
 }
 

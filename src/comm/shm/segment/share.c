@@ -19,7 +19,7 @@
 #include "comm/shm/segment/segment.h"
 #include "comm/shm/segment/status.h"
 
-enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500, TAKEN = -2 };
+enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500, TAKEN = -2, FULL = -3 };
 static const double SAY_S = 5.0;   /* time after which a rank prints that it waits, and for whom */
 static const double SLICE_S = 0.1; /* time between checks for a signal to stop */
 #define START                                                                                      \
@@ -112,6 +112,12 @@ static bool readable(int fd, double seconds)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     return seconds > 0 && poll(&p, 1, (int)(seconds * 1e3) + 1) == 1;
+}
+
+static lks_status no_descriptor(void)
+{
+    return lks__fail(LKS_ERR_IO, "can't share memory with this host's other ranks: %s",
+                     lks__sys_reason(EMFILE));
 }
 
 /* --- local rank 0 ------------------------------------------------------------------------- */
@@ -232,8 +238,10 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, const char
             continue;
         }
         int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-        if (peer < 0)
+        if (peer < 0) {
+            st = errno == EMFILE ? no_descriptor() : LKS_OK;
             continue;
+        }
         serve_one(peer, w, segment, served, &n_served, &said_differs);
         lks__sys_close(peer);
     }
@@ -273,7 +281,7 @@ static lks_status serve(const lks_world *w, unsigned group, double timeout_s, co
 /* --- the others --------------------------------------------------------------------------- */
 
 /* Receive the descriptor and the token; -1 if they don't arrive, TAKEN if another process has this
- * local rank. */
+ * local rank, FULL if this process may have no more descriptors. */
 static int receive(int fd, char token[17])
 {
     union {
@@ -289,6 +297,8 @@ static int receive(int fd, char token[17])
     const ssize_t n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_WAITALL);
     if (n != 16)
         return n == 1 ? TAKEN : -1;
+    if (m.msg_flags & MSG_CTRUNC)
+        return FULL;
     token[16] = '\0';
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
@@ -305,6 +315,8 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
     char token[17], env[LKS__SEGMENT_ENV_BYTES];
     pid_t pid;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), shared = -1;
+    if (fd < 0 && errno == EMFILE)
+        shared = FULL;
     bool connected = fd >= 0 && connect(fd, (const struct sockaddr *)name, n) == 0;
     if (connected && !is_ours(fd, &pid)) {
         *st_p = lks__fail(LKS_ERR_IO, "a process of another user offers this job's shared memory");
@@ -320,8 +332,10 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
                           "another process has joined as local rank %d of this host: each rank "
                           "joins once; " START,
                           w->local_rank);
+    else if (shared == FULL)
+        *st_p = no_descriptor();
     if (shared < 0)
-        return shared == TAKEN;
+        return shared != -1;
     snprintf(env, sizeof env, "%d:%s", shared, token);
     *st_p = lks__segment_attach(env, w->local_world_size, segment_p);
     if (*st_p != LKS_OK)
