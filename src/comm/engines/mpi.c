@@ -210,7 +210,11 @@ static void count_members(int change, bool torn)
 static void finalize(void)
 {
     int done = 0;
-    if (mpi.initialized_by != getpid() || mpi.n_members > 0 || mpi.torn)
+    if (pthread_mutex_trylock(&mpi.lock) != 0) /* a thread joins: its caller has given up */
+        return;
+    const bool last = mpi.initialized_by == getpid() && mpi.n_members == 0 && !mpi.torn;
+    pthread_mutex_unlock(&mpi.lock);
+    if (!last)
         return;
     MPI_Finalized(&done);
     if (!done)
