@@ -12,8 +12,8 @@
 volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 
 static volatile sig_atomic_t held, n_requests;
-static void (*on_first)(void *ctx, int signo);
-static void *on_first_ctx;
+static void (*volatile on_first)(void *ctx, int signo);
+static void *volatile on_first_ctx;
 static const char *volatile answer;
 
 void lks__signals_hold(bool hold)

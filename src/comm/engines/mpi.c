@@ -45,6 +45,7 @@ static struct {
     int n_members;
     bool torn; /* a group was left out of order */
     atomic_bool serial;
+    atomic_int n_opening; /* joins of all ranks in progress; not guarded */
     int n_joining;
     MPI_Errhandler programs; /* of MPI_COMM_WORLD, while groups join */
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -66,7 +67,7 @@ static void end_call(const bool *serial)
         pthread_mutex_unlock(&calls);
 }
 
-/* As the first line of a function that calls MPI. */
+/* As the first line of a function or block that calls MPI. */
 #define MPI_CALL() __attribute__((cleanup(end_call), unused)) const bool serial_ = begin_call()
 
 /* A thread of each group calls MPI while the program computes, so a program that has initialized
@@ -74,6 +75,12 @@ static void end_call(const bool *serial)
 static int allows_threads(char *why, size_t why_bytes)
 {
     int there, over, level = MPI_THREAD_MULTIPLE;
+    if (mpi.n_opening > 0) { /* its caller has given up; only the other ranks can end it */
+        snprintf(why, why_bytes,
+                 "an earlier call still waits for other ranks inside MPI: give the first call a "
+                 "longer timeout");
+        return 0;
+    }
     pthread_mutex_lock(&mpi.lock);
     MPI_Initialized(&there);
     MPI_Finalized(&over);
@@ -203,7 +210,11 @@ static void count_members(int change, bool torn)
 static void finalize(void)
 {
     int done = 0;
-    if (mpi.initialized_by != getpid() || mpi.n_members > 0 || mpi.torn)
+    if (pthread_mutex_trylock(&mpi.lock) != 0) /* a thread joins: its caller has given up */
+        return;
+    const bool last = mpi.initialized_by == getpid() && mpi.n_members == 0 && !mpi.torn;
+    pthread_mutex_unlock(&mpi.lock);
+    if (!last)
         return;
     MPI_Finalized(&done);
     if (!done)
@@ -332,16 +343,19 @@ static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char 
         return NULL;
     }
     m->leaders = m->for_messages = MPI_COMM_NULL;
+    const int opens = join->members == NULL;
+    mpi.n_opening += opens;
     pthread_mutex_lock(&mpi.lock);
     int rc = need_mpi(why, why_bytes);
     mpi.n_members++;
     pthread_mutex_unlock(&mpi.lock);
-    if (rc != 0)
-        return NULL;
-    MPI_CALL();
-    count_joining(1);
-    rc = meet(m, join, why, why_bytes);
-    count_joining(-1);
+    if (rc == 0) {
+        MPI_CALL();
+        count_joining(1);
+        rc = meet(m, join, why, why_bytes);
+        count_joining(-1);
+    }
+    mpi.n_opening -= opens;
     *host_p = m->host;
     *n_hosts_p = m->n_hosts;
     return rc == 0 ? m : NULL;
