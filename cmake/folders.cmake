@@ -9,7 +9,7 @@ if(NOT LKS_LIBRARY_ONLY)
     list(APPEND lks_shared_folders ${CMAKE_INSTALL_DATADIR}/${folder})
   endforeach()
 endif()
-install(CODE "set(shared \"${lks_shared_folders}\")\nset(list \"${CMAKE_BINARY_DIR}/install_folders.txt\")")
+install(CODE "set(shared \"${lks_shared_folders}\")\nset(list \"${PROJECT_BINARY_DIR}/install_folders.txt\")")
 install(CODE [[
   set(made)
   if(EXISTS "${list}")

@@ -5,7 +5,7 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_L
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/identity.txt identity)
 if(identity MATCHES "Format:")
   set(identity "")
-  execute_process(COMMAND git log -1 "--format=%an <%ae>%n%cs%n%ct" WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+  execute_process(COMMAND git log -1 "--format=%an <%ae>%n%cs%n%ct" WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
     OUTPUT_VARIABLE identity OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   string(REPLACE "\n" ";" identity "${identity}")
 endif()

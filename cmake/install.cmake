@@ -16,12 +16,12 @@ install(DIRECTORY examples DESTINATION ${lks_doc_dir} COMPONENT dev
 # without an emulator: the program would have to run while it is built.
 include(cmake/identity.cmake)
 if(NOT LKS_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
-  set(pages ${CMAKE_BINARY_DIR}/pages)
+  set(pages ${PROJECT_BINARY_DIR}/pages)
   file(GLOB makers CONFIGURE_DEPENDS cmake/pages/*)
   add_custom_command(OUTPUT ${pages}/table
     COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}
     COMMAND lockstep help --table > ${pages}/table
-    COMMAND ${CMAKE_SOURCE_DIR}/cmake/pages/make.sh ${CMAKE_SOURCE_DIR}/docs/reference/formats.md "${LKS_DATE}" ${pages}
+    COMMAND ${PROJECT_SOURCE_DIR}/cmake/pages/make.sh ${PROJECT_SOURCE_DIR}/docs/reference/formats.md "${LKS_DATE}" ${pages}
     DEPENDS lockstep ${makers} docs/reference/formats.md VERBATIM)
   add_custom_target(pages ALL DEPENDS ${pages}/table)
   install(DIRECTORY ${pages}/man DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT lockstep)
@@ -34,10 +34,10 @@ if(NOT LKS_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULAT
 endif()
 
 # The same place for the program in the build's folder: recipes are found by name there, too.
-file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/share/lockstep)
-file(CREATE_LINK ${CMAKE_SOURCE_DIR}/config ${CMAKE_BINARY_DIR}/share/lockstep/config SYMBOLIC)
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/share/lockstep)
+file(CREATE_LINK ${PROJECT_SOURCE_DIR}/config ${PROJECT_BINARY_DIR}/share/lockstep/config SYMBOLIC)
 
-configure_file(${CMAKE_CURRENT_LIST_DIR}/uninstall.cmake.in ${CMAKE_BINARY_DIR}/uninstall.cmake @ONLY)
-add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -P ${CMAKE_BINARY_DIR}/uninstall.cmake VERBATIM)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/uninstall.cmake.in ${PROJECT_BINARY_DIR}/uninstall.cmake @ONLY)
+add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -P ${PROJECT_BINARY_DIR}/uninstall.cmake VERBATIM)
 
 include(cmake/packages.cmake)

@@ -2,7 +2,7 @@
 # they need from the archive; a function that a header declares and no file defines is an error.
 include(CMakePackageConfigHelpers)
 
-file(GLOB public_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/lockstep/*.h)
+file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/lockstep/*.h)
 set(public_functions)
 foreach(header ${public_headers})
   file(READ ${header} text)
@@ -13,22 +13,22 @@ endforeach()
 list(REMOVE_DUPLICATES public_functions)
 # Each has the version of the library's name, so that a program is bound to the functions of that library.
 string(REPLACE ";" ";\n        " exported "${public_functions}")
-file(WRITE ${CMAKE_BINARY_DIR}/library.map
+file(WRITE ${PROJECT_BINARY_DIR}/library.map
   "LOCKSTEP_${PROJECT_VERSION_MAJOR} {\n    global:\n        ${exported};\n    local:\n        *;\n};\n")
 list(TRANSFORM public_functions PREPEND "--undefined=")
 
-file(WRITE ${CMAKE_BINARY_DIR}/library.c "/* All of the library comes from its archive. */\n")
-add_library(liblockstep SHARED ${CMAKE_BINARY_DIR}/library.c)
+file(WRITE ${PROJECT_BINARY_DIR}/library.c "/* All of the library comes from its archive. */\n")
+add_library(liblockstep SHARED ${PROJECT_BINARY_DIR}/library.c)
 set_target_properties(liblockstep PROPERTIES
   OUTPUT_NAME lockstep EXPORT_NAME lockstep
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 target_include_directories(liblockstep INTERFACE
-  $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 list(TRANSFORM public_functions PREPEND "LINKER:" OUTPUT_VARIABLE linker_functions)
 # It stays loaded after dlclose(): Jansson keeps its allocator (base/text/jsontext.c).
 target_link_options(liblockstep PRIVATE ${linker_functions} LINKER:--as-needed LINKER:-z,nodelete
-  LINKER:--version-script=${CMAKE_BINARY_DIR}/library.map)
-set_target_properties(liblockstep PROPERTIES LINK_DEPENDS ${CMAKE_BINARY_DIR}/library.map)
+  LINKER:--version-script=${PROJECT_BINARY_DIR}/library.map)
+set_target_properties(liblockstep PROPERTIES LINK_DEPENDS ${PROJECT_BINARY_DIR}/library.map)
 if(NOT LKS_SANITIZE) # whose own functions come with the program
   target_link_options(liblockstep PRIVATE LINKER:--no-undefined)
 endif()
@@ -36,7 +36,7 @@ target_link_libraries(liblockstep PRIVATE lockstep_core)
 add_library(lockstep::lockstep ALIAS liblockstep)
 
 # The same in a static library: one object, in which everything but these functions is local.
-set(static ${CMAKE_BINARY_DIR}/static)
+set(static ${PROJECT_BINARY_DIR}/static)
 file(MAKE_DIRECTORY ${static})
 add_custom_command(OUTPUT ${static}/liblockstep.a
   COMMAND ${CMAKE_LINKER} -r -o ${static}/lockstep.o ${public_functions} $<TARGET_FILE:lockstep_core>
@@ -53,11 +53,11 @@ install(TARGETS liblockstep EXPORT lockstep LIBRARY DESTINATION ${CMAKE_INSTALL_
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep COMPONENT dev)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstep-config.cmake DESTINATION ${package_dir} COMPONENT dev)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/lockstep-config-version.cmake
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
   COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/lockstep-config-version.cmake DESTINATION ${package_dir} COMPONENT dev)
+install(FILES ${PROJECT_BINARY_DIR}/lockstep-config-version.cmake DESTINATION ${package_dir} COMPONENT dev)
 # The folder can be moved as a whole: all paths begin with that of the .pc file.
 file(RELATIVE_PATH PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" PC_TO_PREFIX "${PC_TO_PREFIX}")
-configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${CMAKE_BINARY_DIR}/lockstep.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/lockstep.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${PROJECT_BINARY_DIR}/lockstep.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/lockstep.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)

@@ -30,14 +30,14 @@ endif()
 set(lks_version "${CPACK_DEBIAN_PACKAGE_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}")
 
 execute_process(COMMAND date -u -R -d @${LKS_EPOCH} OUTPUT_VARIABLE lks_when OUTPUT_STRIP_TRAILING_WHITESPACE)
-file(READ ${CMAKE_SOURCE_DIR}/LICENSE lks_license)
+file(READ ${PROJECT_SOURCE_DIR}/LICENSE lks_license)
 string(REGEX REPLACE "^[^\n]*\n+" "" lks_license_text "${lks_license}")
 string(REGEX MATCH "Copyright[^\n]*" lks_copyright "${lks_license}")
 string(REGEX REPLACE "^Copyright *(\\([cC]\\))? *" "" lks_copyright "${lks_copyright}")
 string(REGEX REPLACE "\n\n" "\n.\n" lks_license_text "${lks_license_text}")
 string(REGEX REPLACE "\n([^\n])" "\n \\1" lks_license_text "\n${lks_license_text}")
 string(STRIP "${lks_license_text}" lks_license_text)
-file(WRITE ${CMAKE_BINARY_DIR}/debian/copyright
+file(WRITE ${PROJECT_BINARY_DIR}/debian/copyright
 "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: lockstep
 
@@ -56,7 +56,7 @@ function(lks_package component name section depends summary description)
   # CPack writes the first line as the summary.
   set(CPACK_DEBIAN_${upper}_DESCRIPTION "${summary}\n${description}" PARENT_SCOPE)
   set(CPACK_COMPONENT_${upper}_DESCRIPTION "${summary}\n${description}" PARENT_SCOPE)
-  set(doc ${CMAKE_BINARY_DIR}/debian/${name})
+  set(doc ${PROJECT_BINARY_DIR}/debian/${name})
   file(WRITE ${doc}/changelog
 "${name} (${lks_version}) unstable; urgency=medium
 
@@ -67,7 +67,7 @@ function(lks_package component name section depends summary description)
   execute_process(COMMAND gzip -9nf ${doc}/changelog)
   install(FILES ${doc}/changelog.gz DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name}
     RENAME changelog.Debian.gz COMPONENT ${component})
-  install(FILES ${CMAKE_BINARY_DIR}/debian/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name}
+  install(FILES ${PROJECT_BINARY_DIR}/debian/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name}
     COMPONENT ${component})
 endfunction()
 
@@ -83,11 +83,11 @@ lks_package(library liblockstep0 libs ""
   "Groups of ranks, their collectives, gradients summed in an order that no\nnumber of ranks changes, samplers and checkpoints.")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "lockstep-gloo, lockstep-mpi")
 # What a program that is linked with it depends on, and the loader's cache.
-file(WRITE ${CMAKE_BINARY_DIR}/debian/shlibs
+file(WRITE ${PROJECT_BINARY_DIR}/debian/shlibs
   "liblockstep ${PROJECT_VERSION_MAJOR} liblockstep0 (>= ${CPACK_DEBIAN_PACKAGE_VERSION})\n")
-file(WRITE ${CMAKE_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
+file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA
-  "${CMAKE_BINARY_DIR}/debian/shlibs;${CMAKE_BINARY_DIR}/debian/triggers")
+  "${PROJECT_BINARY_DIR}/debian/shlibs;${PROJECT_BINARY_DIR}/debian/triggers")
 lks_package(dev liblockstep-dev libdevel
   "liblockstep0 (= ${lks_version}), libjansson-dev, libxxhash-dev, libmd-dev"
   "data-parallel training for C programs (headers)"

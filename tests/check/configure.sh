@@ -1,6 +1,7 @@
 #!/bin/sh
 # A module whose packages were missing is built after they were installed: configures a build without any of
-# them, and again with this machine's. configure.sh SOURCE BUILD
+# them, and again with this machine's. And a project that has lockstep as a folder gets the library alone.
+# configure.sh SOURCE BUILD
 set -eu
 . "${0%/*}/../support.sh"
 source=$1 build=$2
@@ -27,3 +28,18 @@ modules "$build" | grep -v 'lockstep_\(cuda\|nccl\)' >"$work/all" || :
 [ -s "$work/all" ] || fail 'no modules were found in the build'
 modules "$work/build" | cmp "$work/all" - ||
     fail "modules of a build that began without their libraries: $(modules "$work/build")"
+
+mkdir "$work/part"
+cat >"$work/part/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.22)
+project(net C)
+add_subdirectory($source lockstep)
+add_executable(net $source/examples/mlp.c)
+target_link_libraries(net PRIVATE lockstep::lockstep m)
+END
+cmake -S "$work/part" -B "$work/part/build" -G Ninja >"$work/part.log" 2>&1 || fail "as a part: $(tail "$work/part.log")"
+ninja -C "$work/part/build" -t commands all >"$work/part.log" || fail 'as a part: no build'
+grep -q -- '-o net ' "$work/part.log" || fail 'as a part: the program is not built'
+grep -q -- '-O2 .*/src/base/status\.c' "$work/part.log" || fail 'as a part: built without optimization'
+! grep -q '/src/train/' "$work/part.log" || fail 'as a part: more than the library is built'
+grep -q '^CMAKE_BUILD_TYPE:STRING=$' "$work/part/build/CMakeCache.txt" || fail "as a part: the whole project's build type is set"

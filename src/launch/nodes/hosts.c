@@ -390,8 +390,8 @@ static void read_signals(struct waiting *w, int signals)
             pass_on(w, (int)info.ssi_signo);
 }
 
-/* After a command has failed, give the others time. After a signal, they may still save. Without
- * all hosts, no rank has started. */
+/* After a command has failed, give the others time; after a signal, they may still save. If a
+ * command never began, no rank has started: end at once. */
 static void allow_time(struct waiting *w)
 {
     for (int i = 0; i < w->o->n && w->cut_at == 0; i++) {

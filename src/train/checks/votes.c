@@ -54,7 +54,7 @@ static bool clock_asks(const lks__run *run, const lks__session *ses, const lks__
 }
 
 /* This rank's vote, without the hashes of divergence.h. */
-static lks__vote vote_of(const lks__run *run, const lks__session *ses, const lks__state *state,
+static lks__vote own_vote(const lks__run *run, const lks__session *ses, const lks__state *state,
                          const lks__step_work *work, lks__checks *checks)
 {
     lks__vote vote = {.stop_signal = lks__session_asked_stop(ses),
@@ -134,7 +134,7 @@ lks_status lks__votes_exchange(const lks__run *run, lks__session *ses, const lks
     const int W = ses->world.world_size;
     const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
     char *mine = work->exchange, *all = work->exchange + bytes;
-    lks__vote vote = vote_of(run, ses, state, work, checks);
+    lks__vote vote = own_vote(run, ses, state, work, checks);
     LKS__TRY(lks__divergence_hash(run, ses, state, checks, &vote.divergence));
     write_message(run, work, &vote, mine, bytes);
     LKS__TRY(lks_comm_all_gather(ses->comm, mine, all, bytes, LKS_UINT8));

@@ -298,7 +298,7 @@ static lks_status save_stopped(struct run_loop *r, uint64_t first_iter)
 static lks_status make_step(struct run_loop *r)
 {
     lks__trainer *t = r->t;
-    lks__step_result step;
+    lks__step_result step = {0};
     lks__report_work(&r->report, t, "iter");
     LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step));
     if (step.outcome == LKS__STEP_BACK)

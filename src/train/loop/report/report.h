@@ -56,8 +56,8 @@ typedef struct lks__report {
 } lks__report;
 
 /* Open or resume OUT's files, write the config and host lines, and describe the run. `saves_again`:
- * the run will write the loaded checkpoint again. After an error, too, lks__report_abandon() closes
- * the files. Collective: all ranks measure the peak at once. */
+ * the run will write the loaded checkpoint again. After an error, call
+ * lks__report_abandon(). Collective: all ranks measure the peak at once. */
 lks_status lks__report_open(lks__report *r, lks__trainer *t, bool saves_again);
 /* Print that a resume has no step to train and leaves the run's folder unchanged. On rank 0. */
 void lks__report_nothing(const lks__trainer *t);
