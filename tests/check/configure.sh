@@ -43,3 +43,5 @@ grep -q -- '-o net ' "$work/part.log" || fail 'as a part: the program is not bui
 grep -q -- '-O2 .*/src/base/status\.c' "$work/part.log" || fail 'as a part: built without optimization'
 ! grep -q '/src/train/' "$work/part.log" || fail 'as a part: more than the library is built'
 grep -q '^CMAKE_BUILD_TYPE:STRING=$' "$work/part/build/CMakeCache.txt" || fail "as a part: the whole project's build type is set"
+grep -q ' lks_ddp_open;' "$work/part/build/lockstep/library.map" || fail 'as a part: the library exports nothing'
+! grep -q lockstep_mpi "$work/all" || grep -q '/engines/mpi\.c' "$work/part.log" || fail 'as a part: built without an engine'

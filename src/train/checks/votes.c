@@ -55,7 +55,7 @@ static bool clock_asks(const lks__run *run, const lks__session *ses, const lks__
 
 /* This rank's vote, without the hashes of divergence.h. */
 static lks__vote own_vote(const lks__run *run, const lks__session *ses, const lks__state *state,
-                         const lks__step_work *work, lks__checks *checks)
+                          const lks__step_work *work, lks__checks *checks)
 {
     lks__vote vote = {.stop_signal = lks__session_asked_stop(ses),
                       .save = LKS__ASKED_NOT,
