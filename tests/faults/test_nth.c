@@ -22,7 +22,7 @@ static const char *only; /* the command to test; NULL: all of them */
 static struct {
     const char *text, *tokens, *golf_tokens; /* inputs */
     const char *gpt2, *golf;                 /* folders of finished runs */
-    const char *artifact_hash;
+    const char *artifact_hash, *report;
 } have;
 
 static fault_run tool(const char *command, const char *out)
@@ -112,6 +112,14 @@ static fault_run export(const char *out)
     return run;
 }
 
+static fault_run report(const char *out)
+{
+    fault_run run = tool("report", out);
+    fault_add(&run, "%s", have.gpt2);
+    fault_add(&run, "%s", have.golf);
+    return run;
+}
+
 /* A coordinator, which waits some time for others. */
 static fault_run coordinate(const char *out)
 {
@@ -169,6 +177,7 @@ static const struct command {
     {"eval", eval, leaves_nothing, NULL, false},
     {"sample", sample, leaves_nothing, NULL, false},
     {"export", export, leaves_artifact, NULL, false},
+    {"report", report, leaves_nothing, NULL, false},
     {"run, coordinator", coordinate, leaves_nothing, "", true},
 };
 
@@ -209,6 +218,8 @@ static int make_inputs(void **state)
     fault_run run = export(artifact);
     run_to_end(&run);
     have.artifact_hash = lks_test_sha256(artifact);
+    run = report(artifact);
+    have.report = assert_exits(0, lks_test_run(run.args.argv, NULL, 30)).out;
     return 0;
 }
 
@@ -228,6 +239,8 @@ static bool survives(const struct command *c, const char *fault, const char *con
         fail_msg("%s: exit code %d, signal %d: %s", where, r.exit_code, r.signal, r.err);
     if (r.exit_code != 0 && strstr(r.err, "lockstep") == NULL)
         fail_msg("%s: it failed without a sentence: %s", where, r.err);
+    if (r.exit_code == 0 && c->make == report && strcmp(r.out, have.report) != 0)
+        fail_msg("%s: it succeeded without the whole report: %s", where, r.out);
     marked_assert_gone(mark, 2);
     c->leaves(out, r.exit_code == 0);
     lks_test_command("rm", "-rf", folder);
@@ -267,10 +280,11 @@ static int count_calls(const struct command *c)
     return there;
 }
 
-/* Test the first, the last, and some between, which differ for each command. */
-static int step_of(int count)
+/* Test the first, the last, and some between, which differ for each command. A report is quick. */
+static int step_of(const struct command *c, int count)
 {
-    return points == 0 || count <= points ? 1 : count / points;
+    const int n = c->make == report ? 16 * points : points;
+    return n == 0 || count <= n ? 1 : count / n;
 }
 
 TEST(test_calls)
@@ -281,7 +295,7 @@ TEST(test_calls)
             continue; /* the launcher has no RANK by which faults could choose it */
         int calls = count_calls(c), passed = 0, tried = 0;
         assert_true(calls > 5);
-        for (int n = 1; n <= calls; n += step_of(calls), tried++) {
+        for (int n = 1; n <= calls; n += step_of(c, calls), tried++) {
             static const char *const causes[] = {"EIO", "ENOSPC", "ENOMEM", "EMFILE"};
             const char *fault = lks_test_text("any:%d:%s", n, causes[n % 4]);
             const char *env[4] = {lks_test_text("LOCKSTEP_FAULT=%s", fault),
@@ -326,7 +340,7 @@ TEST(test_allocations)
             continue;
         int count = count_allocations(c), passed = 0, tried = 0;
         assert_true(count > 20);
-        for (int n = 1; n <= count; n += step_of(count), tried++) {
+        for (int n = 1; n <= count; n += step_of(c, count), tried++) {
             const char *fault = lks_test_text("allocation %d%s", n, tried % 2 ? "+" : "");
             const char *env[4] = {lks_test_text("LKS_FAIL_ALLOC=%s", fault + strlen("allocation ")),
                                   "LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,

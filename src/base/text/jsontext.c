@@ -31,11 +31,9 @@ static void set_allocator(void)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Make the call; false if an allocation failed in it. Numbers are read and written in the default
- * floating-point environment: a program that calls liblockstep may have set another one. */
-static bool in_memory(void (*call)(void *), void *arg)
+bool lks__json_in_memory(void (*call)(void *), void *arg)
 {
-    jmp_buf here;
+    jmp_buf here, *const outer = leave;
     fenv_t callers;
     pthread_once(&once, set_allocator);
     fegetenv(&callers);
@@ -44,8 +42,10 @@ static bool in_memory(void (*call)(void *), void *arg)
     bool whole = setjmp(here) == 0;
     if (whole)
         call(arg);
-    leave = NULL;
+    leave = outer;
     fesetenv(&callers);
+    if (!whole && outer != NULL)
+        longjmp(*outer, 1);
     return whole;
 }
 
@@ -65,7 +65,7 @@ static void load(void *arg)
 json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_t *error)
 {
     struct load l = {text, bytes, flags, error, NULL};
-    if (in_memory(load, &l))
+    if (lks__json_in_memory(load, &l))
         return l.json;
     *error = (json_error_t){.line = -1};
     return NULL;
@@ -179,5 +179,5 @@ const char *lks__json_text(const json_t *value, char out[256])
 char *lks__json_dump(const json_t *json, size_t flags)
 {
     struct dump d = {json, flags, NULL};
-    return in_memory(dump, &d) ? d.text : NULL;
+    return lks__json_in_memory(dump, &d) ? d.text : NULL;
 }

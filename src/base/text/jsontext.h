@@ -11,6 +11,11 @@
 
 #include "base/status.h"
 
+/* Call a function that uses jansson; false if it was left at an allocation of jansson that failed.
+ * Numbers are read and written in the default floating-point environment: a program that calls
+ * liblockstep may have set another one. */
+bool lks__json_in_memory(void (*call)(void *), void *arg);
+
 /* json_loadb() */
 json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_t *error);
 /* json_loadb() with a status: ERR_FORMAT with line, column and reason, or ERR_NOMEM; `name`

@@ -16,6 +16,8 @@ struct comparison {
     size_t n;
     bool evals; /* validation losses are compared: all runs have them. Else training losses */
     const lks__compare_how *how;
+    json_t *report;
+    lks_status st;
 };
 
 /* --- each run --------------------------------------------------------------------------------- */
@@ -482,6 +484,19 @@ static lks_status check_metric(const struct comparison *c)
               "its end");
 }
 
+static void compare(void *arg)
+{
+    struct comparison *c = arg;
+    json_t *report = c->report = json_object(), *all = json_array();
+    for (size_t i = 0; i < c->n; i++)
+        json_array_append_new(all, describe(&c->runs[i]));
+    json_object_set_new(report, "compared", json_string(c->evals ? "val_loss" : "loss"));
+    json_object_set_new(report, "runs", all);
+    json_object_set_new(report, "settings", lks__compare_settings(c->runs, c->n));
+    c->st = add_curves(report, c);
+    LKS__THEN(c->st, add_seeds(report, c));
+}
+
 lks_status lks__compare(const lks__series *runs, size_t n, const lks__compare_how *how,
                         json_t **report_p)
 {
@@ -489,19 +504,11 @@ lks_status lks__compare(const lks__series *runs, size_t n, const lks__compare_ho
     for (size_t i = 0; i < n; i++)
         c.evals = c.evals && runs[i].n_evals > 0;
     LKS__TRY(check_metric(&c));
-    json_t *report = json_object(), *all = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(all, describe(&runs[i]));
-    json_object_set_new(report, "compared", json_string(c.evals ? "val_loss" : "loss"));
-    json_object_set_new(report, "runs", all);
-    json_object_set_new(report, "settings", lks__compare_settings(runs, n));
-    lks_status st = add_curves(report, &c);
-    LKS__THEN(st, add_seeds(report, &c));
-    if (st == LKS_OK && json_object_size(report) != (how->one_sided ? 9 : 8))
-        st = lks__no_memory("to compare runs");
-    if (st == LKS_OK)
-        *report_p = report;
+    if (!lks__json_in_memory(compare, &c))
+        return lks__no_memory("to compare runs");
+    if (c.st == LKS_OK)
+        *report_p = c.report;
     else
-        json_decref(report);
-    return st;
+        json_decref(c.report);
+    return c.st;
 }

@@ -153,9 +153,10 @@ static lks_status read_host(lks__series *s, json_t *o)
     json_decref(s->end);
     s->host = json_incref(o);
     s->end = NULL;
-    const json_t *all = json_object_get(o, "config"), *changed = json_object_get(o, "changed");
-    if (s->config != NULL && json_is_object(json_is_object(all) ? all : changed))
-        json_object_update(s->config, (json_t *)(json_is_object(all) ? all : changed));
+    const bool whole = json_is_object(json_object_get(o, "config"));
+    json_t *newer = json_object_get(o, whole ? "config" : "changed");
+    if (s->config != NULL && json_is_object(newer) && json_object_update(s->config, newer) != 0)
+        return out_of_memory();
     LKS__TRY(add_mark(s, s->starts++ == 0 ? "start" : "resume", iter, ""));
     return add_segment(s, json_object_get(o, "changed"), iter);
 }
