@@ -93,22 +93,24 @@ uint64_t lks__trace_events(const lks__trace *trace, lks__trace_event *out, size_
     return dropped;
 }
 
-static void keep(lks__trace *t, lks__trace_span span, int32_t index, double start, double seconds)
+static void keep(lks__trace *t, lks__trace_span span, int64_t index, double start, double seconds)
 {
     if (t->n_events > 0)
         t->events[t->n_seen++ % t->n_events] =
-            (lks__trace_event){start, seconds, (int32_t)span, index};
+            (lks__trace_event){start, seconds, (int32_t)span, (int32_t)index};
 }
 
-void lks__trace_enter(lks__trace *t, lks__trace_span span, int32_t index)
+void lks__trace_begin(lks__trace_span span, int64_t index)
 {
-    if (t->depth++ < MAX_DEPTH)
-        t->stack[t->depth - 1] = (struct open_span){span, index, lks__sys_now(), 0.0};
+    lks__trace *t = lks__trace_current;
+    if (t != NULL && t->depth++ < MAX_DEPTH)
+        t->stack[t->depth - 1] = (struct open_span){span, (int32_t)index, lks__sys_now(), 0.0};
 }
 
-void lks__trace_leave(lks__trace *t)
+void lks__trace_end(void)
 {
-    if (t->depth == 0 || t->depth-- > MAX_DEPTH)
+    lks__trace *t = lks__trace_current;
+    if (t == NULL || t->depth == 0 || t->depth-- > MAX_DEPTH)
         return;
     const struct open_span *s = &t->stack[t->depth];
     double seconds = lks__sys_now() - s->start;
@@ -118,7 +120,8 @@ void lks__trace_leave(lks__trace *t)
     keep(t, s->span, s->index, s->start, seconds);
 }
 
-void lks__trace_note(lks__trace *t, lks__trace_span span, int32_t index, double start)
+void lks__trace_past(lks__trace_span span, int64_t index, double start)
 {
-    keep(t, span, index, start, lks__sys_now() - start);
+    if (lks__trace_current != NULL)
+        keep(lks__trace_current, span, index, start, lks__sys_now() - start);
 }

@@ -84,29 +84,11 @@ uint64_t lks__trace_events(const lks__trace *trace, lks__trace_event *out, size_
 
 extern _Thread_local lks__trace *lks__trace_current;
 
-void lks__trace_enter(lks__trace *trace, lks__trace_span span, int32_t index);
-void lks__trace_leave(lks__trace *trace);
-void lks__trace_note(lks__trace *trace, lks__trace_span span, int32_t index, double start);
-
 /* Spans nest: end closes the span that was begun last. A span that an error leaves open is never
  * closed; the run ends then, and with it the recording. */
-static inline void lks__trace_begin(lks__trace_span span, int64_t index)
-{
-    if (lks__trace_current != NULL)
-        lks__trace_enter(lks__trace_current, span, (int32_t)index);
-}
-
-static inline void lks__trace_end(void)
-{
-    if (lks__trace_current != NULL)
-        lks__trace_leave(lks__trace_current);
-}
-
+void lks__trace_begin(lks__trace_span span, int64_t index);
+void lks__trace_end(void);
 /* Record a span from `start` until now that may overlap others. It is kept but not summed. */
-static inline void lks__trace_past(lks__trace_span span, int64_t index, double start)
-{
-    if (lks__trace_current != NULL)
-        lks__trace_note(lks__trace_current, span, (int32_t)index, start);
-}
+void lks__trace_past(lks__trace_span span, int64_t index, double start);
 
 #endif

@@ -98,8 +98,9 @@ enum {
  * one incomplete, so a torn one is an error here, too. ERR_IO if OUT has no checkpoint. Reads only:
  * any number of processes may open it at once. */
 lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt);
-/* Open the newest good checkpoint in OUT and ignore `latest`. Errors as above. */
-lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt);
+/* Open the newest good checkpoint in OUT except the one named `except` (NULL: none), and ignore
+ * `latest`. ERR_IO if OUT has none; if all are bad, the status and message of the newest. */
+lks_status lks__ckpt_open_newest(const char *out, const char *except, int parts, lks__ckpt *ckpt);
 /* Open the target of OUT/best. ERR_CONFIG if `best` or its folder is missing. */
 lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt);
 /* Open OUT's checkpoint `iter`. ERR_CONFIG if it doesn't exist. */

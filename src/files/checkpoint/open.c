@@ -188,9 +188,7 @@ static lks_status no_checkpoint(const char *out)
     return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s", show(shown, out));
 }
 
-/* Open the newest good checkpoint of OUT except `except` (NULL: none). ERR_IO if OUT has no
- * checkpoint. If all are bad, the status and message of the newest. */
-static lks_status open_newest(const char *out, const char *except, int parts, lks__ckpt *ckpt)
+lks_status lks__ckpt_open_newest(const char *out, const char *except, int parts, lks__ckpt *ckpt)
 {
     lks__entry *entries;
     size_t n;
@@ -219,11 +217,6 @@ static lks_status open_newest(const char *out, const char *except, int parts, lk
     return no_checkpoint(out);
 }
 
-lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt)
-{
-    return open_newest(out_dir, NULL, parts, ckpt);
-}
-
 /* Append a remedy to the recorded error: the newest good checkpoint of OUT except `except`. */
 static lks_status offer(lks_status st, const char *out, const char *except, int parts)
 {
@@ -233,7 +226,7 @@ static lks_status offer(lks_status st, const char *out, const char *except, int 
     if (parts == LKS__CKPT_ALL_ALONE || (st != LKS_ERR_FORMAT && st != LKS_ERR_IO))
         return st;
     snprintf(cause, sizeof cause, "%s", lks_last_error());
-    if (open_newest(out, except, parts, &good) != LKS_OK)
+    if (lks__ckpt_open_newest(out, except, parts, &good) != LKS_OK)
         return lks__fail(st, "%s; there is no other good checkpoint in %s", cause,
                          show(shown, out));
     lks__fail(st, "%s; the newest good checkpoint is %s: give its folder, %s", cause, good.name,

@@ -329,7 +329,7 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
         LKS__TRY(lks__outdir_free(run, s->lock == LKS__lock_on));
     lks_status st = lks__ckpt_open(from, LKS__CKPT_ALL, ckpt);
     if (restarted && st == LKS_ERR_FORMAT)
-        st = lks__ckpt_open_newest(from, LKS__CKPT_ALL, ckpt);
+        st = lks__ckpt_open_newest(from, NULL, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK) {
         *resume_p = ckpt;
         return lks__outdir_continues(from, ckpt);
