@@ -142,6 +142,21 @@ TEST(test_json_real)
     json_decref(real);
 }
 
+TEST(test_json_line)
+{
+    static const char *const others[] = {"", "x", "[1]", "1", "{\"a\":1", "{\"a\":1}}"};
+    json_t *o;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        assert_ok(lks__json_line(others[i], strlen(others[i]), 0, &o));
+        assert_null(o);
+    }
+    assert_ok(lks__json_line("{\"a\":1}", 8, 0, &o)); /* 8: with its final zero */
+    assert_null(o);
+    assert_ok(lks__json_line("{\"a\":1}", 7, 0, &o));
+    assert_int_equal(lks__json_int(o, "a"), 1);
+    json_decref(o);
+}
+
 TEST(test_json_misuse)
 {
     lks__jsonw w;

@@ -84,6 +84,19 @@ lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const c
                      error.line, error.column, lks__shown(error.text, JSON_ERROR_TEXT_LENGTH * 4));
 }
 
+lks_status lks__json_line(const char *line, size_t bytes, size_t flags, json_t **object_p)
+{
+    json_error_t error;
+    const bool zeros = memchr(line, '\0', bytes) != NULL;
+    json_t *json = zeros ? NULL : lks__json_load(line, bytes, flags, &error);
+    *object_p = json_is_object(json) ? json : NULL;
+    if (json == NULL && !zeros && lks__json_no_memory(&error))
+        return lks__no_memory("to read a line of JSON");
+    if (*object_p == NULL)
+        json_decref(json);
+    return LKS_OK;
+}
+
 bool lks__json_no_memory(const json_error_t *error)
 {
     return json_error_code(error) == json_error_out_of_memory || error->text[0] == '\0';

@@ -4,7 +4,7 @@
 #define LKS_REPORT_DIFF_HISTORY_H
 
 #include "report/diff/claims.h"
-#include "report/diff/lines.h"
+#include "report/record/lines.h"
 
 typedef struct lks__history {
     const char *run;  /* its folder, borrowed */

@@ -6,7 +6,7 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "report/diff/facts.h"
-#include "report/diff/lines.h"
+#include "report/record/lines.h"
 
 static const struct {
     const char *what, *phase;

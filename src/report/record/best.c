@@ -1,19 +1,16 @@
 #include "report/record/best.h"
 
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/list.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/name.h"
-
-enum { CHUNK = 256 << 10 }; /* longer than any line of metrics.jsonl */
+#include "report/record/lines.h"
 
 bool lks__best_beaten(const lks__best *best, double val_loss)
 {
@@ -79,15 +76,13 @@ static lks_status read_object(struct record *r, const json_t *o)
 static lks_status read_line(struct record *r, const char *line, size_t bytes)
 {
     static const char *const kinds[] = {"{\"kind\":\"eval\"", "{\"kind\":\"checkpoint\""};
-    json_error_t error;
+    json_t *o;
     bool ours = false;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         ours |= bytes > strlen(kinds[k]) && memcmp(line, kinds[k], strlen(kinds[k])) == 0;
     if (!ours)
         return LKS_OK;
-    json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (o == NULL && lks__json_no_memory(&error))
-        return lks__no_memory("to read a line of the metrics");
+    LKS__TRY(lks__json_line(line, bytes, JSON_REJECT_DUPLICATES, &o));
     lks_status st = read_object(r, o);
     json_decref(o);
     return st;
@@ -124,41 +119,16 @@ static lks_status read_states(const char *out_dir, uint64_t iter, struct record 
     return st;
 }
 
-/* Read the file, however long it is, in pieces that end with a line. */
-static lks_status read_lines(int fd, uint64_t bytes, const char *path, char *chunk,
-                             struct record *r)
-{
-    for (uint64_t at = 0; at < bytes;) {
-        size_t have = bytes - at < CHUNK ? (size_t)(bytes - at) : CHUNK, done = 0;
-        if (lks__sys_read_at(fd, chunk, have, at) < 0)
-            return lks__sys_fail("cannot read", path);
-        for (char *end; (end = memchr(chunk + done, '\n', have - done)) != NULL;) {
-            LKS__TRY(read_line(r, chunk + done, (size_t)(end - chunk) - done));
-            done = (size_t)(end - chunk) + 1;
-        }
-        at += done > 0 ? done : have; /* skip a line that is too long for a run's */
-    }
-    return LKS_OK;
-}
-
 static lks_status read_record(const char *out_dir, struct record *r)
 {
-    char path[LKS__CKPT_PATH];
+    lks__lines lines;
+    char path[LKS__CKPT_PATH], *text;
+    size_t bytes;
     LKS__TRY(lks__ckpt_join(path, out_dir, "metrics.jsonl"));
-    int fd = lks__sys_open(path, O_RDONLY | O_NOFOLLOW, 0);
-    if (fd < 0)
-        return lks__sys_fail("cannot open", path);
-    off_t bytes = lseek(fd, 0, SEEK_END);
-    char *chunk = malloc(CHUNK);
-    lks_status st = LKS_OK;
-    if (bytes < 0)
-        st = lks__sys_fail("cannot read", path);
-    else if (chunk == NULL)
-        st = lks__no_memory("to read the metrics");
-    else
-        st = read_lines(fd, (uint64_t)bytes, path, chunk, r);
-    free(chunk);
-    lks__sys_close(fd);
+    lks_status st = lks__lines_open(path, &lines);
+    while (st == LKS_OK && (st = lks__lines_text(&lines, &text, &bytes)) == LKS_OK && text != NULL)
+        st = read_line(r, text, bytes);
+    lks__lines_close(&lines);
     return st;
 }
 

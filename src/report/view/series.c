@@ -207,14 +207,11 @@ static lks_status read_object(lks__series *s, json_t *o)
 
 static lks_status read_line(lks__series *s, const char *line, size_t bytes)
 {
-    json_error_t error;
-    json_t *o = memchr(line, '\0', bytes) == NULL ? lks__json_load(line, bytes, 0, &error) : NULL;
-    if (o == NULL && memchr(line, '\0', bytes) == NULL && lks__json_no_memory(&error))
-        return out_of_memory();
-    lks_status st = LKS_OK;
-    if (json_is_object(o))
+    json_t *o;
+    lks_status st = lks__json_line(line, bytes, 0, &o);
+    if (o != NULL)
         st = read_object(s, o);
-    else
+    else if (st == LKS_OK)
         s->bad++;
     json_decref(o);
     return st;
@@ -253,8 +250,8 @@ static json_t *numbers(const json_t *o, const char *key)
 /* Append a line's row, and remove earlier rows of iterations that the run has repeated. */
 static void add_ranks(const lks__series *s, json_t *rows, const char *line, size_t bytes)
 {
-    json_error_t error;
-    json_t *o = memchr(line, '\0', bytes) == NULL ? lks__json_load(line, bytes, 0, &error) : NULL;
+    json_t *o;
+    (void)lks__json_line(line, bytes, 0, &o);
     const json_t *at = json_object_get(o, "iter");
     const json_int_t iter = json_integer_value(at);
     size_t n = json_array_size(rows);

@@ -145,13 +145,11 @@ static enum relation classify_object(const json_t *o, const lks__metrics_cut *cu
 static lks_status classify(const struct tail *t, uint64_t end, const char *line, size_t bytes,
                            const lks__metrics_cut *cut, enum relation *relation_p)
 {
-    json_error_t error;
+    json_t *o;
     *relation_p = LATER;
     if (memchr(line, '\0', bytes) != NULL)
         return LKS_OK; /* zeros of the file system in place of data that a crash lost */
-    json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (o == NULL && lks__json_no_memory(&error))
-        return lks__no_memory("to read a line of the metrics");
+    LKS__TRY(lks__json_line(line, bytes, JSON_REJECT_DUPLICATES, &o));
     lks_status st = LKS_OK;
     if (json_is_string(json_object_get(o, "kind")))
         *relation_p = classify_object(o, cut);
@@ -247,14 +245,13 @@ static void copy_path(const json_t *paths, const char *name, char out[LKS__METRI
 static lks_status read_host(const struct tail *t, uint64_t end, const char *line, size_t bytes,
                             json_t **host_p)
 {
-    json_error_t error;
+    json_t *o;
     *host_p = NULL;
     if (memmem(line, bytes, "\"host\"", 6) == NULL || memchr(line, '\0', bytes) != NULL)
         return LKS_OK;
-    json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
+    LKS__TRY(lks__json_line(line, bytes, JSON_REJECT_DUPLICATES, &o));
     if (o == NULL)
-        return lks__json_no_memory(&error) ? lks__no_memory("for the metrics")
-                                           : bad_line(t, end, "is not a JSON object");
+        return bad_line(t, end, "is not a JSON object");
     const char *kind = lks__json_str(o, "kind");
     const json_t *paths = json_object_get(o, "paths");
     if (kind != NULL && strcmp(kind, "host") == 0 &&
@@ -331,11 +328,9 @@ static lks_status find_eval(struct tail *t, uint64_t end, uint64_t iter, json_t 
         LKS__TRY(line_before(t, end, &line, &bytes));
         LKS__TRY(classify(t, end, line, bytes, &cut, &relation));
     }
-    json_error_t error;
-    json_t *o =
-        relation == KEEP ? lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
-    if (relation == KEEP && o == NULL)
-        return lks__no_memory("to read a line of the metrics");
+    json_t *o = NULL;
+    if (relation == KEEP)
+        LKS__TRY(lks__json_line(line, bytes, JSON_REJECT_DUPLICATES, &o));
     const char *kind = lks__json_str(o, "kind");
     const json_t *i = json_object_get(o, "iter");
     if (kind != NULL && strcmp(kind, "eval") == 0 && json_integer_value(i) == (json_int_t)iter)

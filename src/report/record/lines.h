@@ -1,7 +1,7 @@
-/* report/diff/lines.h - the lines of a file of JSON objects one by one. Memory doesn't grow with
+/* report/record/lines.h - the lines of a file of JSON objects one by one. Memory doesn't grow with
  * the file. */
-#ifndef LKS_REPORT_DIFF_LINES_H
-#define LKS_REPORT_DIFF_LINES_H
+#ifndef LKS_REPORT_RECORD_LINES_H
+#define LKS_REPORT_RECORD_LINES_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -31,6 +31,9 @@ extern const char *const lks__lines_times[];
 
 /* Open a regular file; a link isn't followed. ERR_IO names it. */
 lks_status lks__lines_open(const char *path, lks__lines *l);
+/* Read the next complete line, without its line feed; NULL: none is left. Valid until the next
+ * call. A line longer than 1 MiB, which lockstep doesn't write, comes in pieces of that size. */
+lks_status lks__lines_text(lks__lines *l, char **text_p, size_t *bytes_p);
 /* Read the next complete line as an object, which the caller frees; NULL: none is left. ERR_FORMAT
  * names the offset of a line that isn't one. */
 lks_status lks__lines_next(lks__lines *l, json_t **object_p);

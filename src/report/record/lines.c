@@ -1,4 +1,4 @@
-#include "report/diff/lines.h"
+#include "report/record/lines.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -107,42 +107,39 @@ static bool equals_twin(const lks__lines *l, const char *text, size_t n)
            memcmp(twin->chunk + twin->at, text, n) == 0;
 }
 
-static lks_status parse(const lks__lines *l, const char *text, size_t n, json_t **object_p)
+lks_status lks__lines_text(lks__lines *l, char **text_p, size_t *bytes_p)
 {
-    json_error_t error;
-    const bool zeros = memchr(text, '\0', n) != NULL;
-    json_t *json = zeros ? NULL : lks__json_load(text, n, JSON_REJECT_DUPLICATES, &error);
-    if (json == NULL && !zeros && lks__json_no_memory(&error))
-        return lks__no_memory("for a line of JSON");
-    if (json_is_object(json)) {
-        *object_p = json;
-        return LKS_OK;
-    }
-    json_decref(json);
-    return lks__lines_bad(l, "is not a JSON object, or has a member twice");
-}
-
-lks_status lks__lines_next(lks__lines *l, json_t **object_p)
-{
-    *object_p = NULL;
-    json_decref(l->object);
-    l->object = NULL;
     l->at = l->next;
     const char *end = memchr(l->chunk + l->at, '\n', l->have - l->at);
     if (end == NULL) {
         LKS__TRY(fill(l));
         end = memchr(l->chunk, '\n', l->have);
     }
-    l->next = end != NULL ? (size_t)(end - l->chunk) + 1 : l->at;
-    if (end == NULL)
-        return l->have == CHUNK ? lks__lines_bad(l, "is too long") : LKS_OK;
-    char *text = l->chunk + l->at;
-    l->length = (size_t)(end - text);
+    const size_t piece = l->have == CHUNK ? CHUNK : 0;
+    *text_p = end != NULL || piece > 0 ? l->chunk + l->at : NULL;
+    *bytes_p = end != NULL ? (size_t)(end - *text_p) : piece;
+    l->next = l->at + *bytes_p + (end != NULL);
+    return LKS_OK;
+}
+
+lks_status lks__lines_next(lks__lines *l, json_t **object_p)
+{
+    char *text;
+    *object_p = NULL;
+    json_decref(l->object);
+    l->object = NULL;
+    LKS__TRY(lks__lines_text(l, &text, &l->length));
+    if (text == NULL)
+        return LKS_OK;
+    if (l->length == CHUNK)
+        return lks__lines_bad(l, "is too long");
     const bool cut = cut_times(l, text, &l->length);
     if (cut && equals_twin(l, text, l->length))
         *object_p = json_incref(l->twin->object);
     else
-        LKS__TRY(parse(l, text, l->length, object_p));
+        LKS__TRY(lks__json_line(text, l->length, JSON_REJECT_DUPLICATES, object_p));
+    if (*object_p == NULL)
+        return lks__lines_bad(l, "is not a JSON object, or has a member twice");
     if (cut)
         l->object = json_incref(*object_p);
     return LKS_OK;
