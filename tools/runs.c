@@ -83,7 +83,7 @@ static lks_status add_inside(const char *dir, const char *prefix, int depth, con
     lks_status st = LKS_OK;
     const int n = scandir(dir, &list, NULL, versionsort);
     for (int i = 0; i < n; i++) {
-        char path[4352], name[256];
+        char path[LKS__SYS_PATH], name[256];
         bool wanted = list[i]->d_name[0] != '.' && list[i]->d_type != DT_REG && st == LKS_OK;
         snprintf(path, sizeof path, "%s/%s", dir, list[i]->d_name);
         snprintf(name, sizeof name, "%.100s%s%.150s", prefix, prefix[0] != '\0' ? "/" : "",
@@ -141,7 +141,7 @@ enum { NEWEST = 5 };
 
 /* The newest runs, newest first. */
 struct newest {
-    char paths[NEWEST][4352];
+    char paths[NEWEST][LKS__SYS_PATH];
     struct timespec at[NEWEST];
     size_t n;
 };
@@ -154,7 +154,7 @@ static bool is_newer(const struct timespec *a, const struct timespec *b)
 static lks_status add_newest(void *ctx, const char *path, const char *name)
 {
     struct newest *f = ctx;
-    char file[4400];
+    char file[LKS__SYS_PATH];
     struct stat info;
     size_t i = 0;
     snprintf(file, sizeof file, "%s/metrics.jsonl", path);

@@ -23,7 +23,7 @@ static bool files_wanted(const lks__launch_options *o)
 lks_status lks__files_open(struct lks__job *job)
 {
     const lks__launch_options *o = job->options;
-    char id[144], node[72] = "", shown[4200]; /* parts of a file's name */
+    char id[144], node[72] = "", shown[LKS__SYS_PATH]; /* parts of a file's name */
     if (!files_wanted(o))
         return LKS_OK;
     const char *parent = o->log_dir;
@@ -111,7 +111,7 @@ void lks__files_close(struct lks__attempt *a)
  * "message". */
 static void write_error(const struct lks__attempt *a, int rank, const char *message)
 {
-    char path[4300], text[16 << 10], tail[2 * LKS__TAIL_BYTES];
+    char path[LKS__SYS_PATH], text[16 << 10], tail[2 * LKS__TAIL_BYTES];
     size_t len = 0;
     lks__jsonw w;
     const struct lks__rank_process *p = &a->ranks[rank];

@@ -435,7 +435,7 @@ static void is_unmoved(const char *out)
 static void resumes(const char *out)
 {
     lks__ckpt ckpt;
-    char moved[LKS__OUTDIR_PATH];
+    char moved[LKS__SYS_PATH];
     const int files = lks_test_count_files("/proc/self/fd");
     has_text("out/metrics.jsonl", metrics);
     assert_int_equal(lks__ckpt_open(out, LKS__CKPT_ALL, &ckpt), LKS_OK);
@@ -505,7 +505,7 @@ static void back_synced(void **state)
  * is not. */
 static void back_otherwise(void **state)
 {
-    char text[4096], moved[LKS__OUTDIR_PATH];
+    char text[4096], moved[LKS__SYS_PATH];
     const char *out = prepared(&back_to_10);
     assert_true(WIFSIGNALED(run(&back_to_10, out, "rename:5:die", text, sizeof text)));
     assert_true(lks_test_exists(in_scratch("out/earlier.tmp/ckpt-00000030")));
@@ -561,7 +561,7 @@ static void back_otherwise(void **state)
 static void start_killed(void **state)
 {
     static const scenario start = {"start", prepare_run, 30, 0, 0, -2, 0};
-    char fault[64], text[4096], moved[LKS__OUTDIR_PATH];
+    char fault[64], text[4096], moved[LKS__SYS_PATH];
     int torn = 0, laters = 0;
     for (int k = 1, done = 0; !done; k++) {
         const char *out = prepared(&start);
@@ -596,7 +596,7 @@ static void start_killed(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 6 && strcmp(argv[1], "--save") == 0) {
-        char moved[LKS__OUTDIR_PATH];
+        char moved[LKS__SYS_PATH];
         uint64_t iter = strtoull(argv[3], NULL, 10);
         /* -1: back to the checkpoint, -2: a new run starts, -3: it is the best one */
         int variant = atoi(argv[4]);

@@ -58,7 +58,7 @@ TEST(test_start)
     static const char *const others[] = {"notes", "ckpt", "latest.txt", "metrics.json", ".lock"};
     enum { N_RUN = 13, N_OTHERS = 5 };
     const char *out = in(lks_test_folder(), "a/new");
-    char moved[LKS__OUTDIR_PATH];
+    char moved[LKS__SYS_PATH];
     assert_ok(lks__outdir_start(out, NULL, moved)); /* made, and nothing to move */
     assert_string_equal(moved, "");
     assert_int_equal(lks_test_count_files(out), 0);
@@ -88,7 +88,7 @@ TEST(test_undo)
 {
     static const char *const files[] = {"train.log", "metrics.jsonl", "ranks.jsonl"};
     const char *out = in(lks_test_folder(), "new"), *block = in(out, "metrics.jsonl");
-    char moved[LKS__OUTDIR_PATH];
+    char moved[LKS__SYS_PATH];
     assert_ok(lks__outdir_start(out, NULL, moved));
     for (int i = 0; i < 3; i++)
         lks_test_write_text(in(out, files[i]), "x");
@@ -110,7 +110,7 @@ TEST(test_undo)
 TEST(test_data)
 {
     const char *out = in(lks_test_folder(), "new"), *data = in(out, "data"), *earlier;
-    char moved[LKS__OUTDIR_PATH];
+    char moved[LKS__SYS_PATH];
     assert_ok(lks__outdir_start(out, NULL, moved));
     assert_int_equal(mkdir(data, 0777), 0);
     lks_test_write_text(in(data, "train.bin"), "x");

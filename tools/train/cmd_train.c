@@ -331,7 +331,7 @@ int tool_train(int argc, char **argv)
     lks__args args;
     int code;
     const char *env = getenv(TRAIN_TEXT_MOVED);
-    char moved[LKS__OUTDIR_PATH] = "";
+    char moved[LKS__SYS_PATH] = "";
     if (env != NULL) {
         snprintf(moved, sizeof moved, "%s", env);
         unsetenv(TRAIN_TEXT_MOVED); /* not for ranks */

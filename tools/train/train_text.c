@@ -51,7 +51,7 @@ struct text {
     lks__prep_result tokens;
     lks__choice choice;
     longer train;
-    char moved[LKS__OUTDIR_PATH]; /* the folder to which an earlier run was moved; or "" */
+    char moved[LKS__SYS_PATH]; /* the folder to which an earlier run was moved; or "" */
 };
 
 /* --- checks ----------------------------------------------------------------------------------- */
@@ -411,9 +411,9 @@ static void explain(const struct text *t, const lks__settings *s)
     if (t->moved[0] != '\0') {
         const bool saved = lks__sys_has(t->moved, LKS__NAME_LATEST);
         fprintf(stderr, "lockstep train: an earlier run was moved to %s%s%s\n",
-                lks__shown(t->moved, LKS__OUTDIR_PATH),
+                lks__shown(t->moved, LKS__SYS_PATH),
                 saved ? "; to continue it: lockstep resume " : "",
-                saved ? lks__quoted(t->moved, LKS__OUTDIR_PATH) : "");
+                saved ? lks__quoted(t->moved, LKS__SYS_PATH) : "");
     }
     if (t->not_utf8[0] != '\0')
         fprintf(stderr, "lockstep train: note: the tokens are bytes: %s\n", t->not_utf8);

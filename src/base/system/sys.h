@@ -31,6 +31,9 @@
     X(socket) X(bind) X(listen) X(accept) X(connect) X(send) X(recv)
 /* clang-format on */
 
+/* Bytes of the path of a file in a folder: PATH_MAX, and a name. */
+enum { LKS__SYS_PATH = 4400 };
+
 /* Unless a comment says otherwise, these return the system call's result: on failure -1 (or NULL
  * for mmap), with errno set. */
 int lks__sys_open(const char *path, int flags, mode_t mode); /* always O_CLOEXEC */

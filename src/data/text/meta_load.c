@@ -201,7 +201,7 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
 
 lks_status lks__meta_hashes(const char *dir, json_t **hashes_p)
 {
-    char path[4200], name[256];
+    char path[LKS__SYS_PATH], name[256];
     json_t *json;
     *hashes_p = NULL;
     snprintf(path, sizeof path, "%s/meta.json", dir);
@@ -285,7 +285,7 @@ lks_status lks__meta_find(const char *path, bool *found_p, lks__meta *meta)
 
 const char *lks__meta_file(const char *dir)
 {
-    char path[4200];
+    char path[LKS__SYS_PATH];
     struct stat info;
     snprintf(path, sizeof path, "%s/meta.json", dir);
     return stat(path, &info) == 0 ? "meta.json" : "meta.pkl";

@@ -330,7 +330,7 @@ static void existing_part(const char *path, char part[4096])
 
 void lks__doctor_folder(lks__doctor *d, const char *path)
 {
-    char part[4096], file[4200];
+    char part[4096], file[LKS__SYS_PATH];
     struct statvfs fs;
     double ms = 0;
     existing_part(path, part);

@@ -200,7 +200,7 @@ static bool take(lks__output *o, struct stream *s)
 
 static lks_status open_file(lks__output *o, struct stream *s, const char *folder, const char *name)
 {
-    char path[4200];
+    char path[LKS__SYS_PATH];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     s->file = lks__sys_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (s->file < 0)

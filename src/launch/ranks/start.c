@@ -72,7 +72,7 @@ static void free_vars(struct vars *v)
 static void rank_vars(const struct lks__attempt *a, int rank, struct vars *v)
 {
     const int nproc = a->nproc;
-    char segment[LKS__SEGMENT_ENV_BYTES], text[4200];
+    char segment[LKS__SEGMENT_ENV_BYTES], text[LKS__SYS_PATH];
     lks__segment_env(a->segment, segment);
     set_int(v, "RANK", a->first_global + rank);
     set_int(v, "LOCAL_RANK", rank);

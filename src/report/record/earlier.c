@@ -28,15 +28,15 @@
 
 enum {
     CHUNK = 256 << 10,
-    INNER_PATH = LKS__OUTDIR_PATH + 400, /* of a file or folder in a folder of OUT */
+    INNER_PATH = LKS__SYS_PATH + 400, /* of a file or folder in a folder of OUT */
 };
 
 /* The first earlier-N that doesn't exist yet. */
-static lks_status free_name(const char *out_dir, char path[LKS__OUTDIR_PATH])
+static lks_status free_name(const char *out_dir, char path[LKS__SYS_PATH])
 {
     struct stat info;
     for (int n = 1; n < 100000; n++) {
-        snprintf(path, LKS__OUTDIR_PATH, "%s/earlier-%d", out_dir, n);
+        snprintf(path, LKS__SYS_PATH, "%s/earlier-%d", out_dir, n);
         if (lstat(path, &info) != 0 && errno == ENOENT)
             return LKS_OK;
     }
@@ -153,7 +153,7 @@ static lks_status has_begun(const char *temp, bool *yes_p)
  * or if the file can't be read. */
 static bool is_recorded(const char *out_dir, uint64_t iter)
 {
-    char path[LKS__OUTDIR_PATH], needle[64];
+    char path[LKS__SYS_PATH], needle[64];
     struct stat info;
     bool found = false;
     char *chunk = malloc(CHUNK);
@@ -202,7 +202,7 @@ static lks_status find_later(const char *out_dir, const char *temp, uint64_t ite
  * metrics.jsonl. It is a leftover, as its temporary folder was, and gets that name back. */
 static bool drop_unpublished(const char *out_dir, uint64_t iter, const struct later *l)
 {
-    char from[LKS__OUTDIR_PATH], to[LKS__OUTDIR_PATH], name[LKS__CKPT_NAME];
+    char from[LKS__SYS_PATH], to[LKS__SYS_PATH], name[LKS__CKPT_NAME];
     if (l->begun || l->n != 1 || l->latest.kind != LKS__ENTRY_CKPT || l->latest.iter != iter ||
         is_recorded(out_dir, l->all[0].iter))
         return false;
@@ -245,7 +245,7 @@ static lks_status move_if_later(const char *dir, const char *name, void *temp)
 }
 
 /* All has moved: give the folder its name. `moved` is "" after a failure. */
-static lks_status name_moved(const char *out_dir, const char *temp, char moved[LKS__OUTDIR_PATH])
+static lks_status name_moved(const char *out_dir, const char *temp, char moved[LKS__SYS_PATH])
 {
     LKS__TRY(lks__sys_sync_dir(temp));
     LKS__TRY(lks__sys_sync_dir(out_dir));
@@ -258,7 +258,7 @@ static lks_status name_moved(const char *out_dir, const char *temp, char moved[L
 }
 
 static lks_status finish(const char *out_dir, char *temp, const struct later *l,
-                         char moved[LKS__OUTDIR_PATH])
+                         char moved[LKS__SYS_PATH])
 {
     for (size_t i = 0; i < l->n; i++)
         LKS__TRY(move(out_dir, temp, l->all[i].name));
@@ -266,9 +266,9 @@ static lks_status finish(const char *out_dir, char *temp, const struct later *l,
     return name_moved(out_dir, temp, moved);
 }
 
-lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[LKS__OUTDIR_PATH])
+lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[LKS__SYS_PATH])
 {
-    char temp[LKS__OUTDIR_PATH];
+    char temp[LKS__SYS_PATH];
     struct later l;
     moved[0] = '\0';
     LKS__TRY(lks__outdir_check(out_dir));
@@ -305,7 +305,7 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[LKS__
 /* --- a new run -------------------------------------------------------------------------------- */
 
 struct start {
-    char temp[LKS__OUTDIR_PATH];
+    char temp[LKS__SYS_PATH];
     bool begun;           /* `temp` contains files */
     bool left;            /* a file stayed, because `temp` has one of this name */
     const char *data_dir; /* of the new run; or NULL */
@@ -346,7 +346,7 @@ static lks_status count_name(const char *dir, const char *name, void *n)
 /* True if a process died while it moved an earlier run. */
 static bool is_torn(const char *out_dir)
 {
-    char temp[LKS__OUTDIR_PATH];
+    char temp[LKS__SYS_PATH];
     struct stat info;
     int n = 0;
     snprintf(temp, sizeof temp, "%s/" NEW, out_dir);
@@ -371,7 +371,7 @@ lks_status lks__outdir_check(const char *out_dir)
  * run. */
 static lks_status name_begun(const char *out_dir)
 {
-    char temp[LKS__OUTDIR_PATH], path[LKS__OUTDIR_PATH];
+    char temp[LKS__SYS_PATH], path[LKS__SYS_PATH];
     bool begun;
     snprintf(temp, sizeof temp, "%s/" TEMP, out_dir);
     LKS__TRY(has_begun(temp, &begun));
@@ -383,11 +383,10 @@ static lks_status name_begun(const char *out_dir)
     return lks__sys_rename(temp, path) == 0 ? LKS_OK : lks__sys_fail("can't move", temp);
 }
 
-lks_status lks__outdir_start(const char *out_dir, const char *data_dir,
-                             char moved[LKS__OUTDIR_PATH])
+lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[LKS__SYS_PATH])
 {
     struct start start = {.begun = is_torn(out_dir), .data_dir = data_dir};
-    char other[LKS__OUTDIR_PATH];
+    char other[LKS__SYS_PATH];
     moved[0] = '\0';
     snprintf(start.temp, sizeof start.temp, "%s/" NEW, out_dir);
     LKS__TRY(lks__sys_make_dirs(out_dir));
@@ -405,7 +404,7 @@ static lks_status move_back(const char *dir, const char *name, void *out_dir)
 
 lks_status lks__outdir_undo(const char *out_dir, const char *moved)
 {
-    char out[LKS__OUTDIR_PATH], data[INNER_PATH], temp[INNER_PATH], torn[INNER_PATH];
+    char out[LKS__SYS_PATH], data[INNER_PATH], temp[INNER_PATH], torn[INNER_PATH];
     snprintf(out, sizeof out, "%s", out_dir);
     snprintf(data, sizeof data, "%s/" LKS__DATA_FOLDER, out);
     snprintf(temp, sizeof temp, "%s/" LKS__DATA_TEMP, out);

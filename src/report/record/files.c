@@ -43,14 +43,14 @@ const lks__run_file *lks__run_file_of(const char *name)
 
 bool lks__run_has_data(const char *out_dir)
 {
-    char path[4300];
+    char path[LKS__SYS_PATH];
     const int n = snprintf(path, sizeof path, "%s/" LKS__DATA_FOLDER "/" LKS__DATA_MARK, out_dir);
     return n < (int)sizeof path && access(path, F_OK) == 0;
 }
 
 bool lks__run_own_data(const char *out_dir, const char *path, char *out, size_t bytes)
 {
-    char parent[4300];
+    char parent[LKS__SYS_PATH];
     const char *slash = strrchr(path, '/');
     if (!lks__run_has_data(out_dir) || slash == NULL || strcmp(slash + 1, LKS__DATA_FOLDER) != 0)
         return false;

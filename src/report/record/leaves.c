@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/system/sys.h"
-
 /* A segment: its head, then records of one iteration each. The head has the first word, the first
  * record's iteration, V and A (32 bits each), and the number of elements in a block. A record has
  * its iteration and V hashes. All words are little-endian. */

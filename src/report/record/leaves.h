@@ -8,12 +8,13 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/system/sys.h"
 
 #define LKS__LEAVES_FILE "leaves.bin"
 enum { LKS__LEAVES_BLOCK = 4096 }; /* elements that are hashed together; the file records it */
 
 typedef struct lks__leaves {
-    char path[4200];
+    char path[LKS__SYS_PATH];
     int fd;         /* -1: none */
     uint64_t bytes; /* size of the file when it was opened */
     /* The last record that was read or written; at = 0 before the first. */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/system/sys.h"
 #include "base/text/jsontext.h"
 
 enum { CHUNK = 1 << 20 }; /* lines that this program writes are shorter than 64 KiB */

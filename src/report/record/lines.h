@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/system/sys.h"
 
 typedef struct lks__lines {
-    char path[4200];
+    char path[LKS__SYS_PATH];
     int fd;
     char *chunk;
     size_t have, at, next; /* bytes in `chunk`; where the current line begins, and the next one */

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/system/sys.h"
 #include "base/text/shell.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
@@ -92,7 +91,7 @@ static lks_status lock_file(const char *out_dir, int fd)
 
 lks_status lks__outdir_free(const char *out_dir, bool lock)
 {
-    char path[LKS__OUTDIR_PATH];
+    char path[LKS__SYS_PATH];
     snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
     int fd = lock ? lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0) : -1;
     if (fd < 0)
@@ -106,7 +105,7 @@ lks_status lks__outdir_free(const char *out_dir, bool lock)
 
 lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p)
 {
-    char path[LKS__OUTDIR_PATH], host[65] = "", text[128];
+    char path[LKS__SYS_PATH], host[65] = "", text[128];
     *fd_p = -1;
     LKS__TRY(lks__sys_make_dirs(out_dir));
     snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);

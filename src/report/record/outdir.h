@@ -7,10 +7,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/system/sys.h"
 #include "files/checkpoint/ckpt.h"
-
-/* Bytes of the path of a file or folder in `out_dir`. */
-enum { LKS__OUTDIR_PATH = 4200 };
 
 /* The run's folder: RUN, if `path` is RUN/ckpt-…, RUN/latest or RUN/best and not a run itself; else
  * `path`. */
@@ -32,8 +30,7 @@ lks_status lks__outdir_check(const char *out_dir);
  * out_dir/earlier-N, so that a new run neither loses it nor mixes with it. The new run's own data,
  * the folder `data_dir`, stay; NULL: it has none there. `moved` is the earlier run's new path, or
  * "" if there was none. */
-lks_status lks__outdir_start(const char *out_dir, const char *data_dir,
-                             char moved[LKS__OUTDIR_PATH]);
+lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[LKS__SYS_PATH]);
 
 /* Undo lks__outdir_start() for a new run that has not begun: remove the new run's own data, and
  * move the earlier run back from `moved`, if it isn't "". The caller has locked the folder. If that
@@ -46,7 +43,7 @@ lks_status lks__outdir_undo(const char *out_dir, const char *moved);
  * next call completes the move. The caller cuts metrics.jsonl afterwards, and decides on
  * `best`, which is removed if its checkpoint moves. `moved` is the new path, or "" if there is
  * nothing later. */
-lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[LKS__OUTDIR_PATH]);
+lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[LKS__SYS_PATH]);
 
 /* Remove a temporary folder of a run, such as earlier.tmp, with the files in it. A folder that is
  * missing is not an error. */

@@ -272,7 +272,7 @@ static void add_ranks(const lks__series *s, json_t *rows, const char *line, size
  * file that is missing or can't be read counts as empty. */
 static void read_ranks(lks__series *s, bool *changed_p)
 {
-    char path[LKS__OUTDIR_PATH], *text = NULL;
+    char path[LKS__SYS_PATH], *text = NULL;
     struct stat info;
     size_t bytes = 0;
     snprintf(path, sizeof path, "%s/ranks.jsonl", s->dir);
@@ -353,7 +353,7 @@ static lks_status read_lines(lks__series *s, int fd, uint64_t bytes, char *chunk
 
 lks_status lks__series_read(lks__series *s, bool *changed_p)
 {
-    char path[LKS__OUTDIR_PATH];
+    char path[LKS__SYS_PATH];
     uint64_t bytes = 0;
     const unsigned epoch = s->epoch;
     const uint64_t offset = s->offset;
@@ -394,7 +394,7 @@ const char *lks__series_dir(const char *arg)
 lks_status lks__series_open(const char *arg, lks__series *s)
 {
     struct stat info;
-    char path[LKS__OUTDIR_PATH];
+    char path[LKS__SYS_PATH];
     bool changed;
     *s = (lks__series){.artifact_loss = (double)NAN, .artifact_bpb = (double)NAN};
     const char *dir = lks__series_dir(arg);

@@ -40,7 +40,7 @@ struct lks__commands {
         const char *command;
     } commands[MOST_COMMANDS];
     int n_commands;
-    char out_dir[4096], log[4200];
+    char out_dir[4096], log[LKS__SYS_PATH];
     double timeout_s;
     void (*say)(void *ctx, const char *text);
     void *ctx;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/system/sys.h"
 #include "settings/family.h"
 
 bool lks__state_of_library(const lks__ckpt *ckpt)
@@ -23,7 +24,7 @@ lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s)
 
 lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta)
 {
-    char where[4200];
+    char where[LKS__SYS_PATH];
     snprintf(where, sizeof where, "%s/state.json", ckpt->path);
     return lks__meta_from_json(json_object_get(ckpt->state, "tokenizer"), where, meta);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "data/text/byte_tokens.h"
 #include "data/text/sentencepiece/spm_text.h"
@@ -12,7 +13,7 @@
 /* Open the vocabulary of GPT-2's tokens at `path`, or the one that the run keeps. */
 static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__text *t)
 {
-    char kept[4200];
+    char kept[LKS__SYS_PATH];
     uint64_t hash;
     if (path[0] == '\0' && r->vocabulary[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "the weights come without their vocabulary: give it as "

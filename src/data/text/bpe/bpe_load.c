@@ -86,7 +86,7 @@ static lks_status add_merge_lines(lks__bpe_build *l, const char *text, size_t by
 }
 
 struct file {
-    char path[4200], name[1024]; /* escaped */
+    char path[LKS__SYS_PATH], name[1024]; /* escaped */
     char *text;
     size_t bytes;
 };
@@ -413,7 +413,7 @@ static lks_status open_json(const char *path, lks__bpe **bpe_p)
 
 static bool has(const char *dir, const char *name)
 {
-    char path[4200];
+    char path[LKS__SYS_PATH];
     return snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path &&
            access(path, F_OK) == 0;
 }
@@ -453,7 +453,7 @@ lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p)
                          shown, strerror(errno));
     if (S_ISDIR(info.st_mode)) {
         if (has(path, LKS__BPE_FILE)) {
-            char file[4200];
+            char file[LKS__SYS_PATH];
             snprintf(file, sizeof file, "%s/" LKS__BPE_FILE, path);
             return open_json(file, bpe_p);
         }

@@ -35,7 +35,7 @@ static bool ends_torn(int fd)
 
 lks_status lks__evals_append(lks__evals *e, const char *out_dir, char why[200])
 {
-    char path[4200];
+    char path[LKS__SYS_PATH];
     size_t len;
     why[0] = '\0';
     lks__jsonw_end(&e->w);

@@ -20,7 +20,7 @@ enum {
 };
 
 struct lks__events {
-    char path[4200];
+    char path[LKS__SYS_PATH];
     int fd;
     size_t n;             /* bytes of the record so far */
     size_t opened[DEPTH]; /* offsets of the lengths of open messages */

@@ -18,7 +18,7 @@ enum { LINE_BYTES = 64 << 10 };
 enum { STAYING = 2, STAYING_BYTES = 1024 };
 
 struct lks__metrics {
-    char path[4200];
+    char path[LKS__SYS_PATH];
     int fd;
     bool is_other; /* the line of the checkpoint has other weights */
     /* Lines of the run's end that a resume left in the file, so they aren't written again. */

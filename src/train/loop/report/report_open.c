@@ -397,7 +397,7 @@ static lks_status keep_vocabulary(lks__report *r, const lks__run *run)
 /* The state of the run's folder when it was opened. */
 struct found {
     /* New path of an earlier run, or of the later part of this one; "": none. */
-    char moved[LKS__OUTDIR_PATH];
+    char moved[LKS__SYS_PATH];
     bool empty;    /* metrics.jsonl has no line */
     bool has_line; /* metrics.jsonl has the line of the checkpoint that is resumed */
 };
@@ -443,7 +443,7 @@ static void describe_files(lks__report *r, const lks__run *run, const lks__state
     if (found->moved[0] != '\0')
         lks__log_line(&r->log, "%s was moved to %s",
                       run->resumed ? "the part of the run after this checkpoint" : "an earlier run",
-                      lks__shown(found->moved, LKS__OUTDIR_PATH));
+                      lks__shown(found->moved, LKS__SYS_PATH));
     if (found->empty && state->iter > 0 && run->resumed)
         lks__log_message(&r->log,
                          "metrics.jsonl in %s was missing or empty: the record of this run begins "
