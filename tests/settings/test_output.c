@@ -150,7 +150,7 @@ TEST(test_json_line)
         assert_ok(lks__json_line(others[i], strlen(others[i]), 0, &o));
         assert_null(o);
     }
-    assert_ok(lks__json_line("{\"a\":1}", 8, 0, &o)); /* 8: with its final zero */
+    assert_ok(lks__json_line("{\"a\":1\0}", 8, 0, &o));
     assert_null(o);
     assert_ok(lks__json_line("{\"a\":1}", 7, 0, &o));
     assert_int_equal(lks__json_int(o, "a"), 1);

@@ -23,7 +23,7 @@ json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_
 lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const char *name,
                            json_t **json_p);
 /* Read a line as an object, which the caller frees; NULL if it isn't one, or contains a zero, which
- * jansson accepts at its end. ERR_NOMEM. */
+ * jansson ignores after a number. ERR_NOMEM. */
 lks_status lks__json_line(const char *line, size_t bytes, size_t flags, json_t **object_p);
 /* True if the call returned NULL because it ran out of memory. */
 bool lks__json_no_memory(const json_error_t *error);
