@@ -103,6 +103,7 @@ TEST(test_continued)
               "--virtual_ranks=1", "--eval_interval=6", "--eval_iters=2");
     assert_trained(r);
     assert_contains(r.out, "ckpt.pt of nanoGPT at iteration 6");
+    assert_null(strstr(r.err, "metrics.jsonl")); /* no record of it is missed */
     const json_t *losses = json_object_get(figure, "losses");
     const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
     assert_int_equal(json_array_size(lines), json_array_size(losses));
