@@ -76,7 +76,7 @@ TEST(test_three_deaths)
                                   "--threads=1", &out));
     for (int i = 1; i <= 3; i++)
         assert_contains(r.err, lks_test_text("restart %d of 3", i));
-    assert_true(resumed_at(out) > 0); /* not from scratch */
+    assert_true(resumed_at(out) > 0);                                  /* not from scratch */
     assert_false(lks_test_exists(lks_test_text("%s/earlier-1", out))); /* its own files stay */
     law_assert_same(out, whole);
 }
