@@ -1292,6 +1292,7 @@ TEST(test_hosts_hang)
         lks_test_result r = lks_test_wait(&child, 1);
         assert_int_equal(r.exit_code, cases[c].code);
         assert_contains(r.err, "lockstep run: waiting up to ");
+        assert_null(strstr(strstr(r.err, "waiting up to ") + 1, "waiting up to ")); /* once */
         assert_contains(r.err, " s for the end of lks-rsh for host hangs\n");
         marked_assert_gone(mark, cases[c].commands);
     }

@@ -491,13 +491,14 @@ TEST(test_without_links)
 }
 
 /* The command with its n-th open() failing, for the n with this message. It leaves `evals`. */
-static lks_test_result unwritable(const char *const argv[], const char *evals, const char *message)
+static lks_test_result unwritable(const char *const argv[], const char *error, const char *evals,
+                                  const char *message)
 {
     lks_test_result r = {0};
     size_t before = 0, after;
     bool found = false;
     for (int n = 1; n < 80 && !found; n++) {
-        const char *env[] = {lks_test_text("LOCKSTEP_FAULT=open:%d:EROFS", n), NULL};
+        const char *env[] = {lks_test_text("LOCKSTEP_FAULT=open:%d:%s", n, error), NULL};
         lks_test_read(evals, &before);
         r = lks_test_run(argv, env, 60);
         found = strstr(r.err, message) != NULL;
@@ -520,15 +521,17 @@ TEST(test_not_recorded)
     lks_test_result r = lks_test_run(argv, NULL, 60);
     const char *line = r.out, *path = lks_test_text("%s/evals.jsonl", out);
     size_t bytes;
-    r = assert_exits(0, unwritable(argv, path, unrecorded));
+    r = assert_exits(0, unwritable(argv, "EROFS", path, unrecorded));
     assert_string_equal(r.out, line);
     law_args only = train(out, 6);
     law_add_all(&only, "--init_from=resume", "--eval_only");
-    assert_exits(0, unwritable(only.argv, path, unrecorded));
+    assert_exits(0, unwritable(only.argv, "EROFS", path, unrecorded));
     const char *const resume[] = {"lockstep", "resume", out, NULL};
-    assert_exits(1, unwritable(resume, path,
+    assert_exits(1, unwritable(resume, "EROFS", path,
                                "can't be written: Read-only file system; give another"
                                " folder, or copy this one (cp -r)"));
+    assert_exits(1,
+                 unwritable(resume, "EACCES", path, "can't be written: Permission denied; give"));
     const char *text = lks_test_read(path, &bytes);
     const size_t line_bytes = strcspn(text, "\n") + 1;
     /* An incomplete line stays separate. */

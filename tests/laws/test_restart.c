@@ -76,7 +76,8 @@ TEST(test_three_deaths)
                                   "--threads=1", &out));
     for (int i = 1; i <= 3; i++)
         assert_contains(r.err, lks_test_text("restart %d of 3", i));
-    assert_true(resumed_at(out) > 0); /* not from scratch */
+    assert_true(resumed_at(out) > 0);                                  /* not from scratch */
+    assert_false(lks_test_exists(lks_test_text("%s/earlier-1", out))); /* its own files stay */
     law_assert_same(out, whole);
 }
 
@@ -98,6 +99,26 @@ TEST(test_torn_checkpoint)
     assert_true(checkpoint_before(out, torn) > 0);
     assert_int_equal(resumed_at(out), checkpoint_before(out, torn));
     law_assert_same(out, whole);
+}
+
+/* All checkpoints are damaged: the run begins again, but not a resume, which would lose them. */
+TEST(test_all_torn)
+{
+    static const char tear[] =
+        "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && for a; do case $a in --out_dir=*) "
+        "truncate -s 1000 \"${a#--out_dir=}\"/ckpt-*/model.safetensors;; esac; done; :";
+    const char *out, *unused;
+    assert_exits(0, disturbed(2, 1, lks_test_text(DIES(0, 1, "read:400:die") "%s", tear),
+                              "--threads=1", &out));
+    assert_int_equal(resumed_at(out), 0);
+    law_assert_same(out, whole);
+    law_args args = law_train("random", &out);
+    law_add_all(&args, "--max_iters=5", LAW_REFERENCE);
+    law_run(&args);
+    const char *resume = lks_test_text(
+        DIES(0, 0, "rename:2:die") "set -- \"$@\" --init_from=resume --out_dir='%s'; %s", out,
+        tear);
+    assert_exits(1, disturbed(2, 1, resume, "--threads=1", &unused), "model.safetensors");
 }
 
 /* The first start resumes from an older checkpoint, the second one from the newest of this job.

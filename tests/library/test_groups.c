@@ -333,9 +333,9 @@ static lks_status closed_descriptors(void)
                            (long long)info.st_size);
 }
 
-/* A rank has too few descriptors for another group, and is told so at once. Both ranks open that
- * group in children, and the other rank's child is killed then. */
-static lks_status few_descriptors(int rank)
+/* A rank may have `n` more descriptors, too few for another group, and is told so at once. Both
+ * ranks open that group in children, and the other rank's child is killed then. */
+static lks_status few_descriptors(int rank, rlim_t n)
 {
     lks_comm *a, *b;
     int code = 0;
@@ -346,8 +346,7 @@ static lks_status few_descriptors(int rank)
     if (child == 0) {
         const int lowest = dup(0);
         close(lowest);
-        /* rank 0 listens, has the memory and accepts; another one connects and receives */
-        const struct rlimit few = {(rlim_t)lowest + (rank == 0 ? 2 : 1), 99};
+        const struct rlimit few = {(rlim_t)lowest + n, 99};
         if (world.rank == rank)
             setrlimit(RLIMIT_NOFILE, &few);
         const lks_status st = open_group(&b);
@@ -366,12 +365,17 @@ static lks_status few_descriptors(int rank)
 
 static lks_status few_descriptors_0(void)
 {
-    return few_descriptors(0);
+    return few_descriptors(0, 2); /* to listen and for the memory, but not to accept */
 }
 
 static lks_status few_descriptors_1(void)
 {
-    return few_descriptors(1);
+    return few_descriptors(1, 1); /* to connect, but not to receive */
+}
+
+static lks_status no_descriptors_1(void)
+{
+    return few_descriptors(1, 0);
 }
 
 static const struct row {
@@ -389,6 +393,7 @@ static const struct row {
     {"closed descriptors", closed_descriptors, false},
     {"few descriptors on rank 0", few_descriptors_0, true},
     {"few descriptors on rank 1", few_descriptors_1, true},
+    {"no descriptors on rank 1", no_descriptors_1, true},
     {"starts a program", starts_a_program, true},
     {"started by a rank", started_by_a_rank, false}, /* by the row above it */
 };

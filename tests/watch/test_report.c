@@ -274,9 +274,12 @@ TEST(test_two)
     assert_near(lks_test_number(o, "by_time.3.seconds"), 1.6, 1e-9);
     assert_near(lks_test_number(o, "by_time.3.values.0"), 1.6 + 29.0 / 40, 1e-8);
     assert_near(lks_test_number(o, "by_time.3.values.1"), 1.1 + 9.0 / 20, 1e-8);
+    assert_true(json_is_null(lks_test_member(o, "by_time.5.values.1"))); /* b has ended */
     lks_test_result r = assert_exits(0, tool("report", NULL, runs));
     assert_contains(r.out, "best val");
     assert_contains(r.out, "learning_rate");
+    assert_null(strstr(r.out, "\nSettings that differ\n")); /* they are in each run's row */
+    assert_contains(r.out, "\nValidation loss at equal steps\n");
     assert_contains(r.out, "\nEach evaluation samples other batches (--eval_iters)");
     r = tool("report", "--markdown", runs);
     assert_contains(r.out, "| new | - | x\\|y |");
@@ -619,15 +622,17 @@ TEST(test_many)
 {
     const char *base = lks_test_folder();
     for (int i = 0; i < 70; i++)
-        assert_int_equal(rename(fake_run("run", i, 2, i == 7 ? 1.5 : 2.0 - 0.005 * i,
+        assert_int_equal(rename(fake_run("run", i, 2, i == 7 || i == 8 ? 1.5 : 2.0 - 0.005 * i,
                                          "\"n_layer\":2,\"parameters\":1"),
                                 lks_test_text("%s/run%d", base, i)),
                          0);
-    fake_append(lks_test_text("%s/run0", base), "{'kind':'host','changed':{'parameters':2}}\n");
+    fake_append(lks_test_text("%s/run0", base),
+                "{'kind':'host','commit':'012abcd','changed':{'parameters':2}}\n");
     lks_test_result r = assert_exits(0, tool("report", NULL, (const char *const[]){base, NULL}));
     assert_contains(r.out, "\nRuns, the lowest loss first\n"
                            "         best val  at  last val   train  seed  steps   time\n"
                            "  run7     1.5000   2    1.5000  1.5000     7      2  0.2 s\n"
+                           "  run8     1.5000   2    1.5000  1.5000     8      2  0.2 s\n"
                            "  run69    1.6550   2    1.6550  1.6550    69      2  0.2 s\n"
                            "  run68    1.6600   2    1.6600  1.6600    68      2  0.2 s\n");
     assert_contains(r.out, "  run1     1.9950   2    1.9950  1.9950     1      2  0.2 s\n"
@@ -639,8 +644,31 @@ TEST(test_many)
     assert_contains(r.out, "\n| run7 | 1.5000 | 2 | 1.5000 |");
     r = tool("report", "--csv", (const char *const[]){base, NULL});
     assert_contains(r.out, "\nruns,checkpoints,run69,1\n");
+    assert_contains(r.out, "\nruns,commit,run0,012abcd\n");
     assert_contains(r.out, "\nsettings,parameters,run69,1\n");
     assert_contains(r.out, "\nby_step,2,run69,");
+    /* One has just begun, so the training losses are compared: it comes last. */
+    fake_append(lks_test_text("%s/run12", base), "{'kind':'train','iter':2,'loss':1,'ms':100}\n");
+    lks_test_write_text(lks_test_text("%s/run40/metrics.jsonl", base),
+                        "{\"kind\":\"config\",\"version\":\"0.1.0\",\"seed\":40,\"n_layer\":2}\n");
+    r = assert_exits(0, tool("report", NULL, (const char *const[]){base, NULL}));
+    assert_contains(r.out, "  run12    1.9400   2    1.9400  1.0000 ");
+    assert_contains(r.out, " time\n  run12 ");
+    assert_contains(r.out, "\n  run40         -   -         -       - ");
+    assert_null(strstr(strstr(r.out, "\n  run40 ") + 1, "\n  run"));
+    assert_exits(
+        0, tool("report", NULL, (const char *const[]){lks_test_text("%s/run40", base), NULL}));
+    /* Results and settings that don't fit the line follow below, but not in Markdown. */
+    const char *longest = lks_test_text("%s/%048d", base, 1);
+    assert_int_equal(rename(lks_test_text("%s/run1", base), longest), 0);
+    fake_append(longest, "{'kind':'host','changed':{'gradient_accumulation_steps':2,"
+                         "'always_save_checkpoint':true,'a_setting_of_a_newer_lockstep':1}}\n");
+    r = assert_exits(0, tool("report", NULL, (const char *const[]){base, NULL}));
+    assert_contains(r.out, lks_test_text("\n  run40%53s\n\n%54s\n  run12 ", "-", "at"));
+    r = tool("report", NULL, (const char *const[]){longest, NULL}); /* one has a column */
+    assert_contains(r.out, "\n  best validation loss ");
+    r = assert_exits(0, tool("report", "--markdown", (const char *const[]){base, NULL}));
+    assert_contains(r.out, "\n| run12 | 1.9400 | 2 | 1.9400 | 1.0000 | 12 | - | - | - |\n");
 }
 
 /* Of many groups over seeds, each is compared with the best one. */
@@ -656,6 +684,11 @@ TEST(test_many_groups)
     assert_contains(r.out, "\n- b0 against a0: ");
     assert_contains(r.out, "\n- c0 against b0: ");
     assert_null(strstr(r.out, "\n- c0 against a0: "));
+    assert_contains(tool("report", "--margin=0.01", runs).out, "\n- c0 against a0: ");
+    const char *argv[9] = {"lockstep", "report"};
+    memcpy(argv + 2, runs, sizeof runs);
+    r = lks_test_run(argv, (const char *const[]){"COLUMNS=200", NULL}, 60);
+    assert_contains(r.out, "\n- c0 against a0: "); /* few enough for a column per run */
 }
 
 /* Runs of one name have their parents' names, too, unless a name was given. */

@@ -103,6 +103,7 @@ TEST(test_continued)
               "--virtual_ranks=1", "--eval_interval=6", "--eval_iters=2");
     assert_trained(r);
     assert_contains(r.out, "ckpt.pt of nanoGPT at iteration 6");
+    assert_null(strstr(r.err, "metrics.jsonl")); /* no record of it is missed */
     const json_t *losses = json_object_get(figure, "losses");
     const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
     assert_int_equal(json_array_size(lines), json_array_size(losses));
@@ -368,7 +369,8 @@ typedef struct lie {
     const char *without, *left_out, *longer, *bad_type;
     const char *frozen; /* tensors that the run doesn't train */
     const char *narrow; /* type of the shared table, BF16 or F16, which counts up then */
-    int64_t n_embd, iter, eval_iters;
+    int64_t n_embd, iter, eval_iters; /* eval_iters: with a config, and this dataset */
+    const char *dataset;
     double step, eps, decay;
     bool compiled, mask, other_head, nan_moment, one_less;
     bool amsgrad, other_betas, turned_moment, half_moment;
@@ -546,6 +548,8 @@ static const char *file_with(const lie *l)
         lks__emit_dict(&w.e);
         lks__emit_text(&w.e, "eval_iters");
         lks__emit_int(&w.e, l->eval_iters);
+        lks__emit_text(&w.e, "dataset");
+        lks__emit_text(&w.e, l->dataset);
         lks__emit_dict_end(&w.e);
     }
     lks__emit_text(&w.e, "iter_num");
@@ -738,10 +742,21 @@ TEST(test_export_refused)
         2, TRAIN(generated_data(), nanogpts_folder(), "--init_from=resume", "--optimizer=sgd"),
         "has the state of AdamW");
     const char *other = lks_test_folder();
-    copy_file(file_with(&(lie){.eval_iters = -1}), lks_test_text("%s/ckpt.pt", other));
+    const lie lies = {.eval_iters = -1, .dataset = "../data"};
+    copy_file(file_with(&lies), lks_test_text("%s/ckpt.pt", other));
     assert_exits(2, TRAIN(generated_data(), other, "--init_from=resume"),
                  "eval_iters must be a whole number from 1 to 1,000,000, not \"-1\"; "
                  "--eval_iters=VALUE replaces it\n");
+    r = TRAIN(generated_data(), other, "--init_from=resume", "--eval_iters=2");
+    assert_contains(r.err, "has vocab_size = 65, but the weights are for 5 tokens");
+    /* a path in place of a dataset's name isn't used */
+    static const char none[] =
+        "dataset \"openwebtext\" (as no --dataset=DIR was given): there is no";
+    r = lks_test_tool("train", "--init_from=resume", "--eval_iters=2",
+                      lks_test_text("--out_dir=%s", other));
+    assert_contains(r.err, none);
+    r = lks_test_tool("eval", lks_test_text("--init_from=%s", other));
+    assert_contains(r.err, none);
     forge_model m = forge_open(true);
     const char *out_of_llmc = lks_test_folder();
     copy_file(forge_llmc(&m, 3, NULL), lks_test_text("%s/ckpt.pt", out_of_llmc));
