@@ -219,21 +219,26 @@ TEST(test_equal_runs)
     assert_null(strstr(svg, "same losses"));
 }
 
-/* The legend has the settings that differ, and the ranks if they do. */
+/* The legend has the settings that differ, without those that follow from others, and the ranks if
+ * they do. */
 TEST(test_legend)
 {
-    const char *one = fake_run("one", 1, 21, 1.0, "\"n_layer\":2,\"learning_rate\":0.001");
-    const char *two = fake_run("two", 7, 21, 1.1, "\"n_layer\":2,\"learning_rate\":0.003");
+    const char *one = fake_run("one", 1, 21, 1.0,
+                               "\"n_layer\":2,\"learning_rate\":0.001,\"train_batch_tokens\":64,"
+                               "\"batch_size\":1,\"parameters\":12,\"trained_parameters\":10");
+    const char *two = fake_run("two", 7, 21, 1.1,
+                               "\"n_layer\":2,\"learning_rate\":0.003,\"train_batch_tokens\":128,"
+                               "\"batch_size\":2,\"parameters\":22,\"trained_parameters\":20");
     const char *svg = drawn((const char *const[]){one, two, NULL});
     assert_contains(svg, ">one</text>");
-    assert_contains(svg, ">seed 1, learning_rate 0.001</text>");
-    assert_contains(svg, ">seed 7, learning_rate 0.003</text>");
+    assert_contains(svg, ">seed 1, learning_rate 0.001, train_batch_tokens 64</text>");
+    assert_contains(svg, ">seed 7, learning_rate 0.003, train_batch_tokens 128</text>");
     assert_null(strstr(svg, "n_layer"));
     assert_null(strstr(svg, "dash"));
     assert_null(strstr(svg, "2 ranks"));
     fake_append(two, "{'kind':'host','world_size':4}\n");
     svg = drawn((const char *const[]){one, two, NULL});
-    assert_contains(svg, ">seed 7, learning_rate 0.003, 4 ranks</text>");
+    assert_contains(svg, ">seed 7, learning_rate 0.003, train_batch_tokens 128, 4 ranks</text>");
     /* The key and each run have a line of 20 points above the graph. */
     assert_contains(svg, "y=\"50.5\" text-anchor=\"start\" fill=\"#59636e\">training</text>");
     assert_contains(svg, "y=\"70.5\" text-anchor=\"start\" fill=\"#1f2328\">one</text>");
@@ -242,10 +247,10 @@ TEST(test_legend)
     /* A run's own name isn't repeated. */
     const char *named = lks_test_text("4 ranks=%s", two);
     svg = drawn((const char *const[]){one, named, NULL});
-    assert_contains(svg, ">seed 7, learning_rate 0.003</text>");
+    assert_contains(svg, ">seed 7, learning_rate 0.003, train_batch_tokens 128</text>");
     named = lks_test_text("44 ranks=%s", two);
     svg = drawn((const char *const[]){one, named, NULL});
-    assert_contains(svg, ">seed 7, learning_rate 0.003, 4 ranks</text>");
+    assert_contains(svg, ">seed 7, learning_rate 0.003, train_batch_tokens 128, 4 ranks</text>");
 }
 
 /* Names that aren't UTF-8, or are longer than a picture has room for. */

@@ -8,6 +8,7 @@
 
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
+#include "report/diff/facts.h"
 #include "report/plot/curves.h"
 #include "report/view/compare.h"
 
@@ -229,7 +230,7 @@ static void details_of(const struct drawing *d, const json_t *settings, size_t i
     out[0] = '\0';
     lks__each(row, settings) {
         const char *name = lks__json_str(row, "setting");
-        if (strcmp(name, "version") != 0 && strcmp(name, "parameters") != 0)
+        if (strcmp(name, "version") != 0 && !lks__facts_follow(run->config, name))
             append(out, run->name, name,
                    json_string_value(json_array_get(json_object_get(row, "values"), i)));
     }
