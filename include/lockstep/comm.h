@@ -56,7 +56,8 @@ typedef struct lks_comm_options {
  *
  * Between hosts the group may use MPI, from its own thread. So a program that uses MPI itself calls
  * MPI_Init_thread() with MPI_THREAD_MULTIPLE before it opens a group, and MPI_Finalize() after it
- * has closed all groups. If it has called MPI_Init() instead, the backend "mpi" is refused. */
+ * has closed all groups. If it has called MPI_Init() instead, the backend "mpi" is refused. Over
+ * MPI, one thread at a time may open a group. */
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options,
                          lks_comm **comm_p);
 /* lks_comm_open() with the usual options: the world of the environment, the first backend that

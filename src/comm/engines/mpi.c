@@ -75,10 +75,11 @@ static void end_call(const bool *serial)
 static int allows_threads(char *why, size_t why_bytes)
 {
     int there, over, level = MPI_THREAD_MULTIPLE;
-    if (mpi.n_opening > 0) { /* its caller has given up; only the other ranks can end it */
+    if (mpi.n_opening > 0) { /* only the other ranks can end it, even if its caller has given up */
         snprintf(why, why_bytes,
-                 "an earlier call still waits for other ranks inside MPI: give the first call a "
-                 "longer timeout");
+                 "another call of this process still waits for other ranks inside MPI: open groups "
+                 "one after another, and if ranks start late, give the first call a longer "
+                 "timeout");
         return 0;
     }
     pthread_mutex_lock(&mpi.lock);
