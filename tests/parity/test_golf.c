@@ -445,8 +445,12 @@ TEST(test_bad_shapes)
     assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "even");
     c = good, c.logit_softcap = 0.0f;
     assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "logit_softcap");
-    c = good, c.rope_base = 0.0f;
-    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "rope_base");
+    c = good, c.logit_softcap = NAN;
+    assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "logit_softcap");
+    for (int i = 0; i < 3; i++) {
+        c = good, c.rope_base = i == 0 ? -1.0f : i == 1 ? 0.0f : NAN;
+        assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "rope_base");
+    }
     c = good, c.n_embd = 1 << 30, c.mlp_mult = 1 << 30;
     assert_fails(LKS_ERR_CONFIG, lks__model_table(&c, &table), "memory");
 }

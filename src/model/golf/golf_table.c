@@ -27,11 +27,11 @@ static lks_status check_shape(const lks__model_config *c)
                          "model_dim / num_heads = %d is odd: rotary positions rotate the two "
                          "halves of a head, so it must be even",
                          c->n_embd / c->n_head);
-    /* A setting of 1e-60 is 0 as a float. */
-    if (c->logit_softcap == 0.0f)
+    /* A setting of 1e-60 is 0 as a float. In this form NaN fails, too. */
+    if (!(c->logit_softcap > 0.0f))
         return lks__fail(LKS_ERR_CONFIG, "logit_softcap = %g: it must be greater than 0",
                          (double)c->logit_softcap);
-    if (c->rope_base == 0.0f)
+    if (!(c->rope_base > 0.0f))
         return lks__fail(LKS_ERR_CONFIG, "rope_base = %g: it must be greater than 0",
                          (double)c->rope_base);
     return LKS_OK;
