@@ -671,7 +671,7 @@ TEST(test_many)
     assert_contains(r.out, "\n| run12 | 1.9400 | 2 | 1.9400 | 1.0000 | 12 | - | - | - |\n");
 }
 
-/* Of many groups over seeds, each is compared with the best one. */
+/* With many groups of seeds, report compares each of them with the best one. */
 TEST(test_many_groups)
 {
     static const double mean[] = {1.5, 1.3, 1.4};

@@ -95,7 +95,7 @@ static bool is_small(const lks__shards *s)
     return bytes <= LKS__TOKENS_WHOLE;
 }
 
-/* What a path names: several shards, one, or a file without a header. */
+/* A path names several shards, one shard, or a file without a header. */
 enum path_kind { PATTERN, SHARD, RAW };
 
 static lks_status open_files(lks__shards *s, uint32_t vocab_size)

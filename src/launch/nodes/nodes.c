@@ -157,7 +157,7 @@ static lks_status connect_both(struct lks__nodes *n)
     snprintf(will, sizeof will, "{\"is\":\"lost\",\"key\":\"%s\"}", n->key);
     /* On the connection of our messages, so that the server reads all of them before it. */
     LKS__TRY(lks__store_will(n->say, LKS__NODES_LIST, will, strlen(will)));
-    snprintf(range, sizeof range, "%d:%d", n->min, n->max);
+    lks__nodes_range(n, range);
     snprintf(restarts, sizeof restarts, "%d", n->job->options->max_restarts);
     /* The id may be any bytes, but JSON has only text. */
     const char *run_id = lks__shown(n->job->given_id, LKS__NODES_RUN_ID);

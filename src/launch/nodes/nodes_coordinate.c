@@ -24,12 +24,17 @@ double lks__nodes_join_s(const struct lks__nodes *n)
     return n->round == 0 ? JOIN_S : REJOIN_S;
 }
 
+void lks__nodes_range(const struct lks__nodes *n, char range[32])
+{
+    snprintf(range, 32, "%d:%d", n->min, n->max);
+}
+
 /* True if the node was started with the job's settings. */
 static bool fits_settings(const struct lks__nodes *n, const json_t *hello,
                           const struct lks__job_node *node, char why[600])
 {
     char theirs[LKS__NODES_COMMAND], ours[128], range[32];
-    snprintf(range, sizeof range, "%d:%d", n->min, n->max);
+    lks__nodes_range(n, range);
     snprintf(ours, sizeof ours, "%d", n->job->options->max_restarts);
     const char *run_id = lks__shown(n->job->given_id, LKS__NODES_RUN_ID);
     const struct {
@@ -55,7 +60,7 @@ static bool fits_settings(const struct lks__nodes *n, const json_t *hello,
 static bool fits_rank(const struct lks__nodes *n, const struct lks__job_node *node, char why[600])
 {
     char range[32];
-    snprintf(range, sizeof range, "%d:%d", n->min, n->max);
+    lks__nodes_range(n, range);
     if (node->wanted_rank >= n->max) {
         snprintf(why, 600,
                  "--node-rank is %d on host %s, and --nnodes is %s: node ranks count from "

@@ -126,6 +126,8 @@ int lks__nodes_here(const struct lks__nodes *n); /* number of nodes currently pr
 /* Check that a newcomer's settings match the job's. If not, `why` has both values. */
 bool lks__nodes_fit(const struct lks__nodes *n, const json_t *hello,
                     const struct lks__job_node *node, char why[600]);
+/* The value of --nnodes, as nodes compare it. */
+void lks__nodes_range(const struct lks__nodes *n, char range[32]);
 /* Begin the next attempt if enough nodes have joined; false if they didn't in time. */
 bool lks__nodes_gather_more(struct lks__nodes *n);
 double lks__nodes_join_s(const struct lks__nodes *n); /* limit for joining in time */

@@ -197,9 +197,10 @@ static double newest_until(const struct comparison *c, double x)
 {
     double newest = -1.0;
     for (size_t r = 0; r < c->n; r++)
-        for (size_t i = 0; i < n_losses(c, r); i++)
-            if (loss_at(c, r, i).iter <= x)
-                newest = fmax(newest, loss_at(c, r, i).iter);
+        for (size_t i = 0; i < n_losses(c, r); i++) {
+            const double iter = loss_at(c, r, i).iter;
+            newest = iter <= x ? fmax(newest, iter) : newest;
+        }
     return newest;
 }
 
@@ -208,9 +209,10 @@ static double first_after(const struct comparison *c, double x)
 {
     double first = (double)INFINITY;
     for (size_t r = 0; r < c->n; r++)
-        for (size_t i = 0; i < n_losses(c, r); i++)
-            if (loss_at(c, r, i).iter > x)
-                first = fmin(first, loss_at(c, r, i).iter);
+        for (size_t i = 0; i < n_losses(c, r); i++) {
+            const double iter = loss_at(c, r, i).iter;
+            first = iter > x ? fmin(first, iter) : first;
+        }
     return first;
 }
 
