@@ -3,11 +3,13 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
+#include "report/diff/facts.h"
 
 enum { ROWS = 10 };
 
@@ -317,22 +319,28 @@ struct group {
     double mean, spread;
 };
 
-/* True if each setting of `a` but the seed has the same value in `b`. */
-static bool has_all(const lks__series *a, const lks__series *b)
+/* True if each setting of `a` but the seed, and `other`, has the same value in `b`. */
+static bool has_all(const lks__series *a, const lks__series *b, const char *other)
 {
     const char *key;
     json_t *value;
     json_object_foreach(a->config, key, value)
     {
-        if (strcmp(key, "seed") != 0 && strcmp(key, "version") != 0 && !same_value(a, b, key))
+        if (strcmp(key, "seed") != 0 && strcmp(key, "version") != 0 && strcmp(key, other) != 0 &&
+            !same_value(a, b, key))
             return false;
     }
     return true;
 }
 
+static bool same_but(const lks__series *a, const lks__series *b, const char *other)
+{
+    return has_all(a, b, other) && has_all(b, a, other);
+}
+
 static bool same_but_seed(const lks__series *a, const lks__series *b)
 {
-    return has_all(a, b) && has_all(b, a);
+    return same_but(a, b, "seed");
 }
 
 static double result_of(const struct comparison *c, const lks__series *s)
@@ -342,9 +350,9 @@ static double result_of(const struct comparison *c, const lks__series *s)
     case LKS__COMPARE_VAL_BPB:
         return last != NULL ? last->val_bpb : (double)NAN;
     case LKS__COMPARE_ARTIFACT_LOSS:
-        return s->artifact_loss;
+        return lks__json_number(s->artifact, "val_loss");
     case LKS__COMPARE_ARTIFACT_BPB:
-        return s->artifact_bpb;
+        return lks__json_number(s->artifact, "val_bpb");
     case LKS__COMPARE_VAL_LOSS:
         break;
     }
@@ -404,6 +412,23 @@ static double error_of(const struct group *g)
     return g->n > 1 ? g->spread * g->spread / (double)g->n : 0.0;
 }
 
+/* The settings in which the group differs from other runs: "n_layer=3, dropout=0.1". */
+static json_t *shared(const struct comparison *c, const struct group *g)
+{
+    char text[1024] = "";
+    lks__each(row, json_object_get(c->report, "settings")) {
+        const char *name = lks__json_str(row, "setting");
+        const json_t *value = json_array_get(json_object_get(row, "values"), g->first - c->runs);
+        const size_t n = strlen(text);
+        if (strcmp(name, "seed") != 0 && strcmp(name, "version") != 0 &&
+            !lks__facts_follow(g->first->config, name))
+            snprintf(text + n, sizeof text - n, "%s%s=%s", n > 0 ? ", " : "", name,
+                     json_string_value(value));
+    }
+    lks__utf8_make(text);
+    return json_string(text);
+}
+
 static double degrees_of(const struct group *g, double error)
 {
     return g->n > 1 ? error * error / (double)(g->n - 1) : 0.0;
@@ -418,8 +443,9 @@ static double chance_of(const lks__compare_how *how, double t, double df)
 }
 
 /* Welch's t test: the groups' variances need not be equal. */
-static json_t *test_of(const struct group *a, const struct group *b, const lks__compare_how *how)
+static json_t *test_of(const struct comparison *c, const struct group *a, const struct group *b)
 {
+    const lks__compare_how *how = c->how;
     const double va = error_of(a), vb = error_of(b), difference = b->mean - a->mean;
     const double over = how->one_sided ? difference + how->margin : difference;
     double t, df, p;
@@ -432,15 +458,30 @@ static json_t *test_of(const struct group *a, const struct group *b, const lks__
         df = (double)(a->n + b->n - 2);
         p = over < 0.0 || (over > 0.0 && !how->one_sided) ? 0.0 : 1.0;
     }
-    return json_pack("{s:s, s:s, s:f, s:o, s:f, s:f, s:b}", "a", a->first->name, "b",
-                     b->first->name, "difference", difference, "t", lks__json_real(t), "df", df,
-                     "p", p, "more_than_chance", p < how->alpha);
+    return json_pack("{s:s, s:s, s:o, s:o, s:f, s:o, s:f, s:f, s:b}", "a", a->first->name, "b",
+                     b->first->name, "settings_a", shared(c, a), "settings_b", shared(c, b),
+                     "difference", difference, "t", lks__json_real(t), "df", df, "p", p,
+                     "more_than_chance", p < how->alpha);
 }
 
 /* One-sided, a single run can be the earlier group: a record, of which one number is known. */
 static bool testable(const struct group *a, const struct group *b, const lks__compare_how *how)
 {
     return b->n > 1 && (a->n > 1 || how->one_sided);
+}
+
+/* Add the runs that only `max_iters`, which resumes can change, keeps out of a group. */
+static json_t *left_out(const struct group *groups, size_t n)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n && groups[i].n == 1; k++)
+            if (groups[k].n > 1 && same_but(groups[i].first, groups[k].first, "max_iters"))
+                json_array_append_new(rows,
+                                      json_pack("{s:s, s:s, s:o}", "run", groups[i].first->name,
+                                                "like", groups[k].first->name, "max_iters",
+                                                copied(groups[i].first->config, "max_iters")));
+    return rows;
 }
 
 static lks_status add_seeds(json_t *report, const struct comparison *c)
@@ -451,17 +492,18 @@ static lks_status add_seeds(json_t *report, const struct comparison *c)
     size_t n_groups = groups != NULL ? make_groups(c, groups) : 0;
     for (size_t g = 0; g < n_groups; g++)
         if (groups[g].n > 1)
-            json_array_append_new(rows,
-                                  json_pack("{s:s, s:i, s:f, s:f}", "like", groups[g].first->name,
-                                            "seeds", (int)groups[g].n, "mean", groups[g].mean,
-                                            "spread", groups[g].spread));
+            json_array_append_new(
+                rows, json_pack("{s:s, s:o, s:i, s:f, s:f}", "like", groups[g].first->name,
+                                "settings", shared(c, &groups[g]), "seeds", (int)groups[g].n,
+                                "mean", groups[g].mean, "spread", groups[g].spread));
     for (size_t g = 0; g < n_groups; g++)
         for (size_t k = g + 1; k < n_groups; k++)
             if (testable(&groups[g], &groups[k], how))
-                json_array_append_new(tests, test_of(&groups[g], &groups[k], how));
+                json_array_append_new(tests, test_of(c, &groups[g], &groups[k]));
+    json_object_set_new(report, "seeds", rows);
+    json_object_set_new(report, "left_out", left_out(groups, n_groups));
     const bool made = groups != NULL;
     free(groups);
-    json_object_set_new(report, "seeds", rows);
     json_object_set_new(report, "tests", tests);
     if (how->one_sided)
         json_object_set_new(report, "margin", json_real(how->margin));
