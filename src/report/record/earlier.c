@@ -21,6 +21,7 @@
 #include "base/system/sys.h"
 #include "files/checkpoint/name.h"
 #include "report/record/files.h"
+#include "report/record/lines.h"
 #include "report/record/outdir.h"
 
 #define TEMP "earlier.tmp" /* the part after a checkpoint, while it is moved */
@@ -153,23 +154,20 @@ static lks_status has_begun(const char *temp, bool *yes_p)
  * or if the file can't be read. */
 static bool is_recorded(const char *out_dir, uint64_t iter)
 {
-    char path[LKS__SYS_PATH], needle[64];
-    struct stat info;
-    bool found = false;
-    char *chunk = malloc(CHUNK);
-    const size_t len = (size_t)snprintf(needle, sizeof needle,
-                                        "\n{\"kind\":\"checkpoint\",\"iter\":%" PRIu64 ",", iter);
+    char path[LKS__SYS_PATH], begins[64], *line;
+    lks__lines lines;
+    size_t bytes;
+    const size_t len = (size_t)snprintf(begins, sizeof begins,
+                                        "{\"kind\":\"checkpoint\",\"iter\":%" PRIu64 ",", iter);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out_dir);
-    int fd = chunk == NULL ? -1 : lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-    bool readable = fd >= 0 && fstat(fd, &info) == 0;
-    for (uint64_t at = 0, n; readable && !found && at + len <= (uint64_t)info.st_size;
-         at += n - (len - 1)) {
-        n = (uint64_t)info.st_size - at < CHUNK ? (uint64_t)info.st_size - at : CHUNK;
-        readable = lks__sys_read_at(fd, chunk, (size_t)n, at) == 0;
-        found = readable && memmem(chunk, (size_t)n, needle, len) != NULL;
-    }
-    lks__sys_close(fd);
-    free(chunk);
+    if (lks__lines_open(path, &lines) != LKS_OK)
+        return true;
+    bool readable, found = false;
+    do {
+        readable = lks__lines_text(&lines, &line, &bytes) == LKS_OK;
+        found = readable && line != NULL && bytes >= len && memcmp(line, begins, len) == 0;
+    } while (readable && line != NULL && !found);
+    lks__lines_close(&lines);
     return found || !readable;
 }
 

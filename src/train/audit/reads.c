@@ -95,11 +95,8 @@ static lks_status open_run(struct side *x, lks__history both[2], int k, const lk
 {
     lks__run *run = &x->run;
     const lks_status st = open_data(x, both, k, s);
-    if (st != LKS_OK) {
-        char cause[1024];
-        snprintf(cause, sizeof cause, "%s", lks_last_error());
-        return lks__fail(st, "run %c: %s", "AB"[k], cause);
-    }
+    if (st != LKS_OK)
+        return lks__fail_in(st, "run %c", "AB"[k]);
     run->model_config = lks__state_model_config(&run->s, (uint32_t)run->s.vocab_size);
     LKS__TRY(lks__model_table(&run->model_config, &run->table));
     return run->procedure->open_rest(run, &x->state);

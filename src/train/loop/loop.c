@@ -378,11 +378,9 @@ static lks_status write_trace(struct run_loop *r)
 /* Add rank and iteration to a failure of the device. With several ranks the launcher adds them. */
 static lks_status say_where(const lks__session *ses, const lks__state *state, lks_status st)
 {
-    char why[1024];
     if (ses->world.world_size > 1 || (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
         return st;
-    snprintf(why, sizeof why, "%s", lks_last_error());
-    return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", state->iter, why);
+    return lks__fail_in(st, "rank 0, at iteration %" PRIu64, state->iter);
 }
 
 /* After a stop, rank 0 has saved everything, so it doesn't fail because others do. */
