@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/text/jsontext.h"
-#include "base/text/utf8.h"
 #include "report/diff/facts.h"
 
 enum { ROWS = 10 };
@@ -95,11 +94,8 @@ static json_t *describe(const lks__series *s)
     const lks__eval_point *best = lks__series_best(s), *last = lks__series_last_eval(s);
     const lks__point *end = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
     static const char *const host_facts[] = {"world_size", "threads", "cpu", "commit"};
-    char folder[sizeof s->dir];
-    memcpy(folder, s->dir, sizeof folder);
-    lks__utf8_make(folder);
-    json_t *o = json_pack("{s:s, s:s, s:I}", "run", s->name, "folder", folder, "steps",
-                          (json_int_t)steps_of(s));
+    json_t *o = json_pack("{s:s, s:o, s:I}", "run", s->name, "folder", lks__json_utf8(s->dir),
+                          "steps", (json_int_t)steps_of(s));
     json_object_set_new(o, "tokens", lks__json_real(end != NULL ? end->tokens : 0.0));
     json_object_set_new(o, "seconds", lks__json_real(s->elapsed));
     json_object_set_new(o, "last_loss", lks__json_real(lks__series_last_loss(s)));
@@ -194,28 +190,18 @@ static struct loss loss_at(const struct comparison *c, size_t run, size_t i)
     return (struct loss){(double)p->iter, p->seconds, p->loss};
 }
 
-/* The newest iteration up to `x` that a run has evaluated (or logged); -1: none. */
-static double newest_until(const struct comparison *c, double x)
+/* The iteration nearest to `x` that a run has evaluated (or logged): the first one after it, or the
+ * newest one up to it. INFINITY or -1: none. */
+static double nearest(const struct comparison *c, double x, bool after)
 {
-    double newest = -1.0;
+    double found = after ? (double)INFINITY : -1.0;
     for (size_t r = 0; r < c->n; r++)
         for (size_t i = 0; i < n_losses(c, r); i++) {
             const double iter = loss_at(c, r, i).iter;
-            newest = iter <= x ? fmax(newest, iter) : newest;
+            if ((iter > x) == after)
+                found = after ? fmin(found, iter) : fmax(found, iter);
         }
-    return newest;
-}
-
-/* The first iteration after `x` that a run has evaluated (or logged); INFINITY: none. */
-static double first_after(const struct comparison *c, double x)
-{
-    double first = (double)INFINITY;
-    for (size_t r = 0; r < c->n; r++)
-        for (size_t i = 0; i < n_losses(c, r); i++) {
-            const double iter = loss_at(c, r, i).iter;
-            first = iter > x ? fmin(first, iter) : first;
-        }
-    return first;
+    return found;
 }
 
 /* A run's loss at iteration `x`; NAN if there is none. */
@@ -261,14 +247,14 @@ static size_t choose(const struct comparison *c, double end, double *chosen)
 {
     size_t k = 0;
     for (int i = 1; i <= ROWS; i++) /* the last one is the end, without rounding */
-        chosen[k++] = newest_until(c, i == ROWS ? end : floor(end * i / ROWS));
+        chosen[k++] = nearest(c, i == ROWS ? end : floor(end * i / ROWS), false);
     for (size_t i = 0; c->evals && i < c->n; i++) {
         const lks__eval_point *best = lks__series_best(&c->runs[i]);
         if (best != NULL)
             chosen[k++] = (double)best->iter;
     }
     if (c->evals)
-        chosen[k++] = newest_until(c, end - 1.0);
+        chosen[k++] = nearest(c, end - 1.0, false);
     qsort(chosen, k, sizeof *chosen, by_size);
     return k;
 }
@@ -279,8 +265,8 @@ static lks_status add_steps(json_t *rows, const struct comparison *c, double end
     size_t k = 0;
     double before = -1.0, *x = calloc(ROWS + c->n + 1, sizeof *x);
     LKS__MEMORY(x, "to compare runs");
-    double next = first_after(c, -1.0);
-    for (; k < ROWS && isfinite(next); next = first_after(c, next))
+    double next = nearest(c, -1.0, true);
+    for (; k < ROWS && isfinite(next); next = nearest(c, next, true))
         x[k++] = next;
     if (isfinite(next))
         k = choose(c, end, x);
@@ -425,8 +411,7 @@ static json_t *shared(const struct comparison *c, const struct group *g)
             snprintf(text + n, sizeof text - n, "%s%s=%s", n > 0 ? ", " : "", name,
                      json_string_value(value));
     }
-    lks__utf8_make(text);
-    return json_string(text);
+    return lks__json_utf8(text);
 }
 
 static double degrees_of(const struct group *g, double error)
