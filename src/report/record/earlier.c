@@ -28,7 +28,7 @@
 #define NEW  "earlier.new" /* a whole run, while it is moved because a new one starts */
 
 enum {
-    CHUNK = 256 << 10,
+    CHUNK = 64 << 10,
     INNER_PATH = LKS__SYS_PATH + 400, /* of a file or folder in a folder of OUT */
 };
 
@@ -55,8 +55,9 @@ static lks_status move(const char *from_dir, const char *to_dir, const char *nam
 
 /* --- copies ----------------------------------------------------------------------------------- */
 
-static lks_status copy_bytes(int from, int to, const char *path, char *chunk)
+static lks_status copy_bytes(int from, int to, const char *path)
 {
+    char chunk[CHUNK];
     uint64_t end;
     LKS__TRY(lks__sys_file_bytes(from, path, &end));
     for (uint64_t at = 0, n; at < end; at += n) {
@@ -71,22 +72,19 @@ static lks_status copy_bytes(int from, int to, const char *path, char *chunk)
 
 static lks_status copy(const char *from_path, const char *to_path)
 {
-    char *chunk = malloc(CHUNK);
-    lks_status st = chunk == NULL ? lks__no_memory("to copy a file") : LKS_OK;
-    int from = -1, to = -1;
-    if (st == LKS_OK &&
-        (from = lks__sys_open(from_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)) < 0)
+    lks_status st = LKS_OK;
+    int to = -1, from = lks__sys_open(from_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (from < 0)
         st = lks__sys_fail("can't open", from_path);
     if (st == LKS_OK && lks__sys_unlink(to_path) != 0 && errno != ENOENT)
         st = lks__sys_fail("can't replace", to_path);
     if (st == LKS_OK &&
         (to = lks__sys_open(to_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666)) < 0)
         st = lks__sys_fail("can't make", to_path);
-    LKS__THEN(st, copy_bytes(from, to, from_path, chunk));
+    LKS__THEN(st, copy_bytes(from, to, from_path));
     lks__sys_close(from);
     if (to >= 0 && lks__sys_close(to) != 0 && st == LKS_OK)
         st = lks__sys_fail("can't copy", from_path);
-    free(chunk);
     return st;
 }
 
