@@ -392,10 +392,12 @@ static lks_status close_report(struct run_loop *r)
     return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
 }
 
-/* True if the run has ended here with these settings, and its artifact has the recorded size. */
+/* True if the run has ended here with these settings, its artifact has the recorded size, and
+ * `best` names a checkpoint. */
 static bool has_finished(const lks__run *run, const lks__state *state)
 {
     lks__series s;
+    lks__ckpt best = {.iter = 0};
     char path[LKS__SETTING_STR + 64];
     uint64_t bytes;
     if (run->procedure->finish == NULL || run->s.from[LKS__SETTING_code] == LKS__FROM_ARG ||
@@ -407,7 +409,9 @@ static bool has_finished(const lks__run *run, const lks__state *state)
     const bool whole = lks__series_complete(&s) &&
                        (uint64_t)lks__json_int(s.artifact, "iter") == state->iter &&
                        lks__artifact_file_bytes(path, &bytes) == LKS_OK &&
-                       (uint64_t)lks__json_int(s.artifact, "bytes") == bytes;
+                       (uint64_t)lks__json_int(s.artifact, "bytes") == bytes &&
+                       lks__ckpt_open_best(run->s.out_dir, LKS__CKPT_ONLY_STATE, &best) == LKS_OK;
+    lks__ckpt_close(&best);
     lks__series_close(&s);
     return whole;
 }
