@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <ftw.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -220,18 +219,6 @@ void lks_test_choose(int argc, char **argv, const char *pattern)
         cmocka_set_skip_filter(pattern);
 }
 
-void lks_test_select(const struct CMUnitTest *tests, size_t n, const char *pattern)
-{
-    size_t i = 0;
-    while (pattern != NULL && i < n && fnmatch(pattern, tests[i].name, 0) != 0)
-        i++;
-    if (i == n) {
-        printf("no test is named %s\n", pattern);
-        exit(1);
-    }
-    cmocka_set_test_filter(pattern);
-}
-
 int lks_test_exit(int n_failed)
 {
     if (n_failed != 0)
@@ -258,6 +245,26 @@ void lks_test_add(const char *name, CMUnitTestFunction run, int line)
     }
     added[i] = (struct CMUnitTest){.name = name, .test_func = run};
     at_line[i] = line;
+}
+
+void lks_test_keep(const char *const names[])
+{
+    bool keep[MOST_TESTS] = {false};
+    for (; *names != NULL; names++) {
+        int i = 0;
+        while (i < n_added && strcmp(added[i].name, *names) != 0)
+            i++;
+        if (i == n_added) {
+            printf("no test is named %s\n", *names);
+            exit(1);
+        }
+        keep[i] = true;
+    }
+    int n = 0;
+    for (int i = 0; i < n_added; i++)
+        if (keep[i])
+            added[n++] = added[i];
+    n_added = n;
 }
 
 int lks_test_run_all(CMFixtureFunction before, CMFixtureFunction after)

@@ -89,10 +89,9 @@ void lks_test_need_gloo(void);
  * argument `shared` only the tests whose names match run, without it only the others. So missing
  * data skip only those tests (lks_add_shared_test() in CMake). */
 void lks_test_choose(int argc, char **argv, const char *pattern);
-/* Run only the tests whose names match `pattern` (NULL: all). If none does, the program fails. */
-#define lks_test_only(tests, pattern)                                                              \
-    lks_test_select((tests), sizeof(tests) / sizeof(tests)[0], (pattern))
-void lks_test_select(const struct CMUnitTest *tests, size_t n, const char *pattern);
+/* Of the TESTs run only those with these names. If one doesn't exist, the program fails. */
+#define lks_test_only(...) lks_test_keep((const char *const[]){__VA_ARGS__, NULL})
+void lks_test_keep(const char *const names[]);
 /* The exit code for a main() with other lists of tests, from what cmocka_run_group_tests()
  * returned. */
 int lks_test_exit(int n_failed);

@@ -15,7 +15,7 @@ static int train_alone(void **state)
     return 0;
 }
 
-static void test_near_float32(void **state)
+TEST(test_near_float32)
 {
     const json_t *a = lks_test_record(alone, "train");
     const json_t *b = lks_test_record(full, "train");
@@ -32,7 +32,7 @@ static void test_near_float32(void **state)
     assert_true(n_other > LAW_STEPS / 2);
 }
 
-static void test_ranks_and_threads(void **state)
+TEST(test_ranks_and_threads)
 {
     static const char bf16[] = "--dtype=bfloat16";
     law_assert_same(law_output("random", bf16, "--nproc_per_node=8"), alone);
@@ -43,7 +43,7 @@ static void test_ranks_and_threads(void **state)
     law_assert_same(law_output("random", bf16, "--nproc_per_node=3", "--allow_uneven"), alone);
 }
 
-static void test_private_replicas(void **state)
+TEST(test_private_replicas)
 {
     law_assert_same(
         law_output("random", "--dtype=bfloat16", "--nproc_per_node=2", "--replicas=private"),
@@ -52,7 +52,7 @@ static void test_private_replicas(void **state)
 
 /* Resuming from a checkpoint in another dtype than the run had: recorded, and the same bytes on any
  * ranks. */
-static void test_resume_in_another(void **state)
+TEST(test_resume_in_another)
 {
     enum { BEFORE = 6 };
     static const char *outs[2];
@@ -93,7 +93,7 @@ static const char *eval_of(const char *dtype)
 
 /* Its checkpoints hold float32 weights; they are used in the run's dtype unless another is
  * given. */
-static void test_eval(void **state)
+TEST(test_eval)
 {
     const char *run = eval_of("--nproc_per_node=1");
     assert_string_equal(run, eval_of("--dtype=bfloat16"));
@@ -105,16 +105,8 @@ int main(void)
     lks_test_need_level(NULL);
     if (!lks_test_on_device())
         law_wide_model();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_near_float32),
-        cmocka_unit_test(test_ranks_and_threads),
-        cmocka_unit_test(test_private_replicas),
-        cmocka_unit_test(test_resume_in_another),
-        cmocka_unit_test(test_eval),
-    };
     /* At a kernel level that was asked for, what the host does at every level is left out. */
-    const struct CMUnitTest of_kernels[] = {tests[0], tests[1]};
     if (lks_test_on_level())
-        return lks_test_exit(cmocka_run_group_tests(of_kernels, train_alone, NULL));
-    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+        lks_test_only("test_near_float32", "test_ranks_and_threads");
+    return lks_test_run_all(train_alone, NULL);
 }

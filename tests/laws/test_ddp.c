@@ -270,7 +270,7 @@ static void check_sum(int V, int W, int A, size_t bucket_bytes, float *const mea
 
 /* ---- tests ------------------------------------------------------------------------------- */
 
-static void test_canonical_sum(void **state)
+TEST(test_canonical_sum)
 {
     static const struct {
         int V, A;
@@ -304,7 +304,7 @@ static int arenas_of(int V, int W, bool staging)
 }
 
 /* Each rank has the virtual ranks of the definition; their arenas are at most the tree's depth. */
-static void test_shares(void **state)
+TEST(test_shares)
 {
     for (int V = 1; V <= 64; V++)
         for (int W = 1; W <= V; W++) {
@@ -330,7 +330,7 @@ static void test_shares(void **state)
 
 /* There is a staging buffer if a rank merges leaves; it has room for the largest bucket and the
  * last. */
-static void test_staging(void **state)
+TEST(test_staging)
 {
     lks__reducer_config config = {.V = 8, .A = 1, .bucket_bytes = 1 << 30, .staging = true};
     assert_int_equal(lks__reducer_staging_floats(&config, &table, 8), 0);
@@ -349,7 +349,7 @@ static void test_staging(void **state)
 }
 
 /* A rank whose micro-step fails gets its own error, the others get one that names it. */
-static void test_failing_rank(void **state)
+TEST(test_failing_rank)
 {
     for (int W = 2; W <= 4; W++) {
         struct rank ranks[MAX_RANKS];
@@ -371,7 +371,7 @@ static void test_failing_rank(void **state)
 }
 
 /* Parameters that differ in one bit: every rank gets rank, tensor and index. */
-static void test_verify(void **state)
+TEST(test_verify)
 {
     enum { W = 4 };
     struct rank ranks[W] = {{0}};
@@ -399,7 +399,7 @@ static void test_verify(void **state)
 }
 
 /* The same for a tensor that is compared in pieces: in which of them doesn't matter. */
-static void test_verify_large(void **state)
+TEST(test_verify_large)
 {
     enum { W = 2, LARGE = 600000 };
     static const size_t places[] = {1, 262143, 262144, 262145, 524287, 524288, LARGE - 1};
@@ -429,12 +429,7 @@ static void test_verify_large(void **state)
 int main(int argc, char **argv)
 {
     on_deferred = argc == 2 && strcmp(argv[1], "deferred") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_canonical_sum), cmocka_unit_test(test_failing_rank),
-        cmocka_unit_test(test_verify),        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_staging),       cmocka_unit_test(test_verify_large),
-    };
-    const struct CMUnitTest of_devices[] = {tests[0], tests[1]};
-    return lks_test_exit(on_deferred ? cmocka_run_group_tests(of_devices, open_table, close_table)
-                                     : cmocka_run_group_tests(tests, open_table, close_table));
+    if (on_deferred)
+        lks_test_only("test_canonical_sum", "test_failing_rank");
+    return lks_test_run_all(open_table, close_table);
 }

@@ -5,6 +5,7 @@
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train/procedure/procedure.h"
 
@@ -111,6 +112,8 @@ TEST(test_clock)
 
     /* the code is part of the run's total, also of a resume that doesn't name it */
     const char *const resume[] = {"lockstep", "resume", out, "--nproc_per_node=1", NULL};
+    const char *artifact = lks_test_text("%s/final_model.int8.ptz", out);
+    assert_int_equal(truncate(artifact, 100), 0); /* it is written again */
     r = assert_exits(0, lks_test_run(resume, NULL, 120));
     assert_line(r.out, "^Code size: 9 bytes$");
     const char *model = strstr(r.out, "Serialized model: ");
@@ -119,6 +122,13 @@ TEST(test_clock)
     assert_non_null(total);
     assert_int_equal(strtol(strchr(total, ':') + 1, NULL, 10),
                      strtol(strchr(model, ':') + 1, NULL, 10) + 9);
+
+    /* with all of that there, nothing is left to do */
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    const char *text = lks_test_read(metrics, NULL);
+    assert_exits(0, lks_test_run(resume, NULL, 120), "Its final_model.int8.ptz is whole, so ",
+                 " stays unchanged\n");
+    assert_string_equal(lks_test_read(metrics, NULL), text);
 }
 
 /* A limit that a resume gives: only the steps since then were timed. Here each takes 6 s, so the 10

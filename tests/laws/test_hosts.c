@@ -57,25 +57,25 @@ static void check(const char *hosts, const char *const more[])
 }
 #define check_hosts(hosts, ...) check((hosts), (const char *const[]){__VA_ARGS__, NULL})
 
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
     check_hosts("22", NULL);
     check_hosts("31", NULL);
 }
 
-static void test_uneven(void **state)
+TEST(test_uneven)
 {
     check_hosts("21", "--allow_uneven");
 }
 
-static void test_private_replicas(void **state)
+TEST(test_private_replicas)
 {
     check_hosts("22", "--replicas=private");
 }
 
 /* The optimizer's state divided over hosts: the same run; state that can't be divided is an
  * error. */
-static void test_zero(void **state)
+TEST(test_zero)
 {
     check_hosts("22", "--zero=1");
     check_hosts("111", "--zero=1", "--allow_uneven");
@@ -94,7 +94,7 @@ static void test_zero(void **state)
 }
 
 /* Frozen tensors, with moments that are divided over hosts or not. */
-static void test_freeze(void **state)
+TEST(test_freeze)
 {
     static const char freeze[] = "--freeze=w[tp]e|h\\.0\\.|ln_2";
     const char *want = law_output("random", LAW_REFERENCE, freeze);
@@ -104,14 +104,14 @@ static void test_freeze(void **state)
 }
 
 /* Activations that are computed again change nothing of what hosts exchange. */
-static void test_recompute(void **state)
+TEST(test_recompute)
 {
     check_hosts("11", "--recompute=rows");
     check_hosts("21", "--recompute=block", "--zero=1", "--allow_uneven");
 }
 
 /* A run that begins with given weights, and its rest on other hosts. */
-static void test_weights(void **state)
+TEST(test_weights)
 {
     const lks__model_config config = law_config();
     forge_model m = forge_open_as(&config);
@@ -129,7 +129,7 @@ static void test_weights(void **state)
 
 /* Not covered by the promise: other bits than on one host, but the same on all ranks, and
  * recorded. */
-static void test_wire(void **state)
+TEST(test_wire)
 {
     const char *const more[] = {"--wire=bfloat16", NULL};
     const char *out = trained("22", more), *again = trained("22", more);
@@ -146,7 +146,7 @@ static void test_wire(void **state)
 }
 
 /* Hosts, and ranks of a host, with processors of different kernel levels: each uses its own. */
-static void test_levels(void **state)
+TEST(test_levels)
 {
     static const char *const wide[] = {"--n_layer=1",   "--n_head=6",     "--n_embd=288",
                                        "--max_iters=0", "--batch_size=1", NULL};
@@ -174,7 +174,7 @@ static void test_levels(void **state)
 }
 
 /* A checkpoint of two hosts is resumed on one. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     const char *out = trained("22", (const char *const[]){"--max_iters=6", NULL});
     law_resume("random", out, "--threads=1");
@@ -182,7 +182,7 @@ static void test_resume(void **state)
 }
 
 /* Continued on two hosts with another batch: the same segment as on one. */
-static void test_segment(void **state)
+TEST(test_segment)
 {
     const char *const batch[] = {"--batch_size=3", "--gradient_accumulation_steps=24", NULL};
     const char *one = law_output("random", LAW_REFERENCE, "--max_iters=6");
@@ -197,29 +197,14 @@ int main(int argc, char **argv)
     hosts_main(argc, argv);
     engine = argc == 2 ? argv[1] : "";
     hosts_need(engine);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_private_replicas),
-        cmocka_unit_test(test_zero),
-        cmocka_unit_test(test_recompute),
-        cmocka_unit_test(test_freeze),
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_wire),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_segment),
-        cmocka_unit_test(test_levels),
-    };
+    const char *gloo = lks_test_text("%s/lockstep_gloo.so", getenv("LOCKSTEP_MODULES"));
     /* What of a device reaches other hosts: sums, divided state, checkpoints. */
-    const struct CMUnitTest of_device[] = {tests[0], tests[1], tests[3], tests[8]};
     if (lks_test_on_device())
-        return lks_test_exit(cmocka_run_group_tests(of_device, train_alone, NULL));
+        lks_test_only("test_hosts", "test_uneven", "test_zero", "test_resume");
     /* What depends on the engine: sums, divided state, the wire, checkpoints. Gloo runs the others.
      */
-    const struct CMUnitTest of_engine[] = {tests[0], tests[1], tests[2],
-                                           tests[3], tests[7], tests[8]};
-    const char *gloo = lks_test_text("%s/lockstep_gloo.so", getenv("LOCKSTEP_MODULES"));
-    if (strcmp(engine, "gloo") != 0 && lks_test_exists(gloo))
-        return lks_test_exit(cmocka_run_group_tests(of_engine, train_alone, NULL));
-    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+    else if (strcmp(engine, "gloo") != 0 && lks_test_exists(gloo))
+        lks_test_only("test_hosts", "test_uneven", "test_private_replicas", "test_zero",
+                      "test_wire", "test_resume");
+    return lks_test_run_all(train_alone, NULL);
 }

@@ -273,14 +273,14 @@ static void check_hosts(const char *hosts)
         fail_msg("%s over %s: exit code %d", hosts, engine, code);
 }
 
-static void test_one_host(void **state)
+TEST(test_one_host)
 {
     check_hosts("1");
     check_hosts("2");
     check_hosts("8");
 }
 
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
     check_hosts("11");
     check_hosts("21");
@@ -297,8 +297,6 @@ int main(int argc, char **argv)
     if (!one_host)
         hosts_need(engine);
     setenv("ENGINE", one_host ? "shm" : hosts_backend(engine), 1);
-    const struct CMUnitTest on_one[] = {cmocka_unit_test(test_one_host)};
-    const struct CMUnitTest on_several[] = {cmocka_unit_test(test_hosts)};
-    return lks_test_exit(one_host ? cmocka_run_group_tests(on_one, NULL, NULL)
-                                  : cmocka_run_group_tests(on_several, NULL, NULL));
+    lks_test_only(one_host ? "test_one_host" : "test_hosts");
+    return lks_test_run_all(NULL, NULL);
 }

@@ -74,7 +74,7 @@ static void assert_ran_to_end(const lks_test_result *r)
         fail_msg("exit code %d: %s", r->exit_code, r->err);
 }
 
-static void test_stop(void **state)
+TEST(test_stop)
 {
     for (int W = 1; W <= 4; W += 3) {
         const char *out;
@@ -97,7 +97,7 @@ static void test_stop(void **state)
 
 /* Counts that no run writes: one would overflow with the next step, one is negative, and one says
  * that the time was measured from a later step on. */
-static void test_false_counts(void **state)
+TEST(test_false_counts)
 {
     static const struct {
         const char *name;
@@ -116,7 +116,7 @@ static void test_false_counts(void **state)
     }
 }
 
-static void test_skip(void **state)
+TEST(test_skip)
 {
     const char *reference = NULL, *out;
     const int step = getenv("LKS_TEST_PROGRAM") == NULL ? 1 : 3; /* those take long */
@@ -138,7 +138,7 @@ static void test_skip(void **state)
 }
 
 /* The checkpoint records how many were skipped in a row before it: skip 5, restart, skip 6. */
-static void test_skip_over_a_restart(void **state)
+TEST(test_skip_over_a_restart)
 {
     const char *out;
     lks_test_result r = GO_ON(2, &out, "--on_nan=skip", "--iterations=6");
@@ -168,7 +168,7 @@ static const char *with_third(int step)
 }
 
 /* A good step in between ends the row: 5, 6 and 8 are not three in a row. */
-static void test_skip_not_in_a_row(void **state)
+TEST(test_skip_not_in_a_row)
 {
     const char *out;
     const char *const more[] = {"--on_nan=skip", "--on_nan_limit=2", NULL};
@@ -204,7 +204,7 @@ static void check_ways_back(const char *out)
 }
 
 /* From iteration 5 back to checkpoint 4, twice: after the data of iteration 5 come those of 6. */
-static void test_rollback(void **state)
+TEST(test_rollback)
 {
     const char *reference = NULL, *out;
     for (int W = 1; W <= 4; W++) {
@@ -252,7 +252,7 @@ static void resume_with_two_virtual_ranks(const char *out, int W)
 
 /* A run that has just changed its virtual ranks goes back to a checkpoint of the segment before:
  * its batch and its place in the data stay. It is killed later, and goes on from checkpoint 6. */
-static void test_rollback_segment(void **state)
+TEST(test_rollback_segment)
 {
     const char *outs[2];
     for (int i = 0; i < 2; i++) {
@@ -326,7 +326,7 @@ static lks_test_result saved_at_fifth(int n, const char **out_p)
 
 /* A run that is stopped, or saves by a signal, at checkpoint 5 goes back to checkpoint 4 all the
  * same: its bytes are those of the undisturbed run. (shared/studies/resume-and-rollback/c1.) */
-static void test_rollback_disturbed(void **state)
+TEST(test_rollback_disturbed)
 {
     const char *reference, *out;
     int n = 0;
@@ -341,7 +341,7 @@ static void test_rollback_disturbed(void **state)
 
 /* A rollback after a resume from an older checkpoint doesn't go to the history that was left.
  * (shared/studies/resume-and-rollback/c3b.) */
-static void test_rollback_other_history(void **state)
+TEST(test_rollback_other_history)
 {
     const char *outs[2];
     GO_ON(1, &outs[0], "--iterations=4", "--matrix_lr=0.2"); /* checkpoint 4 of that history */
@@ -363,7 +363,7 @@ static void test_rollback_other_history(void **state)
 
 /* A checkpoint after each step, because rank 0's clock asks for it, is never the target: the run
  * goes back to the same ones as without a clock, and is the same run. */
-static void test_rollback_with_clock(void **state)
+TEST(test_rollback_with_clock)
 {
     const char *reference, *out;
     lks_test_result r = GO_ON(1, &reference, "--on_nan=rollback", "--checkpoint_minutes=off");
@@ -379,7 +379,7 @@ static void test_rollback_with_clock(void **state)
 
 /* Once a checkpoint lies behind the last one to which the run went back, it counts anew. Iterations
  * 4 to 7 read the data of steps 7 to 10 then. */
-static void test_rollback_counts(void **state)
+TEST(test_rollback_counts)
 {
     const char *out;
     const char *const more[] = {"--on_nan=rollback", "--on_nan_limit=2", NULL};
@@ -397,7 +397,7 @@ static double elapsed(const char *out)
 
 /* max_wallclock_seconds counts the time of steps that were rolled back. The limit isn't reached, so
  * the result doesn't depend on the machine's speed. */
-static void test_rollback_time(void **state)
+TEST(test_rollback_time)
 {
     const char *out;
     double ms = 0.0;
@@ -419,7 +419,7 @@ static void test_rollback_time(void **state)
 /* The time runs out in a step that is rolled back. The checkpoint to which the run goes back is
  * then its last one, and is written again, with the time: a resume knows that the run is complete.
  */
-static void test_rollback_out_of_time(void **state)
+TEST(test_rollback_out_of_time)
 {
     const char *out;
     const char *const more[] = {"--on_nan=rollback", "--max_wallclock_seconds=1e-6", NULL};
@@ -452,7 +452,7 @@ static void spoil_gradient(const char *name, float *x, size_t n, size_t width)
     }
 }
 
-static void test_gradient(void **state)
+TEST(test_gradient)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
@@ -536,7 +536,7 @@ static void check_data_behind(const char *sampler, int evaluated)
     lks__trainer_close(&t);
 }
 
-static void test_data_behind(void **state)
+TEST(test_data_behind)
 {
     for (int evaluated = -1; evaluated <= 4; evaluated += 5) {
         check_data_behind("random", evaluated);
@@ -593,7 +593,7 @@ static void check_places(const struct lks__model_ops *ops, const char *const pla
     lks__table_free(&table);
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     static const char *const gpt2[][2] = {
         {"transformer.wpe.weight", "transformer.wte"},
@@ -620,24 +620,7 @@ static void test_places(void **state)
 /* argv[1]: the only test to run. */
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_false_counts),
-        cmocka_unit_test(test_skip),
-        cmocka_unit_test(test_skip_over_a_restart),
-        cmocka_unit_test(test_skip_not_in_a_row),
-        cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_rollback_segment),
-        cmocka_unit_test(test_rollback_disturbed),
-        cmocka_unit_test(test_rollback_other_history),
-        cmocka_unit_test(test_rollback_with_clock),
-        cmocka_unit_test(test_rollback_counts),
-        cmocka_unit_test(test_rollback_time),
-        cmocka_unit_test(test_rollback_out_of_time),
-        cmocka_unit_test(test_gradient),
-        cmocka_unit_test(test_data_behind),
-    };
-    lks_test_only(tests, argc > 1 ? argv[1] : NULL);
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    if (argc > 1)
+        lks_test_only(argv[1]);
+    return lks_test_run_all(NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void assert_own_work(const char *out, int W)
 }
 
 /* The reference run really trains, evaluates and saves as requested. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
     for (int i = 0; i < (only_kernels() ? 1 : 2); i++) {
         const json_t *train = lks_test_record(alone[i], "train");
@@ -81,13 +81,13 @@ static void assert_threads(const char *out, int W)
                      cores > W ? cores / W : 1);
 }
 
-static void test_even_ranks(void **state)
+TEST(test_even_ranks)
 {
     for (int W = lks_test_on_level() ? 8 : 2; W <= 8; W *= only_kernels() ? 4 : 2)
         assert_threads(check_ranks(W, NULL), W);
 }
 
-static void test_uneven_ranks(void **state)
+TEST(test_uneven_ranks)
 {
     check_ranks(3, "--allow_uneven");
     check_ranks(7, "--allow_uneven");
@@ -97,7 +97,7 @@ static void test_uneven_ranks(void **state)
     check_ranks(6, "--allow_uneven");
 }
 
-static void test_private_replicas(void **state)
+TEST(test_private_replicas)
 {
     if (lks_test_on_device())
         return; /* it has no others */
@@ -107,7 +107,7 @@ static void test_private_replicas(void **state)
     check_ranks(3, "--replicas=private", "--allow_uneven");
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     check_ranks(1, "--threads=3");
     check_ranks(2, "--threads=2");
@@ -116,14 +116,14 @@ static void test_threads(void **state)
 }
 
 /* The size of buckets changes nothing either. */
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
     check_ranks(2, "--bucket_mb=0");
     check_ranks(4, "--bucket_mb=4");
 }
 
 /* Two virtual ranks with more micro-steps each are another run, the same on any number of ranks. */
-static void test_virtual_ranks(void **state)
+TEST(test_virtual_ranks)
 {
     const char *one = law_output("random", "--virtual_ranks=2");
     const char *two = law_output("random", "--virtual_ranks=2", "--nproc_per_node=2");
@@ -131,13 +131,13 @@ static void test_virtual_ranks(void **state)
     assert_string_not_equal(law_lines(one), law_lines(alone[0]));
 }
 
-static void test_nanogpt_sampler(void **state)
+TEST(test_nanogpt_sampler)
 {
     law_assert_same(law_output("nanogpt", "--nproc_per_node=4"), alone[1]);
     law_assert_same(law_output("nanogpt", "--nproc_per_node=3", "--allow_uneven"), alone[1]);
 }
 
-static void test_epoch_sampler(void **state)
+TEST(test_epoch_sampler)
 {
     const char *one = law_output("epoch", LAW_REFERENCE);
     law_assert_same(law_output("epoch", "--nproc_per_node=4"), one);
@@ -155,7 +155,7 @@ static void assert_other_weights(const char *out)
 }
 
 /* Equal bytes would mean little if all runs had them. */
-static void test_other_runs(void **state)
+TEST(test_other_runs)
 {
     assert_other_weights(law_output("random", "--seed=1338"));
     assert_other_weights(law_output("random", "--dropout=0"));
@@ -169,7 +169,7 @@ static const char *output_of(lks_test_result r)
 }
 
 /* The loss over a whole split, in all digits. */
-static void test_eval(void **state)
+TEST(test_eval)
 {
     const char *data = lks_test_text("--dataset=%s", law_data());
     const char *out = lks_test_text("--out_dir=%s", alone[0]);
@@ -181,7 +181,7 @@ static void test_eval(void **state)
 }
 
 /* The same seed writes the same text on any number of threads, another seed another text. */
-static void test_sample(void **state)
+TEST(test_sample)
 {
     const char *out = lks_test_text("--out_dir=%s", alone[0]);
     static const char start[] = "--start=\u0101\u0102", n[] = "--max_new_tokens=60";
@@ -206,18 +206,9 @@ int main(int argc, char **argv)
 {
     host = argc > 1 && strcmp(argv[1], "host") == 0;
     lks_test_need_level(NULL);
-    if (only_kernels())
+    if (only_kernels()) {
         law_wide_model();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),         cmocka_unit_test(test_even_ranks),
-        cmocka_unit_test(test_uneven_ranks),  cmocka_unit_test(test_private_replicas),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_virtual_ranks), cmocka_unit_test(test_nanogpt_sampler),
-        cmocka_unit_test(test_epoch_sampler), cmocka_unit_test(test_other_runs),
-        cmocka_unit_test(test_eval),          cmocka_unit_test(test_sample),
-    };
-    const struct CMUnitTest of_kernels[] = {tests[0], tests[1], tests[4], tests[10], tests[11]};
-    if (only_kernels())
-        return lks_test_exit(cmocka_run_group_tests(of_kernels, train_alone, NULL));
-    return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
+        lks_test_only("test_alone", "test_even_ranks", "test_threads", "test_eval", "test_sample");
+    }
+    return lks_test_run_all(train_alone, NULL);
 }

@@ -27,7 +27,7 @@ static lks__needs needs(int n_hosts, int local, const char *const more[])
 #define needs_of(hosts, local, ...) needs(hosts, local, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Kinds add up to a host, whose ranks share it. */
-static void test_adds_up(void **state)
+TEST(test_adds_up)
 {
     const lks__needs n = needs_of(2, 2, NULL);
     const double each = n.gradients + n.staging + n.activations + n.process;
@@ -48,7 +48,7 @@ static void test_adds_up(void **state)
 }
 
 /* --zero=1 divides moments over hosts, and the first host gathers them for a checkpoint. */
-static void test_zero(void **state)
+TEST(test_zero)
 {
     const lks__needs all = needs_of(4, 1, NULL), part = needs_of(4, 1, "--zero=1");
     const double blocks = 8 * 4096.0 * 4 * 8; /* a block of each bucket more or less, two moments */
@@ -60,7 +60,7 @@ static void test_zero(void **state)
 }
 
 /* Three ranks of eight virtual ranks: the middle one adds none of its leaves to another. */
-static void test_uneven(void **state)
+TEST(test_uneven)
 {
     const lks__needs n = needs_of(1, 3, "--allow_uneven=true");
     assert_true(n.untouched >= 0.0 && n.untouched < n.gradients * 3);
@@ -74,7 +74,7 @@ static void test_uneven(void **state)
     assert_float_equal(needs_of(3, 1, "--allow_uneven=true").inter_host, 2 * even.inter_host, 1.0);
 }
 
-static void test_private(void **state)
+TEST(test_private)
 {
     const lks__needs one = needs_of(1, 4, NULL), each = needs_of(1, 4, "--replicas=private");
     assert_float_equal(each.host_bytes - one.host_bytes, 3 * (one.params + one.moments), 1.0);
@@ -83,13 +83,13 @@ static void test_private(void **state)
 }
 
 /* Shards in half the bytes need a copy of the bucket, too. */
-static void test_wire(void **state)
+TEST(test_wire)
 {
     assert_true(needs_of(2, 1, "--wire=bfloat16").inter_host > needs_of(2, 1, NULL).inter_host);
 }
 
 /* What a device with its own memory has isn't counted on the host, but what it exchanges is. */
-static void test_device(void **state)
+TEST(test_device)
 {
     const lks__needs n = needs_of(1, 2, "--device=cuda", "--sample_tokens=4", "--exchange=staged");
     const lks__device_needs *d = &n.device;
@@ -110,7 +110,7 @@ static void test_device(void **state)
 }
 
 /* A smaller batch that fits keeps the tokens of a step. */
-static void test_advice(void **state)
+TEST(test_advice)
 {
     const lks__place here = {1, 1};
     lks__settings s;
@@ -152,7 +152,7 @@ static void test_advice(void **state)
 }
 
 /* golf computes its batch from the tokens of a step, and refuses --batch_size. */
-static void test_golf_advice(void **state)
+TEST(test_golf_advice)
 {
     const lks__place here = {1, 1};
     lks__settings s;
@@ -171,7 +171,7 @@ static void test_golf_advice(void **state)
 }
 
 /* The run of needs() fits into `bytes` if it is divided over more hosts. */
-static void test_more_hosts(void **state)
+TEST(test_more_hosts)
 {
     const lks__place here = {1, 1};
     const double eight = needs_of(8, 1, "--zero=1").host_bytes;
@@ -193,7 +193,7 @@ static void test_more_hosts(void **state)
 
 /* A run gets the benefit of the doubt: 3 %, or 5 MB a rank if that is more. Pages of libraries
  * don't count, which the kernel gives up. */
-static void test_doubt(void **state)
+TEST(test_doubt)
 {
     static const char *const widths[] = {"--n_embd=64", "--n_embd=2048"};
     for (int i = 0; i < 2; i++) {
@@ -214,16 +214,4 @@ static void test_doubt(void **state)
         assert_fails(LKS_ERR_NOMEM, lks__advice_check(&less, &s, 65, &here, &process),
                      "the run takes");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adds_up),     cmocka_unit_test(test_zero),
-        cmocka_unit_test(test_uneven),      cmocka_unit_test(test_private),
-        cmocka_unit_test(test_wire),        cmocka_unit_test(test_device),
-        cmocka_unit_test(test_advice),      cmocka_unit_test(test_more_hosts),
-        cmocka_unit_test(test_golf_advice), cmocka_unit_test(test_doubt),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

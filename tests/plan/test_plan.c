@@ -34,7 +34,7 @@ static const char *written(const char *text)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-static void test_read(void **state)
+TEST(test_read)
 {
     lks__machine m;
     char text[LKS__MACHINE_TEXT];
@@ -53,7 +53,7 @@ static void test_read(void **state)
     assert_false(m.has_link);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const char *const rows[][2] = {
         {TEXT("2", ""), "lockstep_machine must be 1"},
@@ -112,7 +112,7 @@ static lks__traffic traffic(int n_hosts, int local, const char *const more[])
     traffic(hosts, local, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Hosts with one node each send the bytes of the best all-reduce, and little beside. */
-static void test_even(void **state)
+TEST(test_even)
 {
     for (int hosts = 2; hosts <= 8; hosts *= 2) {
         const lks__traffic t = traffic_of(hosts, 1, NULL);
@@ -124,7 +124,7 @@ static void test_even(void **state)
 }
 
 /* Three hosts of 2, 3 and 3 virtual ranks: nodes that no host can add alone travel, too. */
-static void test_uneven(void **state)
+TEST(test_uneven)
 {
     const lks__traffic t = traffic_of(3, 1, "--allow_uneven=true");
     assert_true(t.bytes > 1.4 * t.ring_bytes && t.bytes < 1.6 * t.ring_bytes);
@@ -134,7 +134,7 @@ static void test_uneven(void **state)
 }
 
 /* Each side waits for the other, then for data: three exchanges of a bucket, three behind them. */
-static void test_delays(void **state)
+TEST(test_delays)
 {
     const lks__traffic t = traffic_of(2, 1, "--bucket_mb=1000");
     assert_int_equal(t.n_buckets, 1);
@@ -154,7 +154,7 @@ static void test_delays(void **state)
     assert_int_equal(small.delays, 12); /* as tests/plan/times.py finds with tiny */
 }
 
-static void test_halves(void **state)
+TEST(test_halves)
 {
     const double whole = traffic_of(2, 1, NULL).bytes;
     const double half = traffic_of(2, 1, "--wire=bfloat16").bytes;
@@ -187,7 +187,7 @@ static lks__forecast forecast(const char *link, int n_hosts, const char *const m
 #define forecast_of(link, hosts, ...)                                                              \
     forecast(link, hosts, (const char *const[]){__VA_ARGS__, NULL})
 
-static void test_alone(void **state)
+TEST(test_alone)
 {
     const lks__forecast f = forecast_of(TEXT("1", ""), 1, NULL);
     assert_float_equal(f.at.compute, 8.0, 1e-3); /* eight micro-batches */
@@ -199,7 +199,7 @@ static void test_alone(void **state)
 }
 
 /* Buckets queue on a slow link: what comes after backward is the last of it. */
-static void test_exposed(void **state)
+TEST(test_exposed)
 {
     const lks__traffic t = traffic_of(2, 1, NULL);
     const lks__forecast f = forecast_of(TEXT("1", LINK), 2, NULL);
@@ -214,7 +214,7 @@ static void test_exposed(void **state)
 }
 
 /* Of a long way a connection fills a part at first, and twice as much after each round trip. */
-static void test_window(void **state)
+TEST(test_window)
 {
     const lks__traffic t = traffic_of(2, 1, "--bucket_mb=1000");
 #define FAR(window)                                                                                \
@@ -246,7 +246,7 @@ static void test_window(void **state)
 }
 
 /* Other layers take as long as the measured ones each. */
-static void test_layers(void **state)
+TEST(test_layers)
 {
 #define LAYERS ", \"layer_forward_s\": 0.0625, \"layer_backward_s\": 0.125, \"layer_flops\": 2.4e8"
     lks__settings s;
@@ -299,7 +299,7 @@ static lks__step_time step_on(lks__machine m, int n_hosts, int local, const char
 
 /* Four ranks of one host, with two of the eight virtual ranks each: one second for each of the
  * things that they do beside the micro-batches. */
-static void test_ranks_of_a_host(void **state)
+TEST(test_ranks_of_a_host)
 {
     const double gradient = traffic_of(2, 1, NULL).ring_bytes; /* of two hosts: all of it, once */
     lks__machine m;
@@ -328,7 +328,7 @@ static void test_ranks_of_a_host(void **state)
 
 /* ZeRO-1 divides the update over hosts; a backend's own work takes time from backward, unless cores
  * are free. */
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
     lks__machine m;
     assert_ok(lks__machine_read(
@@ -345,12 +345,12 @@ static void test_hosts(void **state)
 }
 
 /* Young (1974): every sqrt(2 x 50 s x 1 h). */
-static void test_checkpoints(void **state)
+TEST(test_checkpoints)
 {
     assert_float_equal(lks__forecast_checkpoint_every(50, 3600), 600, 1e-9);
 }
 
-static void test_needs_link(void **state)
+TEST(test_needs_link)
 {
     lks__settings s;
     lks__machine m;
@@ -369,7 +369,7 @@ static void test_needs_link(void **state)
     "plan", "--n_layer=2", "--n_head=2", "--n_embd=64", "--block_size=32", "--batch_size=2",       \
         "--vocab_size=65", "--threads=1"
 
-static void test_command(void **state)
+TEST(test_command)
 {
     const char *machine = lks_test_text("--machine=%s", written(TEXT("1", LINK)));
 #define WIDE                                                                                       \
@@ -395,7 +395,7 @@ static void test_command(void **state)
 
 /* The figures of a plan follow from each other: 512 micro-batches of 2 x 32 tokens on 1, 2 and 4
  * hosts, whose link is slow. */
-static void test_command_figures(void **state)
+TEST(test_command_figures)
 {
     const char *machine = lks_test_text("--machine=%s", written(TEXT("1", LINK)));
 #define SLOW                                                                                       \
@@ -472,7 +472,7 @@ static void test_command_figures(void **state)
     assert_contains(r.out, " MB of 1.0 MB per host");
 }
 
-static void test_command_refuses(void **state)
+TEST(test_command_refuses)
 {
     /* nothing is started, so nothing fails */
     lks_test_result r =
@@ -489,7 +489,7 @@ static void test_command_refuses(void **state)
 }
 
 /* Large sizes have larger units, and each size of a GPU is printed once. */
-static void test_units(void **state)
+TEST(test_units)
 {
     lks_test_result r = lks_test_do("lockstep", "plan", "--n_layer=96", "--n_head=96",
                                     "--n_embd=12288", "--nproc_per_node=8", "--block_size=64");
@@ -507,7 +507,7 @@ static void test_units(void **state)
 }
 
 /* In a shell of mpirun the process that is measured is alone, too. */
-static void test_launched(void **state)
+TEST(test_launched)
 {
     const char *const argv[] = {"lockstep",   "plan",        "--n_layer=2",
                                 "--n_head=2", "--n_embd=32", NULL};
@@ -519,7 +519,7 @@ static void test_launched(void **state)
 }
 
 /* What bench machine writes is read. */
-static void test_bench(void **state)
+TEST(test_bench)
 {
     const char *file = lks_test_text("%s/machine.json", lks_test_folder());
     lks_test_result r = lks_test_tool("bench", "machine", lks_test_text("--out=%s", file),
@@ -535,31 +535,4 @@ static void test_bench(void **state)
     assert_float_equal(m.micro_batch_tokens, 16, 0);
     r = lks_test_do("lockstep", PLAN, lks_test_text("--machine=%s", file), "--nnodes=2");
     assert_contains(r.out, "the machine file has no link");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launched),
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_even),
-        cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_delays),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_exposed),
-        cmocka_unit_test(test_ranks_of_a_host),
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_needs_link),
-        cmocka_unit_test(test_command),
-        cmocka_unit_test(test_command_figures),
-        cmocka_unit_test(test_command_refuses),
-        cmocka_unit_test(test_bench),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,6 +217,7 @@ static void check(const lks__settings *s, int i, const struct figure *figure)
 TEST(test_every_default)
 {
     lks__settings s;
+    memset(&s, 0xa5, sizeof s);
     lks__settings_defaults(&s);
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
         const struct figure *figure = find(FIGURES(ours), i);

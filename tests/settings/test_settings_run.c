@@ -165,20 +165,27 @@ TEST(test_data_dir)
     free(before);
 }
 
+/* The config line of `s`, or what differs in it from `other`'s. */
+static const char *config_line(const lks__settings *s, const lks__settings *other)
+{
+    static char line[8192];
+    lks__jsonw w;
+    size_t bytes;
+    lks__jsonw_open(&w, line, sizeof line);
+    lks__jsonw_object(&w, NULL);
+    lks__settings_write(s, CONFIG, other, &w);
+    lks__jsonw_end(&w);
+    assert_ok(lks__jsonw_close(&w, &bytes));
+    return line;
+}
+
 TEST(test_config_line)
 {
     lks__settings s, t;
-    lks__jsonw w;
-    char line[8192];
-    size_t bytes;
     lks__settings_defaults(&s);
     set(&s, "out_dir", "/secret/place");
     set(&s, "learning_rate", "0.1");
-    lks__jsonw_open(&w, line, sizeof line);
-    lks__jsonw_object(&w, NULL);
-    lks__settings_write(&s, CONFIG, NULL, &w);
-    lks__jsonw_end(&w);
-    assert_ok(lks__jsonw_close(&w, &bytes));
+    const char *line = config_line(&s, NULL);
     assert_contains(line, "{\"family\":\"gpt2\",\"n_layer\":12,");
     assert_contains(line, "\"bias\":false,");
     assert_contains(line, "\"learning_rate\":0.10000000000000001,");
@@ -194,11 +201,7 @@ TEST(test_config_line)
     t = s;
     set(&t, "family", "golf");
     set(&t, "num_layers", "9"); /* the script's name for n_layer */
-    lks__jsonw_open(&w, line, sizeof line);
-    lks__jsonw_object(&w, NULL);
-    lks__settings_write(&t, CONFIG, NULL, &w);
-    lks__jsonw_end(&w);
-    assert_ok(lks__jsonw_close(&w, &bytes));
+    line = config_line(&t, NULL);
     assert_contains(line, "\"muon_momentum\":0.94999999999999996,");
     assert_contains(line, "\"n_layer\":9,");
 
@@ -206,12 +209,7 @@ TEST(test_config_line)
     t = s;
     set(&t, "max_iters", "7");
     set(&t, "bias", "true");
-    lks__jsonw_open(&w, line, sizeof line);
-    lks__jsonw_object(&w, NULL);
-    lks__settings_write(&t, CONFIG, &s, &w);
-    lks__jsonw_end(&w);
-    assert_ok(lks__jsonw_close(&w, &bytes));
-    assert_string_equal(line, "{\"bias\":true,\"max_iters\":7}\n");
+    assert_string_equal(config_line(&t, &s), "{\"bias\":true,\"max_iters\":7}\n");
     const char *names[LKS__N_SETTINGS];
     assert_int_equal(lks__settings_diff(&s, &t, TRAIN, CONFIG, names), 2);
     assert_string_equal(names[0], "bias");

@@ -100,6 +100,8 @@ sed 's/things/thoughts/' "$work/my text.txt" >my.txt
 lockstep train my.txt $small --max_iters=4 >"$work/log" 2>&1 || fail 'a second run'
 grep -q '^lockstep train: an earlier run was moved to out/my/earlier-1; to continue it: lockstep resume out/my/earlier-1$' "$work/log" || fail 'nothing was said of the earlier run'
 ! cmp -s out/my/data/train.bin out/my/earlier-1/data/train.bin || fail "the earlier run's data"
+mv bare gone
+lockstep info out/bare | grep -q "^data  *the data of the run in out/bare was in $PWD/bare, but that folder doesn't exist now: " || fail 'info of a run without its data'
 lockstep info out/my/earlier-1 | grep -q '^data .*/out/my/earlier-1/data$' || fail 'info names other data than the earlier run uses'
 lockstep info out/my | grep -q '^data .*/out/my/data$' || fail "info doesn't name the run's data"
 lockstep resume out/my/earlier-1 --max_iters=17 >"$work/log" 2>&1 || fail 'resume of the earlier run'

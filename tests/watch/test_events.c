@@ -416,6 +416,16 @@ TEST(test_rollback)
     free(s);
 }
 
+/* The value of `lockstep_NAME` in a Prometheus file. */
+static double gauge(const char *text, const char *name, const char *label)
+{
+    const char *begin = lks_test_text("\nlockstep_%s%s ", name, label), *at = strstr(text, begin);
+    double value = 0.0;
+    assert_non_null(at);
+    assert_int_equal(sscanf(at + strlen(begin), "%lf", &value), 1);
+    return value;
+}
+
 TEST(test_prometheus)
 {
     const char *folder = lks_test_folder(), *out = lks_test_text("%s/a\"b\nc", folder);
@@ -426,33 +436,22 @@ TEST(test_prometheus)
     const json_t *finals = lks_test_record(out, "final");
     const json_t *steps = lks_test_record(out, "train");
     const char *label = lks_test_text("{run=\"%s/a\\\"b\\nc\"}", folder);
-    double value = 0.0;
     assert_contains(text, lks_test_text("\n# TYPE lockstep_loss gauge\nlockstep_loss%s ", label));
     assert_contains(text, lks_test_text("\nlockstep_iteration%s 11\n", label));
-    const char *name = lks_test_text("\nlockstep_val_loss%s ", label), *at = strstr(text, name);
-    assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
-    assert_near(value, lks_test_number(finals, "0.val_loss"), 1e-7);
-    name = lks_test_text("\nlockstep_loss%s ", label);
-    at = strstr(text, name);
-    assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
-    assert_near(value, lks_test_number(steps, "10.loss"), 1e-7);
+    assert_near(gauge(text, "val_loss", label), lks_test_number(finals, "0.val_loss"), 1e-7);
+    assert_near(gauge(text, "loss", label), lks_test_number(steps, "10.loss"), 1e-7);
     static const char *const fields[][2] = {{"learning_rate", "lr"},
                                             {"grad_norm", "grad_norm"},
                                             {"tokens_per_second", "tok_per_s"},
                                             {"mfu", "mfu"}};
     for (int i = 0; i < 4; i++) {
-        name = lks_test_text("\nlockstep_%s%s ", fields[i][0], label);
-        assert_non_null(at = strstr(text, name));
-        assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
-        assert_near(value / lks_test_number(steps, lks_test_text("10.%s", fields[i][1])), 1.0,
-                    1e-6);
+        const double is = lks_test_number(steps, lks_test_text("10.%s", fields[i][1]));
+        assert_near(gauge(text, fields[i][0], label) / is, 1.0, 1e-6);
     }
     assert_contains(text, lks_test_text("\nlockstep_tokens%s %.0f\n", label,
                                         lks_test_number(steps, "10.tokens")));
     assert_contains(text, lks_test_text("\nlockstep_best_val_loss%s ", label));
-    assert_non_null(at =
-                        strstr(text, name = lks_test_text("\nlockstep_updated_seconds%s ", label)));
-    assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
+    const double value = gauge(text, "updated_seconds", label);
     assert_true(value >= before && value <= lks__sys_wall());
     assert_int_equal(lks_test_count_files(folder), 2); /* the run, and the file */
     /* What there isn't is left out. */

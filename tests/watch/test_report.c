@@ -329,18 +329,23 @@ TEST(test_rows_of_steps)
     assert_rows((const char *[]){a, b, NULL}, thinned, sizeof thinned / sizeof thinned[0]);
 }
 
-/* Two settings, some seeds of each; one seed twice, which is the same run. */
+/* Two settings, some seeds of each; one seed twice, which is the same run, and one run that was
+ * resumed with another length. */
 TEST(test_seeds)
 {
     static const double a[] = {1.50, 1.52, 1.48, 1.51}, b[] = {1.44, 1.46, 1.43};
     const char *runs[16];
     int n = 0;
     for (int i = 0; i < 4; i++)
-        runs[n++] = fake_run(lks_test_text("a%d", i), i, 20, a[i], "\"n_layer\":2");
+        runs[n++] =
+            fake_run(lks_test_text("a%d", i), i, 20, a[i], "\"n_layer\":2,\"max_iters\":20");
     for (int i = 0; i < 3; i++)
-        runs[n++] = fake_run(lks_test_text("b%d", i), i, 20, b[i], "\"n_layer\":3");
-    runs[n++] = fake_run("again", 2, 20, a[2], "\"n_layer\":2");
+        runs[n++] =
+            fake_run(lks_test_text("b%d", i), i, 20, b[i], "\"n_layer\":3,\"max_iters\":20");
+    runs[n++] = fake_run("again", 2, 20, a[2], "\"n_layer\":2,\"max_iters\":20");
+    runs[n++] = fake_run("longer", 9, 20, a[2], "\"n_layer\":3,\"max_iters\":20");
     runs[n] = NULL;
+    fake_append(runs[n - 1], "{'kind':'host','changed':{'max_iters':30}}\n");
     const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "seeds")), 2);
     assert_int_equal(lks_test_number(o, "seeds.0.seeds"), 4);
@@ -352,7 +357,16 @@ TEST(test_seeds)
     assert_near(lks_test_number(o, "tests.0.p"), 0.0055398865955114305899, 1e-9);
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
     lks_test_result r = tool("report", NULL, runs);
+    assert_contains(r.out, "\n- runs like a0 (n_layer=2, max_iters=20), 4 seeds: mean 1.5025, ");
+    assert_contains(r.out, "\n- longer is left out of the runs like b0: its max_iters is 30\n"
+                           "- b0 (n_layer=3, max_iters=20) against a0 (n_layer=2, max_iters=20): ");
     assert_contains(r.out, "more than chance (p < 0.05)");
+    r = assert_exits(0, tool("report", "--csv", runs));
+    assert_contains(r.out, "\nseeds,settings,a0,\"n_layer=2, max_iters=20\"\nseeds,seeds,a0,4\n"
+                           "seeds,mean,a0,1.50");
+    assert_contains(r.out, "\nleft_out,max_iters,longer,30\n");
+    assert_contains(r.out, "\ntests,p,b0 against a0,0.00553");
+    assert_contains(r.out, "\ntests,more_than_chance,b0 against a0,yes\n");
 }
 
 /* One-sided, as parameter-golf's contest asks: is the second group's artifact better by more than a
@@ -386,7 +400,8 @@ TEST(test_margin)
     assert_near(lks_test_number(o, "tests.0.p"), 0.01685734244389, 1e-8);
     assert_false(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
     lks_test_result r = tool("report", NULL, both);
-    assert_contains(r.out, "- b0 against a0: difference -0.0063, Welch's t test, one-sided, lower "
+    assert_contains(r.out, "- b0 (n_layer=1) against a0 (n_layer=0): difference -0.0063, Welch's t "
+                           "test, one-sided, lower "
                            "by more than 0.005, p = 0.0169: chance can explain it (p >= 0.01)\n");
     const char *const one[] = {both[0], both[1], runs[0], runs[3], runs[4], runs[5], NULL};
     o = report(one);
@@ -477,7 +492,8 @@ TEST(test_no_spread)
     assert_near(lks_test_number(o, "tests.0.df"), 2.0, 0);
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
     lks_test_result r = tool("report", NULL, runs);
-    assert_contains(r.out, "- b0 against a0: difference -0.2500,");
+    assert_contains(r.out,
+                    "- b0 (learning_rate=0.1) against a0 (learning_rate=0.3): difference -0.2500,");
     r = tool("report", "--markdown", runs);
     assert_contains(r.out, "| learning\\_rate | 0.3 | 0.3 | 0.1 | 0.1 | 0.1 |");
     runs[0] = runs[2]; /* the same result twice: no difference */
@@ -681,14 +697,16 @@ TEST(test_many_groups)
                            mean[i / 2] + 0.01 * (i % 2), lks_test_text("\"n_layer\":%d", i / 2));
     assert_int_equal(json_array_size(lks_test_member(report(runs), "tests")), 3);
     lks_test_result r = tool("report", NULL, runs);
-    assert_contains(r.out, "\n- b0 against a0: ");
-    assert_contains(r.out, "\n- c0 against b0: ");
-    assert_null(strstr(r.out, "\n- c0 against a0: "));
-    assert_contains(tool("report", "--margin=0.01", runs).out, "\n- c0 against a0: ");
+    assert_contains(r.out, "\n- b0 (n_layer=1) against a0 (n_layer=0): ");
+    assert_contains(r.out, "\n- c0 (n_layer=2) against b0 (n_layer=1): ");
+    assert_null(strstr(r.out, "\n- c0 (n_layer=2) against a0 (n_layer=0): "));
+    assert_contains(tool("report", "--margin=0.01", runs).out,
+                    "\n- c0 (n_layer=2) against a0 (n_layer=0): ");
     const char *argv[9] = {"lockstep", "report"};
     memcpy(argv + 2, runs, sizeof runs);
     r = lks_test_run(argv, (const char *const[]){"COLUMNS=200", NULL}, 60);
-    assert_contains(r.out, "\n- c0 against a0: "); /* few enough for a column per run */
+    assert_contains(
+        r.out, "\n- c0 (n_layer=2) against a0 (n_layer=0): "); /* few enough for a column per run */
 }
 
 /* Runs of one name have their parents' names, too, unless a name was given. */
@@ -722,8 +740,6 @@ TEST(test_refused)
                                "in `lockstep report ",
                                none));
     assert_exits(2, tool("report", "--json", (const char *const[]){"--csv", dir, NULL}));
-    assert_exits(2, tool("report", "--csv", (const char *const[]){"--alpha=0.01", dir, NULL}),
-                 "--csv prints no comparison over seeds: leave --margin and --alpha out");
     static const char *const serving[] = {"--port=0", "--address=0.0.0.0", "--tty"};
     for (int i = 0; i < 3; i++)
         assert_exits(2,

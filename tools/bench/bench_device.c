@@ -230,27 +230,41 @@ static lks_status time_item(const struct bench_item *item, lks__device *device,
     return LKS_OK;
 }
 
+/* What an operation does in a run, and its time. */
+struct measured {
+    double bytes, flops, median, least;
+};
+
+static lks_status measure_item(const struct bench *b, const struct bench_item *item, int turns,
+                               struct measured *m)
+{
+    struct bench_call c = {0};
+    *m = (struct measured){.bytes = 0.0};
+    lks_status st = open_call(b, b->device, item, &c);
+    const lks__device_counts before = b->device->ops->counts(b->device);
+    if (st == LKS_OK)
+        run(item, &c);
+    const lks__device_counts after = b->device->ops->counts(b->device);
+    m->bytes = after.bytes - before.bytes;
+    m->flops = after.flops - before.flops;
+    LKS__THEN(st, time_item(item, b->device, &c, turns, &m->median, &m->least));
+    close_call(b->device, &c);
+    return st;
+}
+
 /* --- ceilings --------------------------------------------------------------------------------- */
 
 /* The best rates over sizes that double until a run takes a whole turn. */
 static lks_status measure_ceiling(struct bench *b, const struct bench_item *item, size_t n,
                                   size_t most, double *bytes_p, double *flops_p)
 {
-    double median = 0.0, least = 0.0;
-    for (; n <= most && median * 1e6 < TURN_US; n *= 2) {
+    struct measured m = {.median = 0.0};
+    for (; n <= most && m.median * 1e6 < TURN_US; n *= 2) {
         const struct bench_shape square = {.C = n, .V = 1};
-        struct bench_call c = {0};
         b->shape = &square;
-        lks_status st = open_call(b, b->device, item, &c);
-        LKS__THEN(st, time_item(item, b->device, &c, 3, &median, &least));
-        const lks__device_counts before = b->device->ops->counts(b->device);
-        if (st == LKS_OK)
-            run(item, &c);
-        const lks__device_counts after = b->device->ops->counts(b->device);
-        close_call(b->device, &c);
-        LKS__TRY(st);
-        *bytes_p = fmax(*bytes_p, (after.bytes - before.bytes) / least);
-        *flops_p = fmax(*flops_p, (after.flops - before.flops) / least);
+        LKS__TRY(measure_item(b, item, 3, &m));
+        *bytes_p = fmax(*bytes_p, m.bytes / m.least);
+        *flops_p = fmax(*flops_p, m.flops / m.least);
     }
     return LKS_OK;
 }
@@ -271,23 +285,15 @@ static lks_status measure_ceilings(struct bench *b)
 
 static lks_status measure(struct bench *b, int i)
 {
-    struct bench_call c = {0};
-    double seconds = 0.0, least = 0.0;
-    lks_status st = open_call(b, b->device, &bench_items[i], &c);
-    const lks__device_counts before = b->device->ops->counts(b->device);
-    if (st == LKS_OK)
-        run(&bench_items[i], &c);
-    const lks__device_counts after = b->device->ops->counts(b->device);
-    LKS__THEN(st, time_item(&bench_items[i], b->device, &c, b->turns, &seconds, &least));
-    close_call(b->device, &c);
-    LKS__TRY(st);
-    const double bytes = after.bytes - before.bytes, flops = after.flops - before.flops;
-    const double by_bytes = bytes / b->peaks.bytes, by_flops = flops / b->peaks.flops;
+    struct measured m;
+    LKS__TRY(measure_item(b, &bench_items[i], b->turns, &m));
+    const double by_bytes = m.bytes / b->peaks.bytes, by_flops = m.flops / b->peaks.flops;
     progress_hide();
     printf("%-22s %10.1f us %9.1f GB/s %10.1f GFLOP/s %4.0f%% of %-8s off by %.1e%s\n",
-           bench_items[i].name, seconds * 1e6, bytes / seconds * 1e-9, flops / seconds * 1e-9,
-           fmax(by_bytes, by_flops) / seconds * 100, by_bytes > by_flops ? "copies" : "products",
-           b->off[i], b->off[i] <= b->tolerance ? "" : ": WRONG");
+           bench_items[i].name, m.median * 1e6, m.bytes / m.median * 1e-9,
+           m.flops / m.median * 1e-9, fmax(by_bytes, by_flops) / m.median * 100,
+           by_bytes > by_flops ? "copies" : "products", b->off[i],
+           b->off[i] <= b->tolerance ? "" : ": WRONG");
     return LKS_OK;
 }
 

@@ -18,9 +18,7 @@ static lks_status plot(const lks__settings *s, tool_runs *runs)
 {
     const lks__plot p = {.runs = runs->all,
                          .n = runs->n,
-                         .axis = s->axis == LKS__axis_steps    ? LKS__PLOT_STEPS
-                                 : s->axis == LKS__axis_tokens ? LKS__PLOT_TOKENS
-                                                               : LKS__PLOT_TIME,
+                         .axis = (lks__plot_axis)s->axis, /* both in the same order */
                          .log_scale = s->log_scale};
     if (s->out[0] != '\0') {
         LKS__TRY(lks__plot_file(&p, s->out));

@@ -27,10 +27,6 @@ static lks_status report(const lks__settings *s, tool_runs *runs)
     char *text = NULL;
     if (s->json + s->markdown + s->csv > 1)
         return lks__fail(LKS_ERR_CONFIG, "give only one of --json, --markdown and --csv");
-    if (s->csv && (s->from[LKS__SETTING_margin] == LKS__FROM_ARG ||
-                   s->from[LKS__SETTING_alpha] == LKS__FROM_ARG))
-        return lks__fail(LKS_ERR_CONFIG, "--csv prints no comparison over seeds: leave --margin "
-                                         "and --alpha out, or give --json");
     const lks__compare_how how = {
         .metric = (lks__compare_metric)s->metric,
         .one_sided = s->from[LKS__SETTING_margin] >= LKS__FROM_FILE,

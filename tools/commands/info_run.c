@@ -13,10 +13,9 @@
 #include "base/system/sys.h"
 #include "base/text/shell.h"
 #include "files/checkpoint/folder.h"
-#include "report/record/files.h"
-#include "report/record/metrics/metrics.h"
 #include "report/record/outdir.h"
 #include "report/view/series.h"
+#include "train/setup/remember.h"
 #include "weights/forms/saved.h"
 
 static void print_path(const char *topic, const char *path)
@@ -102,13 +101,17 @@ static void print_state(const char *run, const lks__series *s)
         print_stopped(s, &latest, command);
 }
 
-/* Print the folder that resume, eval and sample would use, as an absolute path. */
-static void print_data(const char *run, const char *path)
+/* Print the folder that resume, eval and sample would use, as an absolute path, or that it is gone.
+ */
+static lks_status print_data(const char *run)
 {
-    char own[LKS__METRICS_PATH], absolute[PATH_MAX];
-    if (lks__run_own_data(run, path, own, sizeof own))
-        path = realpath(own, absolute) != NULL ? absolute : own;
-    print_path("data", path);
+    char path[LKS__SETTING_STR], absolute[PATH_MAX];
+    const lks_status st = lks__remembered_data(run, path);
+    if (st == LKS_ERR_CONFIG)
+        printf("%-13s%s\n", "data", lks_last_error());
+    else if (path[0] != '\0')
+        print_path("data", realpath(path, absolute) != NULL ? absolute : path);
+    return st == LKS_ERR_CONFIG ? LKS_OK : st;
 }
 
 /* Describe `folder` if it contains a checkpoint of a program that uses liblockstep. ERR_FORMAT if
@@ -138,7 +141,6 @@ static lks_status print_library(const char *folder, bool *yes_p)
 static lks_status print_run(const char *folder)
 {
     char run[PATH_MAX];
-    char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
     lks__series s;
     bool found = false;
     lks__outdir_of(folder, run, sizeof run);
@@ -151,9 +153,7 @@ static lks_status print_run(const char *folder)
     LKS__TRY(lks__series_open(run, &s));
     print_path("run", run);
     print_model(&s);
-    lks_status st = lks__metrics_dataset(run, used, absolute, &found);
-    if (st == LKS_OK && found)
-        print_data(run, absolute[0] != '\0' ? absolute : used);
+    const lks_status st = print_data(run);
     print_losses(&s);
     print_state(run, &s);
     lks__series_close(&s);

@@ -258,13 +258,11 @@ static lks_status write_mark(const struct text *t)
  * *fd_p is -1 with --lock=off. */
 static lks_status lock_out(const struct text *t, int *fd_p)
 {
-    char why[700];
     const lks_status st = lks__sys_make_dirs(t->out);
     *fd_p = -1;
     if (st == LKS_OK)
         return lks__outdir_lock(t->out, t->given->lock == LKS__lock_on, fd_p);
-    snprintf(why, sizeof why, "%s", lks_last_error());
-    return lks__fail(st, "%s; --out_dir=FOLDER trains in another folder", why);
+    return lks__fail(st, "%s; --out_dir=FOLDER trains in another folder", lks_last_error());
 }
 
 static lks_status prepare(struct text *t)

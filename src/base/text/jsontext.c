@@ -189,6 +189,16 @@ const char *lks__json_text(const json_t *value, char out[256])
     return out;
 }
 
+json_t *lks__json_utf8(const char *text)
+{
+    char *copy = strdup(text);
+    if (copy != NULL)
+        lks__utf8_make(copy);
+    json_t *json = copy != NULL ? json_string(copy) : NULL;
+    free(copy);
+    return json;
+}
+
 char *lks__json_dump(const json_t *json, size_t flags)
 {
     struct dump d = {json, flags, NULL};

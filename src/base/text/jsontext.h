@@ -64,6 +64,9 @@ const char *lks__json_text(const json_t *value, char out[256]);
          item##_on = !item##_on, item##_i++)                                                       \
         for (json_t *item = json_array_get(array, item##_i); item##_on; item##_on = 0)
 
+/* The text as a string, with question marks for bytes that aren't UTF-8; NULL if out of memory. */
+json_t *lks__json_utf8(const char *text);
+
 /* json_dumps(): the caller frees the text; NULL if out of memory. */
 char *lks__json_dump(const json_t *json, size_t flags);
 

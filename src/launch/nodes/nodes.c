@@ -11,7 +11,7 @@
 
 #include "base/system/early.h"
 #include "base/system/sys.h"
-#include "base/text/utf8.h"
+#include "base/text/jsontext.h"
 #include "comm/store/address.h"
 #include "launch/nodes/nodes_state.h"
 
@@ -448,25 +448,14 @@ bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_even
     return event->end_ours || event->signal != 0;
 }
 
-/* Convert bytes to a JSON text; NULL if out of memory. Bytes that aren't UTF-8 become question
- * marks: kept last lines may begin within a character, and a program may print anything. */
-static json_t *text_json(const char *text)
-{
-    char *copy = strdup(text);
-    if (copy != NULL)
-        lks__utf8_make(copy);
-    json_t *json = copy != NULL ? json_string(copy) : NULL;
-    free(copy);
-    return json;
-}
-
 void lks__nodes_down(struct lks__nodes *n, lks_status status, const char *why)
 {
     if (n != NULL)
         n->failing = true;
     if (n != NULL && n->lost_text[0] == '\0')
         lks__nodes_post(n, json_pack("{s:s, s:i, s:i, s:i, s:o}", "is", "down", "node", n->self,
-                                     "round", n->round, "status", -status, "why", text_json(why)));
+                                     "round", n->round, "status", -status, "why",
+                                     lks__json_utf8(why)));
 }
 
 void lks__nodes_signal(struct lks__nodes *n, int sig)
@@ -528,8 +517,8 @@ static void post_verdict(struct lks__nodes *n, const struct lks__nodes_report *r
                v->culprit < 0 && r->user_signal == 0, "by_signal", r->by_signal, "killed",
                r->killed, "lasting", r->lasting, "leaves", r->leaves, "follows", r->follows,
                "still", r->still, "left", r->left, "code", v->exit_code, "user_signal",
-               r->user_signal, "text", text_json(own || r->user_signal != 0 ? v->text : ""), "tail",
-               text_json(tail), "table", text_json(r->table)));
+               r->user_signal, "text", lks__json_utf8(own || r->user_signal != 0 ? v->text : ""),
+               "tail", lks__json_utf8(tail), "table", lks__json_utf8(r->table)));
 }
 
 /* Wait for the decision or the end of the connection. *asked_p: the first signal that came

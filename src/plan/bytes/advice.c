@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,41 +50,42 @@ struct advice {
     size_t used;
 };
 
-/* True if the run of `s` fits without subtracting the error. */
-static bool fits(const struct advice *a, const lks__settings *s, const lks__place *place,
-                 double *bytes_p)
+/* If the run of `s` fits without subtracting the error, add what is to be given, the bytes that it
+ * needs, and what it costs. */
+static bool offer(struct advice *a, const lks__settings *s, const lks__place *place,
+                  const char *cost, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+static bool offer(struct advice *a, const lks__settings *s, const lks__place *place,
+                  const char *cost, const char *fmt, ...)
 {
+    char what[160];
     lks__needs needs;
     lks__settings checked = *s;
+    va_list ap;
     if (lks__settings_check(&checked, lks__place_world(place)) != LKS_OK ||
         lks__needs_on(a->room->device, &checked, a->vocab, place, a->process, &needs) != LKS_OK)
         return false;
-    *bytes_p = lks__room_needs(a->room, &needs);
-    return *bytes_p < a->room->bytes;
-}
-
-static void add(struct advice *a, const char *what, double bytes, const char *cost)
-{
-    if (a->used + 1 >= LKS__ADVICE_TEXT)
-        return;
-    int n = snprintf(a->text + a->used, LKS__ADVICE_TEXT - a->used, "%s%s: %s, %s",
-                     a->used > 0 ? "; or " : "", what, lks__units_memory(bytes), cost);
-    a->used += n > 0 ? (size_t)n : 0;
+    const double bytes = lks__room_needs(a->room, &needs);
+    if (!(bytes < a->room->bytes))
+        return false;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (a->used + 1 < LKS__ADVICE_TEXT)
+        a->used +=
+            (size_t)snprintf(a->text + a->used, LKS__ADVICE_TEXT - a->used, "%s%s: %s, %s",
+                             a->used > 0 ? "; or " : "", what, lks__units_memory(bytes), cost);
+    return true;
 }
 
 static void try_fewer_ranks(struct advice *a, const lks__place *place)
 {
-    char what[120];
-    double bytes;
     for (int local = place->local - 1; local >= 1; local--) {
         const lks__place fewer = {place->n_hosts, local};
         lks__settings s = *a->s;
         s.threads = s.threads > 0 ? s.threads * place->local / local : 0;
-        if (!fits(a, &s, &fewer, &bytes))
-            continue;
-        snprintf(what, sizeof what, "--nproc_per_node=%d (with more threads each)", local);
-        add(a, what, bytes, "the same run");
-        return;
+        if (offer(a, &s, &fewer, "the same run", "--nproc_per_node=%d (with more threads each)",
+                  local))
+            return;
     }
 }
 
@@ -91,19 +93,17 @@ static void try_recompute(struct advice *a, const lks__place *place)
 {
     static const struct {
         lks__recompute_choice choice;
-        const char *what, *cost;
+        const char *word, *cost;
     } ways[] = {
-        {LKS__recompute_rows, "--recompute=rows", "the same run, a little slower"},
-        {LKS__recompute_block, "--recompute=block", "the same run, about a fifth slower"},
+        {LKS__recompute_rows, "rows", "the same run, a little slower"},
+        {LKS__recompute_block, "block", "the same run, about a fifth slower"},
     };
-    double bytes;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         lks__settings s = *a->s;
         s.recompute = ways[i].choice;
-        if (a->s->recompute >= ways[i].choice || !fits(a, &s, place, &bytes))
-            continue;
-        add(a, ways[i].what, bytes, ways[i].cost);
-        return;
+        if (a->s->recompute < ways[i].choice &&
+            offer(a, &s, place, ways[i].cost, "--recompute=%s", ways[i].word))
+            return;
     }
 }
 
@@ -120,57 +120,45 @@ static bool computes_batch(const lks__settings *s)
 static void try_smaller_batch(struct advice *a, const lks__place *place)
 {
     const lks__setting *steps = &lks__setting_table[LKS__SETTING_gradient_accumulation_steps];
-    char what[160], batch[40] = "";
-    double bytes;
+    char batch[40] = "";
     for (int64_t by = 2; by <= a->s->batch_size; by++) {
         lks__settings s = *a->s;
         if (s.batch_size % by != 0)
             continue;
         s.batch_size /= by;
         s.gradient_accumulation_steps *= by;
-        if (!lks__setting_in_range(steps, lks__setting_load(&s, steps)) ||
-            !fits(a, &s, place, &bytes))
-            continue;
         if (!computes_batch(&s))
             snprintf(batch, sizeof batch, "--batch_size=%" PRId64 " ", s.batch_size);
-        snprintf(what, sizeof what, "%s--gradient_accumulation_steps=%" PRId64, batch,
-                 s.gradient_accumulation_steps);
-        add(a, what, bytes, "a different run, with the same number of tokens per step");
-        return;
+        if (lks__setting_in_range(steps, lks__setting_load(&s, steps)) &&
+            offer(a, &s, place, "a different run, with the same number of tokens per step",
+                  "%s--gradient_accumulation_steps=%" PRId64, batch, s.gradient_accumulation_steps))
+            return;
     }
 }
 
 static void try_one_arena(struct advice *a, const lks__place *place)
 {
-    char what[80];
-    double bytes;
     lks__settings s = *a->s;
     const int W = lks__place_world(place);
     if (s.virtual_ranks == W || s.gradient_accumulation_steps % W != 0)
         return;
     s.virtual_ranks = W;
-    if (!fits(a, &s, place, &bytes))
-        return;
-    snprintf(what, sizeof what, "--virtual_ranks=%d", W);
-    add(a, what, bytes,
-        W == 1 ? "a different run, which always needs exactly one rank"
-               : "a different run, with at most that many ranks");
+    offer(a, &s, place,
+          W == 1 ? "a different run, which always needs exactly one rank"
+                 : "a different run, with at most that many ranks",
+          "--virtual_ranks=%d", W);
 }
 
 static void try_more_hosts(struct advice *a, const lks__place *place)
 {
-    char what[80];
-    double bytes;
     for (int n = place->n_hosts + 1; n * place->local <= a->s->virtual_ranks; n++) {
         const lks__place more = {n, place->local};
         lks__settings s = *a->s;
         for (int zero = 0; zero < 2; zero++) {
             s.zero = zero;
-            if (!fits(a, &s, &more, &bytes))
-                continue;
-            snprintf(what, sizeof what, "%d hosts%s", n, zero != 0 ? " with --zero=1" : "");
-            add(a, what, bytes, "on each, the same run");
-            return;
+            if (offer(a, &s, &more, "on each, the same run", "%d hosts%s", n,
+                      zero != 0 ? " with --zero=1" : ""))
+                return;
         }
     }
 }

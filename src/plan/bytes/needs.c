@@ -110,17 +110,13 @@ static void find_uneven(const lks__reducer_config *ddp, const lks__memory_mode *
     }
 }
 
-/* Nodes of the tree that arrive at the first host, when each host has added all it can. */
-static int nodes_of_others(int V, const lks__place *place)
+int lks__place_nodes(const lks__place *p, int V, int host)
 {
-    const int W = lks__place_world(place);
+    const int W = lks__place_world(p);
     lks_node nodes[LKS__TREE_MAX_COVER];
-    int n = 0;
-    for (int h = 1; h < place->n_hosts; h++)
-        n += lks__tree_cover(V, lks__first_leaf(V, W, h * place->local),
-                             lks__first_leaf(V, W, (h + 1) * place->local), nodes,
-                             LKS__TREE_MAX_COVER);
-    return n;
+    return lks__tree_cover(V, lks__first_leaf(V, W, host * p->local),
+                           lks__first_leaf(V, W, (host + 1) * p->local), nodes,
+                           LKS__TREE_MAX_COVER);
 }
 
 /* The buffer in which the leader's thread receives pieces of the largest bucket: only the touched
@@ -129,10 +125,12 @@ static double inter_host_bytes(const lks__settings *s, const lks__table *table,
                                const lks__place *place)
 {
     const lks__reducer_config ddp = lks__chosen_ddp(s);
-    const size_t nodes = (size_t)nodes_of_others(ddp.V, place);
+    size_t nodes = 0; /* that arrive at the first host */
     double most = 0.0;
     if (place->n_hosts == 1)
         return 0.0;
+    for (int h = 1; h < place->n_hosts; h++)
+        nodes += (size_t)lks__place_nodes(place, ddp.V, h);
     for (int g = 0, end = 0; lks__bucket_next(table, ddp.bucket_bytes, &g, &end);) {
         const size_t first = table->group_block[g];
         lks__pieces cut = {table->block_start + first, table->group_block[end] - first,

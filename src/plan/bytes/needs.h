@@ -17,6 +17,9 @@ static inline int lks__place_world(const lks__place *p)
     return p->n_hosts * p->local;
 }
 
+/* Nodes of the tree of V virtual ranks that a host sends, when it has added all it can. */
+int lks__place_nodes(const lks__place *p, int V, int host);
+
 /* The memory of a rank before it opens a model: threads, their stacks and scratch, kernels. */
 typedef struct lks__process {
     double own;       /* bytes per rank */

@@ -14,26 +14,20 @@
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Whole numbers of a file, and their ranges. */
+/* Single numbers of a file, and their ranges. */
 static const struct {
     const char *name;
-    size_t at;
-    int low, high;
-} counts[] = {
-    {"cores", offsetof(lks__machine, cores), 1, 65536},
-    {"ranks", offsetof(lks__machine, ranks), 1, 1024},
-    {"threads", offsetof(lks__machine, threads), 1, 1024},
-    {"layers", offsetof(lks__machine, layers), 1, LKS__MACHINE_LAYERS},
-};
-
-static const struct {
-    const char *name;
-    size_t at;
+    size_t at; /* of an int if it is whole, else of a double */
     double low, high;
+    bool whole;
 } numbers[] = {
-    {"memory_bytes", offsetof(lks__machine, memory_bytes), 1, 1e18},
-    {"micro_batch_flops", offsetof(lks__machine, micro_batch_flops), 1, 1e24},
-    {"micro_batch_tokens", offsetof(lks__machine, micro_batch_tokens), 1, 1e12},
+    {"cores", offsetof(lks__machine, cores), 1, 65536, true},
+    {"ranks", offsetof(lks__machine, ranks), 1, 1024, true},
+    {"threads", offsetof(lks__machine, threads), 1, 1024, true},
+    {"layers", offsetof(lks__machine, layers), 1, LKS__MACHINE_LAYERS, true},
+    {"memory_bytes", offsetof(lks__machine, memory_bytes), 1, 1e18, false},
+    {"micro_batch_flops", offsetof(lks__machine, micro_batch_flops), 1, 1e24, false},
+    {"micro_batch_tokens", offsetof(lks__machine, micro_batch_tokens), 1, 1e12, false},
 };
 
 static const struct {
@@ -48,7 +42,6 @@ static const struct {
 };
 
 enum {
-    N_COUNTS = sizeof counts / sizeof counts[0],
     N_NUMBERS = sizeof numbers / sizeof numbers[0],
     N_FIGURES = sizeof figures / sizeof figures[0],
 };
@@ -97,8 +90,6 @@ static lks_status take_figure(const char *shown, int i, const json_t *value, lks
 static bool is_known(const char *name)
 {
     bool known = strcmp(name, MARK) == 0;
-    for (int i = 0; i < N_COUNTS; i++)
-        known |= strcmp(name, counts[i].name) == 0;
     for (int i = 0; i < N_NUMBERS; i++)
         known |= strcmp(name, numbers[i].name) == 0;
     for (int i = 0; i < N_FIGURES; i++)
@@ -138,17 +129,17 @@ static lks_status check_layers(const char *shown, const char *name, const lks__f
 static lks_status take_all(const char *shown, const json_t *file, lks__machine *m)
 {
     char *at = (char *)m;
-    for (int i = 0; i < N_COUNTS; i++) {
+    for (int i = 0; i < N_NUMBERS; i++) {
         double number = 0;
-        LKS__TRY(take(shown, counts[i].name, json_object_get(file, counts[i].name), counts[i].low,
-                      counts[i].high, &number));
-        if (number != floor(number))
-            return bad(shown, counts[i].name, "must be a whole number");
-        *(int *)(void *)(at + counts[i].at) = (int)number;
-    }
-    for (int i = 0; i < N_NUMBERS; i++)
         LKS__TRY(take(shown, numbers[i].name, json_object_get(file, numbers[i].name),
-                      numbers[i].low, numbers[i].high, (double *)(void *)(at + numbers[i].at)));
+                      numbers[i].low, numbers[i].high, &number));
+        if (!numbers[i].whole)
+            *(double *)(void *)(at + numbers[i].at) = number;
+        else if (number == floor(number))
+            *(int *)(void *)(at + numbers[i].at) = (int)number;
+        else
+            return bad(shown, numbers[i].name, "must be a whole number");
+    }
     for (int i = 0; i < N_FIGURES; i++) {
         const json_t *value = json_object_get(file, figures[i].name);
         if (value != NULL || figures[i].when == LKS__MACHINE_ALWAYS)
@@ -192,12 +183,11 @@ lks_status lks__machine_write(const lks__machine *m, char text[LKS__MACHINE_TEXT
     size_t n = 0;
     n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, "{\n  \"" MARK "\": %d",
                           LKS__MACHINE_VERSION);
-    for (int i = 0; i < N_COUNTS; i++)
-        n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, ",\n  \"%s\": %d", counts[i].name,
-                              *(const int *)(const void *)(at + counts[i].at));
-    for (int i = 0; i < N_NUMBERS; i++)
+    for (int i = 0; i < N_NUMBERS; i++) {
+        const void *from = at + numbers[i].at;
         n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, ",\n  \"%s\": %.9g", numbers[i].name,
-                              *(const double *)(const void *)(at + numbers[i].at));
+                              numbers[i].whole ? *(const int *)from : *(const double *)from);
+    }
     for (int i = 0; i < N_FIGURES; i++) {
         const lks__figure *f = (const lks__figure *)(const void *)(at + figures[i].at);
         const bool given = figures[i].when == LKS__MACHINE_LINK    ? m->has_link

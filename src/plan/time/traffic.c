@@ -5,7 +5,6 @@
 
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
-#include "comm/tree/tree.h"
 #include "model/table/freeze.h"
 #include "plan/gradients.h"
 #include "weights/forms/saved.h"
@@ -23,15 +22,6 @@ struct walk {
     double *messages;
     lks__traffic *traffic;
 };
-
-static int count_nodes(struct walk *w, int host)
-{
-    const int W = lks__place_world(&w->place), V = w->ddp.V;
-    lks_node nodes[LKS__TREE_MAX_COVER];
-    return lks__tree_cover(V, lks__first_leaf(V, W, host * w->place.local),
-                           lks__first_leaf(V, W, (host + 1) * w->place.local), nodes,
-                           LKS__TREE_MAX_COVER);
-}
 
 /* `host` sends `bytes` to each other host. */
 static void to_all(struct walk *w, int host, double bytes)
@@ -166,7 +156,7 @@ static lks_status walk_step(struct walk *w, const lks__table *table)
     if (w->nodes == NULL || w->sent == NULL || w->messages == NULL || w->traffic->buckets == NULL)
         return lks__no_memory("to plan %zu hosts", n);
     for (int h = 0; h < w->place.n_hosts; h++) {
-        w->nodes[h] = count_nodes(w, h);
+        w->nodes[h] = lks__place_nodes(&w->place, w->ddp.V, h);
         w->most_nodes = w->nodes[h] > w->most_nodes ? w->nodes[h] : w->most_nodes;
         w->all_nodes += w->nodes[h];
     }

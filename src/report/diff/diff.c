@@ -7,7 +7,6 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "base/text/utf8.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
 #include "report/diff/facts.h"
@@ -325,20 +324,12 @@ static lks_status compare(const char *a, const char *b, lks__history both[2], js
     return json_object_set_new(report, "same", json_boolean(same)) == 0 ? LKS_OK : out_of_memory();
 }
 
-static json_t *utf8_string(const char *path)
-{
-    char text[LKS__CKPT_PATH];
-    snprintf(text, sizeof text, "%s", path);
-    lks__utf8_make(text);
-    return json_string(text);
-}
-
 lks_status lks__diff(const char *a, const char *b, lks__history both[2], json_t **report_p)
 {
     both[0] = both[1] = (lks__history){.run = NULL};
-    json_t *report =
-        json_pack("{s:o, s:o, s:[], s:[], s:[], s:[]}", "a", utf8_string(a), "b", utf8_string(b),
-                  "changes_no_bit", "changes_evaluations", "can_change_bits", "weights");
+    json_t *report = json_pack("{s:o, s:o, s:[], s:[], s:[], s:[]}", "a", lks__json_utf8(a), "b",
+                               lks__json_utf8(b), "changes_no_bit", "changes_evaluations",
+                               "can_change_bits", "weights");
     const lks_status st = report != NULL ? compare(a, b, both, report) : out_of_memory();
     if (st == LKS_OK)
         *report_p = report;

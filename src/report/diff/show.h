@@ -10,17 +10,11 @@
 
 enum { LKS__SHOWN = 4 * 256, LKS__LABEL = 18 };
 
-static inline const char *lks__show_text(char out[LKS__SHOWN], const char *text)
-{
-    return lks__escape(out, LKS__SHOWN, text, strlen(text));
-}
-
 /* A value from a file, safe on a terminal, in memory of the enclosing block; a member of `o`; and a
  * sentence, which can be longer than a value. */
-#define lks__show_value(value)                                                                     \
-    lks__show_text((char[LKS__SHOWN]){0}, lks__json_text(value, (char[256]){0}))
+#define lks__show_value(value)   lks__shown(lks__json_text(value, (char[256]){0}), LKS__SHOWN)
 #define lks__show_member(o, key) lks__show_value(json_object_get(o, key))
-#define lks__show_reason(o, key) lks__show_text((char[LKS__SHOWN]){0}, lks__json_str(o, key))
+#define lks__show_reason(o, key) lks__shown(lks__json_str(o, key), LKS__SHOWN)
 
 /* Print rows of facts.h, the first after a label. */
 void lks__diff_print_rows(FILE *out, const char *label, const json_t *rows);

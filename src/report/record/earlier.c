@@ -21,13 +21,14 @@
 #include "base/system/sys.h"
 #include "files/checkpoint/name.h"
 #include "report/record/files.h"
+#include "report/record/lines.h"
 #include "report/record/outdir.h"
 
 #define TEMP "earlier.tmp" /* the part after a checkpoint, while it is moved */
 #define NEW  "earlier.new" /* a whole run, while it is moved because a new one starts */
 
 enum {
-    CHUNK = 256 << 10,
+    CHUNK = 64 << 10,
     INNER_PATH = LKS__SYS_PATH + 400, /* of a file or folder in a folder of OUT */
 };
 
@@ -54,8 +55,9 @@ static lks_status move(const char *from_dir, const char *to_dir, const char *nam
 
 /* --- copies ----------------------------------------------------------------------------------- */
 
-static lks_status copy_bytes(int from, int to, const char *path, char *chunk)
+static lks_status copy_bytes(int from, int to, const char *path)
 {
+    char chunk[CHUNK];
     uint64_t end;
     LKS__TRY(lks__sys_file_bytes(from, path, &end));
     for (uint64_t at = 0, n; at < end; at += n) {
@@ -70,22 +72,19 @@ static lks_status copy_bytes(int from, int to, const char *path, char *chunk)
 
 static lks_status copy(const char *from_path, const char *to_path)
 {
-    char *chunk = malloc(CHUNK);
-    lks_status st = chunk == NULL ? lks__no_memory("to copy a file") : LKS_OK;
-    int from = -1, to = -1;
-    if (st == LKS_OK &&
-        (from = lks__sys_open(from_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)) < 0)
+    lks_status st = LKS_OK;
+    int to = -1, from = lks__sys_open(from_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (from < 0)
         st = lks__sys_fail("can't open", from_path);
     if (st == LKS_OK && lks__sys_unlink(to_path) != 0 && errno != ENOENT)
         st = lks__sys_fail("can't replace", to_path);
     if (st == LKS_OK &&
         (to = lks__sys_open(to_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666)) < 0)
         st = lks__sys_fail("can't make", to_path);
-    LKS__THEN(st, copy_bytes(from, to, from_path, chunk));
+    LKS__THEN(st, copy_bytes(from, to, from_path));
     lks__sys_close(from);
     if (to >= 0 && lks__sys_close(to) != 0 && st == LKS_OK)
         st = lks__sys_fail("can't copy", from_path);
-    free(chunk);
     return st;
 }
 
@@ -153,23 +152,20 @@ static lks_status has_begun(const char *temp, bool *yes_p)
  * or if the file can't be read. */
 static bool is_recorded(const char *out_dir, uint64_t iter)
 {
-    char path[LKS__SYS_PATH], needle[64];
-    struct stat info;
-    bool found = false;
-    char *chunk = malloc(CHUNK);
-    const size_t len = (size_t)snprintf(needle, sizeof needle,
-                                        "\n{\"kind\":\"checkpoint\",\"iter\":%" PRIu64 ",", iter);
+    char path[LKS__SYS_PATH], begins[64], *line;
+    lks__lines lines;
+    size_t bytes;
+    const size_t len = (size_t)snprintf(begins, sizeof begins,
+                                        "{\"kind\":\"checkpoint\",\"iter\":%" PRIu64 ",", iter);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out_dir);
-    int fd = chunk == NULL ? -1 : lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-    bool readable = fd >= 0 && fstat(fd, &info) == 0;
-    for (uint64_t at = 0, n; readable && !found && at + len <= (uint64_t)info.st_size;
-         at += n - (len - 1)) {
-        n = (uint64_t)info.st_size - at < CHUNK ? (uint64_t)info.st_size - at : CHUNK;
-        readable = lks__sys_read_at(fd, chunk, (size_t)n, at) == 0;
-        found = readable && memmem(chunk, (size_t)n, needle, len) != NULL;
-    }
-    lks__sys_close(fd);
-    free(chunk);
+    if (lks__lines_open(path, &lines) != LKS_OK)
+        return true;
+    bool readable, found = false;
+    do {
+        readable = lks__lines_text(&lines, &line, &bytes) == LKS_OK;
+        found = readable && line != NULL && bytes >= len && memcmp(line, begins, len) == 0;
+    } while (readable && line != NULL && !found);
+    lks__lines_close(&lines);
     return found || !readable;
 }
 

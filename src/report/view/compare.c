@@ -3,11 +3,12 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text/jsontext.h"
-#include "base/text/utf8.h"
+#include "report/diff/facts.h"
 
 enum { ROWS = 10 };
 
@@ -93,11 +94,8 @@ static json_t *describe(const lks__series *s)
     const lks__eval_point *best = lks__series_best(s), *last = lks__series_last_eval(s);
     const lks__point *end = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
     static const char *const host_facts[] = {"world_size", "threads", "cpu", "commit"};
-    char folder[sizeof s->dir];
-    memcpy(folder, s->dir, sizeof folder);
-    lks__utf8_make(folder);
-    json_t *o = json_pack("{s:s, s:s, s:I}", "run", s->name, "folder", folder, "steps",
-                          (json_int_t)steps_of(s));
+    json_t *o = json_pack("{s:s, s:o, s:I}", "run", s->name, "folder", lks__json_utf8(s->dir),
+                          "steps", (json_int_t)steps_of(s));
     json_object_set_new(o, "tokens", lks__json_real(end != NULL ? end->tokens : 0.0));
     json_object_set_new(o, "seconds", lks__json_real(s->elapsed));
     json_object_set_new(o, "last_loss", lks__json_real(lks__series_last_loss(s)));
@@ -192,28 +190,18 @@ static struct loss loss_at(const struct comparison *c, size_t run, size_t i)
     return (struct loss){(double)p->iter, p->seconds, p->loss};
 }
 
-/* The newest iteration up to `x` that a run has evaluated (or logged); -1: none. */
-static double newest_until(const struct comparison *c, double x)
+/* The iteration nearest to `x` that a run has evaluated (or logged): the first one after it, or the
+ * newest one up to it. INFINITY or -1: none. */
+static double nearest(const struct comparison *c, double x, bool after)
 {
-    double newest = -1.0;
+    double found = after ? (double)INFINITY : -1.0;
     for (size_t r = 0; r < c->n; r++)
         for (size_t i = 0; i < n_losses(c, r); i++) {
             const double iter = loss_at(c, r, i).iter;
-            newest = iter <= x ? fmax(newest, iter) : newest;
+            if ((iter > x) == after)
+                found = after ? fmin(found, iter) : fmax(found, iter);
         }
-    return newest;
-}
-
-/* The first iteration after `x` that a run has evaluated (or logged); INFINITY: none. */
-static double first_after(const struct comparison *c, double x)
-{
-    double first = (double)INFINITY;
-    for (size_t r = 0; r < c->n; r++)
-        for (size_t i = 0; i < n_losses(c, r); i++) {
-            const double iter = loss_at(c, r, i).iter;
-            first = iter > x ? fmin(first, iter) : first;
-        }
-    return first;
+    return found;
 }
 
 /* A run's loss at iteration `x`; NAN if there is none. */
@@ -259,14 +247,14 @@ static size_t choose(const struct comparison *c, double end, double *chosen)
 {
     size_t k = 0;
     for (int i = 1; i <= ROWS; i++) /* the last one is the end, without rounding */
-        chosen[k++] = newest_until(c, i == ROWS ? end : floor(end * i / ROWS));
+        chosen[k++] = nearest(c, i == ROWS ? end : floor(end * i / ROWS), false);
     for (size_t i = 0; c->evals && i < c->n; i++) {
         const lks__eval_point *best = lks__series_best(&c->runs[i]);
         if (best != NULL)
             chosen[k++] = (double)best->iter;
     }
     if (c->evals)
-        chosen[k++] = newest_until(c, end - 1.0);
+        chosen[k++] = nearest(c, end - 1.0, false);
     qsort(chosen, k, sizeof *chosen, by_size);
     return k;
 }
@@ -277,8 +265,8 @@ static lks_status add_steps(json_t *rows, const struct comparison *c, double end
     size_t k = 0;
     double before = -1.0, *x = calloc(ROWS + c->n + 1, sizeof *x);
     LKS__MEMORY(x, "to compare runs");
-    double next = first_after(c, -1.0);
-    for (; k < ROWS && isfinite(next); next = first_after(c, next))
+    double next = nearest(c, -1.0, true);
+    for (; k < ROWS && isfinite(next); next = nearest(c, next, true))
         x[k++] = next;
     if (isfinite(next))
         k = choose(c, end, x);
@@ -317,22 +305,28 @@ struct group {
     double mean, spread;
 };
 
-/* True if each setting of `a` but the seed has the same value in `b`. */
-static bool has_all(const lks__series *a, const lks__series *b)
+/* True if each setting of `a` but the seed, and `other`, has the same value in `b`. */
+static bool has_all(const lks__series *a, const lks__series *b, const char *other)
 {
     const char *key;
     json_t *value;
     json_object_foreach(a->config, key, value)
     {
-        if (strcmp(key, "seed") != 0 && strcmp(key, "version") != 0 && !same_value(a, b, key))
+        if (strcmp(key, "seed") != 0 && strcmp(key, "version") != 0 && strcmp(key, other) != 0 &&
+            !same_value(a, b, key))
             return false;
     }
     return true;
 }
 
+static bool same_but(const lks__series *a, const lks__series *b, const char *other)
+{
+    return has_all(a, b, other) && has_all(b, a, other);
+}
+
 static bool same_but_seed(const lks__series *a, const lks__series *b)
 {
-    return has_all(a, b) && has_all(b, a);
+    return same_but(a, b, "seed");
 }
 
 static double result_of(const struct comparison *c, const lks__series *s)
@@ -342,9 +336,9 @@ static double result_of(const struct comparison *c, const lks__series *s)
     case LKS__COMPARE_VAL_BPB:
         return last != NULL ? last->val_bpb : (double)NAN;
     case LKS__COMPARE_ARTIFACT_LOSS:
-        return s->artifact_loss;
+        return lks__json_number(s->artifact, "val_loss");
     case LKS__COMPARE_ARTIFACT_BPB:
-        return s->artifact_bpb;
+        return lks__json_number(s->artifact, "val_bpb");
     case LKS__COMPARE_VAL_LOSS:
         break;
     }
@@ -404,6 +398,22 @@ static double error_of(const struct group *g)
     return g->n > 1 ? g->spread * g->spread / (double)g->n : 0.0;
 }
 
+/* The settings in which the group differs from other runs: "n_layer=3, dropout=0.1". */
+static json_t *shared(const struct comparison *c, const struct group *g)
+{
+    char text[1024] = "";
+    lks__each(row, json_object_get(c->report, "settings")) {
+        const char *name = lks__json_str(row, "setting");
+        const json_t *value = json_array_get(json_object_get(row, "values"), g->first - c->runs);
+        const size_t n = strlen(text);
+        if (strcmp(name, "seed") != 0 && strcmp(name, "version") != 0 &&
+            !lks__facts_follow(g->first->config, name))
+            snprintf(text + n, sizeof text - n, "%s%s=%s", n > 0 ? ", " : "", name,
+                     json_string_value(value));
+    }
+    return lks__json_utf8(text);
+}
+
 static double degrees_of(const struct group *g, double error)
 {
     return g->n > 1 ? error * error / (double)(g->n - 1) : 0.0;
@@ -418,8 +428,9 @@ static double chance_of(const lks__compare_how *how, double t, double df)
 }
 
 /* Welch's t test: the groups' variances need not be equal. */
-static json_t *test_of(const struct group *a, const struct group *b, const lks__compare_how *how)
+static json_t *test_of(const struct comparison *c, const struct group *a, const struct group *b)
 {
+    const lks__compare_how *how = c->how;
     const double va = error_of(a), vb = error_of(b), difference = b->mean - a->mean;
     const double over = how->one_sided ? difference + how->margin : difference;
     double t, df, p;
@@ -432,15 +443,30 @@ static json_t *test_of(const struct group *a, const struct group *b, const lks__
         df = (double)(a->n + b->n - 2);
         p = over < 0.0 || (over > 0.0 && !how->one_sided) ? 0.0 : 1.0;
     }
-    return json_pack("{s:s, s:s, s:f, s:o, s:f, s:f, s:b}", "a", a->first->name, "b",
-                     b->first->name, "difference", difference, "t", lks__json_real(t), "df", df,
-                     "p", p, "more_than_chance", p < how->alpha);
+    return json_pack("{s:s, s:s, s:o, s:o, s:f, s:o, s:f, s:f, s:b}", "a", a->first->name, "b",
+                     b->first->name, "settings_a", shared(c, a), "settings_b", shared(c, b),
+                     "difference", difference, "t", lks__json_real(t), "df", df, "p", p,
+                     "more_than_chance", p < how->alpha);
 }
 
 /* One-sided, a single run can be the earlier group: a record, of which one number is known. */
 static bool testable(const struct group *a, const struct group *b, const lks__compare_how *how)
 {
     return b->n > 1 && (a->n > 1 || how->one_sided);
+}
+
+/* Add the runs that only `max_iters`, which resumes can change, keeps out of a group. */
+static json_t *left_out(const struct group *groups, size_t n)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n && groups[i].n == 1; k++)
+            if (groups[k].n > 1 && same_but(groups[i].first, groups[k].first, "max_iters"))
+                json_array_append_new(rows,
+                                      json_pack("{s:s, s:s, s:o}", "run", groups[i].first->name,
+                                                "like", groups[k].first->name, "max_iters",
+                                                copied(groups[i].first->config, "max_iters")));
+    return rows;
 }
 
 static lks_status add_seeds(json_t *report, const struct comparison *c)
@@ -451,17 +477,18 @@ static lks_status add_seeds(json_t *report, const struct comparison *c)
     size_t n_groups = groups != NULL ? make_groups(c, groups) : 0;
     for (size_t g = 0; g < n_groups; g++)
         if (groups[g].n > 1)
-            json_array_append_new(rows,
-                                  json_pack("{s:s, s:i, s:f, s:f}", "like", groups[g].first->name,
-                                            "seeds", (int)groups[g].n, "mean", groups[g].mean,
-                                            "spread", groups[g].spread));
+            json_array_append_new(
+                rows, json_pack("{s:s, s:o, s:i, s:f, s:f}", "like", groups[g].first->name,
+                                "settings", shared(c, &groups[g]), "seeds", (int)groups[g].n,
+                                "mean", groups[g].mean, "spread", groups[g].spread));
     for (size_t g = 0; g < n_groups; g++)
         for (size_t k = g + 1; k < n_groups; k++)
             if (testable(&groups[g], &groups[k], how))
-                json_array_append_new(tests, test_of(&groups[g], &groups[k], how));
+                json_array_append_new(tests, test_of(c, &groups[g], &groups[k]));
+    json_object_set_new(report, "seeds", rows);
+    json_object_set_new(report, "left_out", left_out(groups, n_groups));
     const bool made = groups != NULL;
     free(groups);
-    json_object_set_new(report, "seeds", rows);
     json_object_set_new(report, "tests", tests);
     if (how->one_sided)
         json_object_set_new(report, "margin", json_real(how->margin));

@@ -9,7 +9,7 @@
 #include "base/text/utf8.h"
 #include "report/view/compare.h"
 
-enum { CELL = 128, PAGE = 120 };
+enum { CELL = 128, NAMED = 2 * CELL + 4, PAGE = 120 };
 
 enum kind { PLAIN, COUNT, SECONDS, MILLISECONDS, SHARE, BYTES };
 
@@ -139,23 +139,46 @@ static void csv_text(FILE *out, const char *text)
         fputc('"', out);
 }
 
-static void csv_line(const struct printer *p, const char *table, const struct line *line)
+static void csv_row(FILE *out, const char *table, const char *row, const char *run,
+                    const json_t *value)
 {
     char text[CELL];
-    for (size_t i = 0; i < p->n; i++) {
-        const json_t *value = value_of(p, line, i);
-        csv_text(p->out, table);
-        fputc(',', p->out);
-        csv_text(p->out, line->key != NULL ? line->key : line->name);
-        fputc(',', p->out);
-        csv_text(p->out, lks__json_str(json_array_get(p->runs, i), "run"));
-        fputc(',', p->out);
-        if (json_is_real(value))
-            fprintf(p->out, "%.17g", json_real_value(value));
-        else if (!json_is_null(value))
-            csv_text(p->out, cell(value, text));
-        fputc('\n', p->out);
-    }
+    csv_text(out, table);
+    fputc(',', out);
+    csv_text(out, row);
+    fputc(',', out);
+    csv_text(out, run);
+    fputc(',', out);
+    if (json_is_real(value))
+        fprintf(out, "%.17g", json_real_value(value));
+    else if (!json_is_null(value))
+        csv_text(out, cell(value, text));
+    fputc('\n', out);
+}
+
+static void csv_line(const struct printer *p, const char *table, const struct line *line)
+{
+    for (size_t i = 0; i < p->n; i++)
+        csv_row(p->out, table, line->key != NULL ? line->key : line->name,
+                lks__json_str(json_array_get(p->runs, i), "run"), value_of(p, line, i));
+}
+
+/* Print the figures over seeds; those of a test are of "B against A". */
+static void csv_seeds(FILE *out, const json_t *report)
+{
+    static const char *const tables[] = {"seeds", "left_out", "tests"};
+    char run[2 * CELL];
+    const char *key;
+    json_t *value;
+    for (int t = 0; t < 3; t++)
+        lks__each(row, json_object_get(report, tables[t])) {
+            if (t == 2)
+                snprintf(run, sizeof run, "%s against %s", lks__json_str(row, "b"),
+                         lks__json_str(row, "a"));
+            else
+                snprintf(run, sizeof run, "%s", lks__json_str(row, t == 0 ? "like" : "run"));
+            json_object_foreach(row, key, value) csv_row(out, tables[t], key, run, value);
+        }
 }
 
 static void print_cell(const struct printer *p, size_t column, const char *text)
@@ -369,10 +392,30 @@ static void print_tokens(struct printer *p, const json_t *settings)
                   p->out);
 }
 
+/* A group's name: its first run, and the settings in which it differs from other runs. */
+static const char *group_name(const json_t *o, const char *run, const char *settings,
+                              char out[NAMED])
+{
+    char name[CELL], text[CELL];
+    const bool any = lks__json_str(o, settings)[0] != '\0';
+    snprintf(out, NAMED, any ? "%s (%s)" : "%s", cell(json_object_get(o, run), name),
+             cell(json_object_get(o, settings), text));
+    return out;
+}
+
+static void print_left_out(const struct printer *p, const json_t *rows)
+{
+    char run[CELL], like[CELL], value[CELL];
+    lks__each(r, rows)
+        fprintf(p->out, "- %s is left out of the runs like %s: its max_iters is %s\n",
+                cell(json_object_get(r, "run"), run), cell(json_object_get(r, "like"), like),
+                cell(json_object_get(r, "max_iters"), value));
+}
+
 static void print_seeds(struct printer *p, const json_t *report)
 {
     const json_t *margin = json_object_get(report, "margin"), *best = NULL;
-    char a[CELL], b[CELL], side[64] = "";
+    char a[NAMED], b[NAMED], side[64] = "";
     if (margin != NULL)
         snprintf(side, sizeof side, ", one-sided, lower by more than %g,",
                  json_number_value(margin));
@@ -384,11 +427,12 @@ static void print_seeds(struct printer *p, const json_t *report)
     lks__each(r, json_object_get(report, "seeds")) {
         const double mean = json_number_value(json_object_get(r, "mean"));
         fprintf(p->out, "- runs like %s, %d seeds: mean %.4f, spread (standard deviation) %.4f\n",
-                cell(json_object_get(r, "like"), a), (int)lks__json_int(r, "seeds"), mean,
+                group_name(r, "like", "settings", a), (int)lks__json_int(r, "seeds"), mean,
                 json_number_value(json_object_get(r, "spread")));
         if (best == NULL || mean < json_number_value(json_object_get(best, "mean")))
             best = r;
     }
+    print_left_out(p, json_object_get(report, "left_out"));
     const char *like = lks__json_str(best, "like");
     lks__each(r, json_object_get(report, "tests")) {
         if (p->by_run && margin == NULL && strcmp(like, lks__json_str(r, "a")) != 0 &&
@@ -397,7 +441,7 @@ static void print_seeds(struct printer *p, const json_t *report)
         const bool more = json_is_true(json_object_get(r, "more_than_chance"));
         fprintf(p->out,
                 "- %s against %s: difference %+.4f, Welch's t test%s p = %.3g: %s (p %s %g)\n",
-                cell(json_object_get(r, "b"), b), cell(json_object_get(r, "a"), a),
+                group_name(r, "b", "settings_b", b), group_name(r, "a", "settings_a", a),
                 json_number_value(json_object_get(r, "difference")), side,
                 json_number_value(json_object_get(r, "p")),
                 more ? "more than chance" : "chance can explain it",
@@ -428,7 +472,9 @@ static void print_report(struct printer *p, const json_t *report)
         print_chance(p);
     if (p->n > 1 && !csv)
         print_tokens(p, settings);
-    if (!csv)
+    if (csv)
+        csv_seeds(p->out, report);
+    else
         print_seeds(p, report);
 }
 

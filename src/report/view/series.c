@@ -190,8 +190,8 @@ static lks_status read_object(lks__series *s, json_t *o)
         snprintf(s->params_hash, sizeof s->params_hash, "%s", hash != NULL ? hash : "");
         lks__utf8_make(s->params_hash);
     } else if (strcmp(kind, "artifact") == 0) {
-        s->artifact_loss = lks__json_number(o, "val_loss");
-        s->artifact_bpb = lks__json_number(o, "val_bpb");
+        json_decref(s->artifact);
+        s->artifact = json_incref(o);
     } else if (strcmp(kind, "skip") == 0) {
         s->skips++;
     } else if (strcmp(kind, "recheck") == 0) {
@@ -303,14 +303,14 @@ static void forget(lks__series *s)
     json_decref(s->config);
     json_decref(s->host);
     json_decref(s->end);
+    json_decref(s->artifact);
     json_decref(s->ranks);
     json_decref(s->samples);
-    s->config = s->host = s->end = s->ranks = s->samples = NULL;
+    s->config = s->host = s->end = s->artifact = s->ranks = s->samples = NULL;
     s->ranks_bytes = 0;
     s->n_points = s->n_evals = s->n_marks = s->n_before = s->bad = 0;
     s->starts = s->skips = s->rollbacks = s->rechecks = s->checkpoints = 0;
     s->params_hash[0] = '\0';
-    s->artifact_loss = s->artifact_bpb = (double)NAN;
     s->offset = 0;
     s->elapsed = 0.0;
     s->epoch++;
@@ -396,7 +396,7 @@ lks_status lks__series_open(const char *arg, lks__series *s)
     struct stat info;
     char path[LKS__SYS_PATH];
     bool changed;
-    *s = (lks__series){.artifact_loss = (double)NAN, .artifact_bpb = (double)NAN};
+    *s = (lks__series){.n_points = 0};
     const char *dir = lks__series_dir(arg);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     s->dir[lks__sys_path_length(s->dir)] = '\0';

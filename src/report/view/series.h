@@ -35,6 +35,7 @@ typedef struct lks__series {
     char dir[4096], name[256]; /* the name is UTF-8 */
     json_t *config;            /* settings, updated by later starts; NULL: no such line yet */
     json_t *host, *end;        /* lines of the newest start and of its end; NULL: none yet */
+    json_t *artifact;          /* the newest line of golf's artifact; NULL: none yet */
     lks__point *points;
     size_t n_points, points_room;
     lks__eval_point *evals;
@@ -42,8 +43,7 @@ typedef struct lks__series {
     lks__run_mark *marks;
     size_t n_marks, marks_room;
     unsigned starts, skips, rollbacks, rechecks, checkpoints;
-    char params_hash[32];               /* of the newest checkpoint */
-    double artifact_loss, artifact_bpb; /* of golf's artifact; NAN: none yet */
+    char params_hash[32]; /* of the newest checkpoint */
     /* From ranks.jsonl: rows [iter, tokens, seconds, compute_ms, wait_ms, memory_bytes]; the last
      * three are arrays by rank, or null. A new array replaces it when the file grows. */
     json_t *ranks;

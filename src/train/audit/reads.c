@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/text/jsontext.h"
-#include "base/text/utf8.h"
 #include "data/read/differ.h"
 #include "report/diff/facts.h"
 #include "report/record/metrics/metrics.h"
@@ -95,11 +94,8 @@ static lks_status open_run(struct side *x, lks__history both[2], int k, const lk
 {
     lks__run *run = &x->run;
     const lks_status st = open_data(x, both, k, s);
-    if (st != LKS_OK) {
-        char cause[1024];
-        snprintf(cause, sizeof cause, "%s", lks_last_error());
-        return lks__fail(st, "run %c: %s", "AB"[k], cause);
-    }
+    if (st != LKS_OK)
+        return lks__fail_in(st, "run %c", "AB"[k]);
     run->model_config = lks__state_model_config(&run->s, (uint32_t)run->s.vocab_size);
     LKS__TRY(lks__model_table(&run->model_config, &run->table));
     return run->procedure->open_rest(run, &x->state);
@@ -190,14 +186,6 @@ static lks_status find_step(struct side *x, const lks__differ *d, int side, stru
 
 /* --- two runs --------------------------------------------------------------------------------- */
 
-static json_t *text_of(const char *text)
-{
-    char utf8[LKS__CKPT_PATH];
-    snprintf(utf8, sizeof utf8, "%s", text);
-    lks__utf8_make(utf8);
-    return json_string(utf8);
-}
-
 /* The files and offsets of the first token that differs. */
 static lks_status add_places(json_t *row, const lks__differ *d)
 {
@@ -206,7 +194,7 @@ static lks_status add_places(json_t *row, const lks__differ *d)
         const bool has = d->ids[i] >= 0;
         uint64_t offset = 0;
         const char *path = has ? lks__shards_place(d->sides[i], d->first, &offset) : NULL;
-        json_array_append_new(files, has ? text_of(path) : json_null());
+        json_array_append_new(files, has ? lks__json_utf8(path) : json_null());
         json_array_append_new(offsets, has ? json_integer((json_int_t)offset) : json_null());
     }
     if (json_object_set_new(row, "files", files) != 0 ||
@@ -251,7 +239,7 @@ static lks_status add_steps(json_t *row, struct side x[2], const lks__differ *d)
         lks_status st = find_step(&x[i], d, i, &hit);
         LKS__THEN(st, read_of(d, &hit, &read));
         json_array_append_new(reads, read != NULL ? read : json_null());
-        json_array_append_new(why, st != LKS_OK ? text_of(lks_last_error()) : json_null());
+        json_array_append_new(why, st != LKS_OK ? lks__json_utf8(lks_last_error()) : json_null());
     }
     if (json_object_set_new(row, "read", reads) != 0 ||
         json_object_set_new(row, "unread_why", why) != 0)
@@ -353,7 +341,7 @@ lks_status lks__reads_diff(lks__history both[2], const lks__settings *s, json_t 
         return out_of_memory();
     }
     const lks_status st = compare(x, both, s, splits);
-    json_t *why = st != LKS_OK ? text_of(lks_last_error()) : json_null();
+    json_t *why = st != LKS_OK ? lks__json_utf8(lks_last_error()) : json_null();
     if (st == LKS_OK && is_unread(splits))
         move_rows(report, json_is_object(json_object_get(report, "evaluation"))
                               ? "changes_evaluations"

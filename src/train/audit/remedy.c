@@ -7,7 +7,6 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "base/text/utf8.h"
 #include "files/checkpoint/folder.h"
 #include "report/diff/diff.h"
 #include "report/diff/facts.h"
@@ -284,8 +283,7 @@ static lks_status add_remedy(lks__history both[2], const lks__settings *asked, c
         LKS__TRY(from_start(both, side, asked, rows, why, &command));
     }
     if (command == NULL && why[0] != '\0') {
-        lks__utf8_make(why);
-        json_object_set_new(report, "remedy", json_pack("{s:s}", "why_not", why));
+        json_object_set_new(report, "remedy", json_pack("{s:o}", "why_not", lks__json_utf8(why)));
         return LKS_OK;
     }
     if (command == NULL || !is_whole(command)) {

@@ -7,9 +7,12 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "base/trace.h"
 #include "data/read/sampler.h"
 #include "files/checkpoint/name.h"
+#include "report/record/files.h"
+#include "report/view/series.h"
 #include "train/checkpoint.h"
 #include "train/checks/recheck.h"
 #include "train/loop/report/report.h"
@@ -375,11 +378,9 @@ static lks_status write_trace(struct run_loop *r)
 /* Add rank and iteration to a failure of the device. With several ranks the launcher adds them. */
 static lks_status say_where(const lks__session *ses, const lks__state *state, lks_status st)
 {
-    char why[1024];
     if (ses->world.world_size > 1 || (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
         return st;
-    snprintf(why, sizeof why, "%s", lks_last_error());
-    return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", state->iter, why);
+    return lks__fail_in(st, "rank 0, at iteration %" PRIu64, state->iter);
 }
 
 /* After a stop, rank 0 has saved everything, so it doesn't fail because others do. */
@@ -391,30 +392,57 @@ static lks_status close_report(struct run_loop *r)
     return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
 }
 
-/* *yes_p: true if a resume has no step to train and the run is already longer: later checkpoints
- * exist, which would be moved away, or the limit is below this checkpoint. */
+/* True if the run has ended here with these settings, its artifact has the recorded size, and
+ * `best` names a checkpoint. */
+static bool has_finished(const lks__run *run, const lks__state *state)
+{
+    lks__series s;
+    lks__ckpt best = {.iter = 0};
+    char path[LKS__SETTING_STR + 64];
+    uint64_t bytes;
+    if (run->procedure->finish == NULL || run->s.from[LKS__SETTING_code] == LKS__FROM_ARG ||
+        lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL) >
+            0 ||
+        lks__series_open(run->s.out_dir, &s) != LKS_OK)
+        return false;
+    snprintf(path, sizeof path, "%s/%s", run->s.out_dir, LKS__ARTIFACT_FILE);
+    const bool whole = lks__series_complete(&s) &&
+                       (uint64_t)lks__json_int(s.artifact, "iter") == state->iter &&
+                       lks__artifact_file_bytes(path, &bytes) == LKS_OK &&
+                       (uint64_t)lks__json_int(s.artifact, "bytes") == bytes &&
+                       lks__ckpt_open_best(run->s.out_dir, LKS__CKPT_ONLY_STATE, &best) == LKS_OK;
+    lks__ckpt_close(&best);
+    lks__series_close(&s);
+    return whole;
+}
+
+/* What a resume without a step to train finds. */
+enum nothing { SOMETHING, LONGER, FINISHED };
+
+/* LONGER: the run is already longer, because later checkpoints exist, which would be moved away, or
+ * the limit is below this checkpoint. */
 static lks_status nothing_to_train(const lks__run *run, lks__session *ses, const lks__state *state,
-                                   const lks__checks *checks, bool *yes_p)
+                                   const lks__checks *checks, uint8_t *nothing_p)
 {
     lks__entry latest;
-    uint8_t longer = state->iter > run->procedure->n_steps(&run->s);
-    *yes_p = false;
+    *nothing_p = SOMETHING;
     if (!run->resumed || run->s.eval_only || !at_end(run, state, checks))
         return LKS_OK;
-    if (ses->world.rank == 0 &&
-        lks__name_read(run->s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
-        latest.kind == LKS__ENTRY_CKPT)
-        longer |= latest.iter > state->iter;
-    LKS__TRY(lks__session_agree(
-        ses, lks_comm_broadcast(ses->comm, &longer, sizeof longer, LKS_UINT8, 0)));
-    *yes_p = longer != 0;
-    return LKS_OK;
+    if (ses->world.rank == 0) {
+        const bool later = lks__name_read(run->s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
+                           latest.kind == LKS__ENTRY_CKPT && latest.iter > state->iter;
+        *nothing_p = later || state->iter > run->procedure->n_steps(&run->s) ? LONGER
+                     : has_finished(run, state)                              ? FINISHED
+                                                                             : SOMETHING;
+    }
+    return lks__session_agree(
+        ses, lks_comm_broadcast(ses->comm, nothing_p, sizeof *nothing_p, LKS_UINT8, 0));
 }
 
 lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
 {
     const bool saves_again = saves_loaded_again(&t->run, &t->state);
-    bool nothing;
+    uint8_t nothing;
     struct run_loop r = {
         .t = t,
         .saved_iter = t->run.resumed && !saves_again ? t->state.iter : UINT64_MAX,
@@ -428,9 +456,9 @@ lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
     };
     lks_status st = nothing_to_train(&t->run, &t->ses, &t->state, &t->checks, &nothing);
     *stopped_p = 0;
-    if (st == LKS_OK && nothing) {
+    if (st == LKS_OK && nothing != SOMETHING) {
         if (t->ses.world.rank == 0)
-            lks__report_nothing(t);
+            lks__report_nothing(t, nothing == FINISHED);
         return LKS_OK;
     }
     if (st == LKS_OK && t->run.procedure->can_finish != NULL && !t->run.s.eval_only)

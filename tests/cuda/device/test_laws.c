@@ -709,6 +709,6 @@ int main(int argc, char **argv)
         FLOAT32(test_hanging_checkpoint),
         FLOAT32(test_list),
     };
-    lks_test_only(tests, argc > 2 ? argv[2] : NULL);
+    cmocka_set_test_filter(argc > 2 ? argv[2] : NULL);
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }

@@ -115,12 +115,12 @@ static void check_golf(const char *dtype, double tolerance)
     }
 }
 
-static void test_golf(void **state)
+TEST(test_golf)
 {
     check_golf("float32", 1e-4);
 }
 
-static void test_golf_bf16(void **state)
+TEST(test_golf_bf16)
 {
     check_golf("bfloat16", 5e-3);
 }
@@ -158,13 +158,13 @@ static void check_use(const char *dtype, double tolerance)
     }
 }
 
-static void test_use(void **state)
+TEST(test_use)
 {
     check_use("float32", 1e-4);
 }
 
 /* More samples at once than the GPU has room for: it is named, and what eval can change. */
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
     const char *run = train(false, "float32", "--device=cpu");
     const char *const argv[] = {tool,
@@ -179,7 +179,7 @@ static void test_no_room(void **state)
                  "(524288 tokens at once): use a smaller --batch_size");
 }
 
-static void test_use_bf16(void **state)
+TEST(test_use_bf16)
 {
     check_use("bfloat16", 5e-3);
 }
@@ -212,7 +212,7 @@ static void run_hosts(const char *const options[2], const char *out, lks_test_re
 }
 
 /* NCCL's id comes over the group, and the bytes are those of one rank. */
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
     const char *want = train(true, "bfloat16", "--nproc_per_node=1"), *out = lks_test_folder();
     lks_test_result r[2];
@@ -229,7 +229,7 @@ static void test_hosts(void **state)
 
 /* GPUs on one host and the CPU on the other one, or other settings there of what GPUs do: refused,
  * with both ranks. */
-static void test_mixed_hosts(void **state)
+TEST(test_mixed_hosts)
 {
     static const struct {
         const char *options[2], *what, *first, *second;
@@ -255,7 +255,7 @@ static void test_mixed_hosts(void **state)
 
 /* --- info ------------------------------------------------------------------------------------ */
 
-static void test_info(void **state)
+TEST(test_info)
 {
     const char *const argv[] = {tool, "info", NULL};
     lks_test_result r =
@@ -266,7 +266,7 @@ static void test_info(void **state)
 }
 
 /* Sampling has kernels of its own. */
-static void test_list(void **state)
+TEST(test_list)
 {
     assert_contains(lks_test_read(all_calls, NULL), "kernel attention_cached<float>\n");
     calls_assert_listed(all_calls, 90);
@@ -294,7 +294,7 @@ static long count_calls(bool golf, int steps, const char *call)
 
 /* A step allocates nothing and opens nothing. Tokens and targets of its 8 micro-batches go to the
  * device; their losses, and the blocks' sums of squares, come back. */
-static void test_steps(void **state)
+TEST(test_steps)
 {
     enum { COPIES = 2 * 8 + 2 };
     static const char *const none[] = {"cudaMalloc",
@@ -357,13 +357,7 @@ int main(int argc, char **argv)
     all_calls = lks_test_text("%s/calls", lks_test_folder());
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
     setenv("CUDA_STANDIN_NCCL", lks_test_folder_in_memory(), 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golf),        cmocka_unit_test(test_golf_bf16),
-        cmocka_unit_test(test_use),         cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_use_bf16),    cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_mixed_hosts), cmocka_unit_test(test_info),
-        cmocka_unit_test(test_list),        cmocka_unit_test(test_steps),
-    };
-    lks_test_only(tests, argc > 2 ? argv[2] : NULL);
-    return lks_test_exit(cmocka_run_group_tests(tests, prepare, NULL));
+    if (argc > 2)
+        lks_test_only(argv[2]);
+    return lks_test_run_all(prepare, NULL);
 }

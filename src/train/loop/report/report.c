@@ -64,30 +64,24 @@ static double least_seconds(const lks__report *r, double tokens)
 static void announce(lks__report *r, const lks__run *run, const lks__session *ses)
 {
     const bool step = strcmp(r->work, "iter") == 0;
-    const double batch = (double)(run->s.batch_size * run->s.block_size) * ses->world.world_size;
-    const double least = least_seconds(r, step ? batch : batch / 3.0);
+    /* In nanoGPT's evaluation, ranks share eval_iters batches of each split. */
+    const bool shared =
+        strcmp(r->work, "evaluation") == 0 && strcmp(run->procedure->length, "max_iters") == 0;
+    const double n = shared ? 2.0 * (double)run->s.eval_iters : ses->world.world_size;
+    const double tokens = n * (double)(run->s.batch_size * run->s.block_size);
+    const double least = least_seconds(r, step ? tokens : tokens / 3.0);
     char line[160], text[32];
-    if (strcmp(r->work, "evaluation") == 0 && strcmp(run->procedure->length, "max_iters") == 0) {
-        /* nanoGPT's evaluation: ranks share eval_iters batches of each split */
-        const double n = 2.0 * (double)run->s.eval_iters;
-        const double tokens = (double)(run->s.batch_size * run->s.block_size);
-        const double whole = least_seconds(r, n * tokens / 3.0);
-        if (whole < SLOW_BATCH_S)
-            return;
-        say_time(text, whole);
+    if (least < SLOW_BATCH_S)
+        return;
+    say_time(text, least);
+    if (shared)
         snprintf(line, sizeof line,
                  "evaluation %" PRIu64 " begins: %.0f batches take over %s; a smaller --eval_iters "
                  "takes less",
                  r->work_iter, n, text);
-        r->log.status_at = 0.0;
-        lks__log_status(&r->log, line);
-        return;
-    }
-    if (least < SLOW_BATCH_S)
-        return;
-    say_time(text, least);
-    snprintf(line, sizeof line, "%s %" PRIu64 " begins: each %sbatch takes over %s", r->work,
-             r->work_iter, step ? "micro-" : "", text);
+    else
+        snprintf(line, sizeof line, "%s %" PRIu64 " begins: each %sbatch takes over %s", r->work,
+                 r->work_iter, step ? "micro-" : "", text);
     r->log.status_at = 0.0;
     lks__log_status(&r->log, line);
 }

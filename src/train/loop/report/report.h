@@ -59,8 +59,9 @@ typedef struct lks__report {
  * the run will write the loaded checkpoint again. After an error, call
  * lks__report_abandon(). Collective: all ranks measure the peak at once. */
 lks_status lks__report_open(lks__report *r, lks__trainer *t, bool saves_again);
-/* Print that a resume has no step to train and leaves the run's folder unchanged. On rank 0. */
-void lks__report_nothing(const lks__trainer *t);
+/* Print that a resume has no step to train and leaves the run's folder unchanged. `finished`: the
+ * run has its artifact, too. On rank 0. */
+void lks__report_nothing(const lks__trainer *t, bool finished);
 /* Begin work on a step ("iter"), an "evaluation" or an "artifact". If it lasts, its progress is
  * shown. */
 void lks__report_work(lks__report *r, lks__trainer *t, const char *work);

@@ -14,6 +14,7 @@
 #include "data/text/bpe/bpe.h"
 #include "files/checkpoint/name.h"
 #include "model/table/freeze.h"
+#include "report/record/files.h"
 #include "report/record/job.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
@@ -226,7 +227,7 @@ static void say_complete(lks__report *r, const lks__run *run, const lks__state *
     say_unused(&r->log, run, checks);
 }
 
-void lks__report_nothing(const lks__trainer *t)
+void lks__report_nothing(const lks__trainer *t, bool finished)
 {
     const lks__run *run = &t->run;
     const char *limit = ended_by(run, &t->checks);
@@ -234,10 +235,16 @@ void lks__report_nothing(const lks__trainer *t)
     char value[LKS__SETTING_STR];
     lks__settings_text(&run->s, lks__setting_find(limit), value);
     lks__log_open(&log, "lockstep train", stdout, stderr);
-    lks__log_message(&log,
-                     "with %s=%s there is no step to train after checkpoint %" PRIu64
-                     ", so %s stays unchanged; a larger %s continues from that checkpoint",
-                     limit, value, t->state.iter, run->shown_out_dir, limit);
+    if (finished)
+        lks__log_message(&log,
+                         "the run is complete; with a larger %s it continues from here. Its %s is "
+                         "whole, so %s stays unchanged",
+                         limit, LKS__ARTIFACT_FILE, run->shown_out_dir);
+    else
+        lks__log_message(&log,
+                         "with %s=%s there is no step to train after checkpoint %" PRIu64
+                         ", so %s stays unchanged; a larger %s continues from that checkpoint",
+                         limit, value, t->state.iter, run->shown_out_dir, limit);
     say_unused(&log, run, &t->checks);
     lks__log_close(&log);
 }
