@@ -30,7 +30,9 @@ static lks_status plan_merges(struct lks__shm *g)
         leaves[r] = (lks_node){.level = 0, .index = r};
     lks__tree_plan(g->world_size, leaves, g->world_size, g->merges);
     free(leaves);
-    return lks__shm_plan_new(g->comm, &g->plan);
+    return lks__plan_open(&g->plan, g->world_size)
+               ? LKS_OK
+               : lks__no_memory("for the sums of %d ranks", g->world_size);
 }
 
 /* The part of joining that doesn't wait, up to marking this rank as joined. */
