@@ -14,12 +14,13 @@ patient() {
     awk -v n="$1" -v patience="${LKS_TEST_PATIENCE:-1}" 'BEGIN { printf "%d", n * patience + 0.5 }'
 }
 
-# await PATH WHY: waits until PATH exists; fails with WHY after 30 seconds.
+# await WHY COMMAND...: waits until COMMAND succeeds; fails with WHY after 30 seconds.
 await() {
-    tries=0
-    until [ -e "$1" ]; do
+    why=$1 tries=0
+    shift
+    until "$@" 2>/dev/null; do
         tries=$((tries + 1))
-        [ $tries -lt "$(patient 300)" ] || fail "$2"
+        [ $tries -lt "$(patient 300)" ] || fail "$why"
         sleep 0.1
     done
 }

@@ -97,12 +97,12 @@ static lks_work *retired[2]; /* works of closed groups; [1]: those of works.c */
 /* Handles of closed groups, linked by `state`: never freed, so that use after close is refused. */
 static lks_comm *unused;
 
-static void before_fork(void)
+void lks__comm_lock(void)
 {
     pthread_mutex_lock(&handles);
 }
 
-static void after_fork(void)
+void lks__comm_unlock(void)
 {
     pthread_mutex_unlock(&handles);
 }
@@ -110,12 +110,12 @@ static void after_fork(void)
 static void in_child(void)
 {
     atomic_fetch_add(&n_forks, 1);
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
 }
 
 static void watch_forks(void)
 {
-    pthread_atfork(before_fork, after_fork, in_child);
+    pthread_atfork(lks__comm_lock, lks__comm_unlock, in_child);
 }
 
 static const char *fails_with;
@@ -130,7 +130,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     lks_comm *comm = unused;
     if (comm != NULL)
         unused = comm->state;
@@ -140,7 +140,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
         memset(comm, 0, sizeof *comm);
         comm->forks = atomic_load(&n_forks);
     }
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
     LKS__MEMORY(comm, "for the group's handle");
     comm->ops = ops;
     comm->backend = ops->name;
@@ -244,39 +244,39 @@ void lks_comm_close(lks_comm *comm)
     if (comm == NULL || comm->closed)
         return;
     lks__works_close(comm);
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     comm->host = NULL;
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
     comm->ops->close(comm);
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     comm->ops = &nothing;
     comm->closed = true;
     retire_unused(comm);
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
 }
 
 void lks__comm_hold(lks_comm *comm)
 {
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     comm->n_holders++;
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
 }
 
 void lks__comm_release(lks_comm *comm)
 {
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     comm->n_holders--;
     retire_unused(comm);
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
 }
 
 lks_work *lks__work_new(bool queued, size_t bytes)
 {
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     lks_work *work = retired[queued];
     if (work != NULL)
         retired[queued] = work->next;
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
     work = work != NULL ? work : calloc(1, bytes);
     if (work != NULL)
         work->queued = queued;
@@ -285,31 +285,21 @@ lks_work *lks__work_new(bool queued, size_t bytes)
 
 void lks__work_retire(lks_work *work)
 {
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     work->live = false;
     work->next = retired[work->queued];
     retired[work->queued] = work;
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
 }
 
 void lks__comm_part_of(lks_comm *part, lks_comm *whole)
 {
     if (whole == NULL)
         return;
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     part->whole = whole;
     whole->n_holders++;
-    pthread_mutex_unlock(&handles);
-}
-
-void lks__comm_lock(void)
-{
-    pthread_mutex_lock(&handles);
-}
-
-void lks__comm_unlock(void)
-{
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
 }
 
 /* The group of this host's ranks in the first group that `comm` is a part of, or NULL. Call it with
@@ -324,21 +314,21 @@ static lks_comm *outermost(const lks_comm *comm)
 
 int lks__comm_number_in_whole(const lks_comm *comm, pid_t pid)
 {
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     const lks_comm *host = outermost(comm);
     const int rank = host != NULL ? lks__shm_rank_of(host, pid) : -1;
     const int number = rank >= 0 ? host->first_rank + rank : -1;
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
     return number;
 }
 
 void lks__comm_lost_in_whole(const lks_comm *comm, lks_status st, pid_t pid, const char *text)
 {
-    pthread_mutex_lock(&handles);
+    lks__comm_lock();
     lks_comm *host = outermost(comm);
     if (host != NULL)
         lks__shm_lost(host, st, pid, text);
-    pthread_mutex_unlock(&handles);
+    lks__comm_unlock();
 }
 
 bool lks__comm_is_closed(const lks_comm *comm)

@@ -226,35 +226,33 @@ static lks_status attempt(struct lks__job *job, struct lks__nodes *nodes, int *n
 
 /* --- the launch --------------------------------------------------------------------------- */
 
-static const int always_watched[] = {SIGCHLD, SIGTSTP};
-static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+#define BIT(sig) (UINT64_C(1) << (sig))
+
+static const uint64_t passed_on =
+    BIT(SIGTERM) | BIT(SIGINT) | BIT(SIGHUP) | BIT(SIGQUIT) | BIT(SIGUSR1) | BIT(SIGUSR2);
 
 /* The watched signals that were not ignored when we started. Ignored signals stay ignored (under
  * nohup, or in a background job of a shell without job control). */
 static void signal_mask(const lks__launch_options *o, sigset_t *mask)
 {
+    const uint64_t watched =
+        BIT(SIGCHLD) | BIT(SIGTSTP) | (o->signals != 0 ? o->signals : passed_on);
     sigemptyset(mask);
-    for (size_t i = 0; i < sizeof always_watched / sizeof always_watched[0]; i++)
-        sigaddset(mask, always_watched[i]);
-    for (size_t i = 0; o->signals == 0 && i < sizeof passed_on / sizeof passed_on[0]; i++)
-        sigaddset(mask, passed_on[i]);
     for (int sig = 1; sig < 64; sig++)
-        if (o->signals >> sig & 1)
+        if ((watched & BIT(sig)) != 0 && (sig == SIGCHLD || !lks__signal_is_ignored(sig)))
             sigaddset(mask, sig);
-    for (int sig = 1; sig < 64; sig++)
-        if (sig != SIGCHLD && lks__signal_is_ignored(sig))
-            sigdelset(mask, sig);
 }
 
 /* All processes of the job have ended; only its output is left. After a success wait for its
  * reader, as any program does, until a signal arrives; otherwise wait only briefly. */
 static void close_consoles(struct lks__job *job, int exit_code)
 {
-    static const int others[] = {SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2};
     sigset_t stops;
     sigprocmask(SIG_SETMASK, NULL, &stops);
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        sigdelset(&stops, others[i]);
+    sigdelset(&stops, SIGCHLD);
+    sigdelset(&stops, SIGTSTP);
+    sigdelset(&stops, SIGUSR1);
+    sigdelset(&stops, SIGUSR2);
     signalfd(job->signals, &stops, 0);
     if (job->consoles != NULL && exit_code != 0)
         lks__hurry(job);

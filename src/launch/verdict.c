@@ -103,14 +103,17 @@ static bool follows_others(const struct lks__attempt *a, bool *still_p)
 }
 
 /* Write the sentence about the rank v->culprit. `hung`: other ranks gave it up, and we ended it.
- * `early`: a rank that left while others waited for it; -1: none. */
+ * `early`: a rank that left while others waited for it; -1: none. If it has reported a failure
+ * itself, that explains its end. */
 static void describe_failure(const struct lks__supervisor *sup, bool hung, int early,
                              struct lks__verdict *v)
 {
     const struct lks__attempt *a = sup->attempt;
     const struct lks__rank_process *p = &a->ranks[v->culprit];
+    const char *why = why_of(sup->first_text);
+    const bool explained = early >= 0 && !p->by_signal && why != sup->first_text;
     char text[LKS__LAUNCH_MESSAGE];
-    lks__describe_end(a, v->culprit, text);
+    lks__describe_end(a, explained ? early : v->culprit, text);
     if (v->elsewhere)
         snprintf(v->text, sizeof v->text, "%s", sup->first_text);
     else if (hung)
@@ -120,15 +123,15 @@ static void describe_failure(const struct lks__supervisor *sup, bool hung, int e
     else if (p->by_signal && p->code == SIGKILL && lks__oom_kills() > a->oom_kills)
         snprintf(v->text, sizeof v->text,
                  "%.1200s; meanwhile the kernel has killed processes for lack of memory", text);
-    else if (early >= 0 && !p->by_signal)
+    else if (early >= 0 && !p->by_signal && !explained)
         snprintf(v->text, sizeof v->text,
                  "rank %d (pid %d, host %s) exited with code 0 while other ranks still waited for "
                  "it, so rank %d failed: %s. All ranks must make the same calls: find out why rank "
                  "%d ended so early",
                  a->first_global + early, (int)a->ranks[early].pid, a->job->host,
-                 a->first_global + v->culprit, why_of(sup->first_text), a->first_global + early);
+                 a->first_global + v->culprit, why, a->first_global + early);
     else if (sup->first_by_rank && !p->by_signal)
-        snprintf(v->text, sizeof v->text, "%.900s: %s", text, why_of(sup->first_text));
+        snprintf(v->text, sizeof v->text, "%.900s: %s", text, why);
     else
         snprintf(v->text, sizeof v->text, "%s", text);
 }
@@ -169,11 +172,14 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
 }
 
 /* If our first rank exited with code 0 before our ranks were ended, 1 + its number, by which other
- * hosts name this one; else 0. */
+ * hosts name this one; else 0. A rank that has left the group may still wait for the others. */
 static int first_left(const struct lks__attempt *a)
 {
     const struct lks__rank_process *p = &a->ranks[0];
-    return p->running || p->late || lks__rank_failed(p) ? 0 : a->first_global + 1;
+    lks__rank_status s;
+    lks__segment_status(a->segment, 0, &s);
+    const bool ended = p->late && s.state != LKS__RANK_LEFT;
+    return p->running || ended || lks__rank_failed(p) ? 0 : a->first_global + 1;
 }
 
 void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__verdict *v,

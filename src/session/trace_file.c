@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,17 +20,20 @@ static bool overlaps(const lks__trace_event *e)
 
 lks_status lks__trace_file_start(lks__trace_file *f, const char *path)
 {
-    *f = (lks__trace_file){.path = path, .fd = -1};
+    *f = (lks__trace_file){.path = path};
     return path[0] == '\0' ? LKS_OK : lks__trace_open(RING_EVENTS, &f->recorder);
 }
 
 static lks_status open_file(lks__trace_file *f)
 {
-    f->fd = lks__sys_open(f->path, O_WRONLY | O_CREAT | O_EXCL, 0666);
-    f->made = f->fd >= 0;
-    if (f->fd < 0 && errno == EEXIST)
-        f->fd = lks__sys_open(f->path, O_WRONLY, 0);
-    return f->fd >= 0 ? LKS_OK : lks__sys_fail("can't write the trace", f->path);
+    int fd = lks__sys_open(f->path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    f->made = fd >= 0;
+    if (fd < 0 && errno == EEXIST)
+        fd = lks__sys_open(f->path, O_WRONLY, 0);
+    f->file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (fd >= 0 && f->file == NULL)
+        lks__sys_close(fd);
+    return f->file != NULL ? LKS_OK : lks__sys_fail("can't write the trace", f->path);
 }
 
 lks_status lks__trace_file_open(lks__trace_file *f, lks__session *s)
@@ -45,13 +47,13 @@ void lks__trace_file_close(lks__trace_file *f)
 {
     if (f->recorder == NULL)
         return;
-    if (f->fd >= 0) {
-        lks__sys_close(f->fd);
+    if (f->file != NULL) {
+        fclose(f->file);
         if (f->made)
             lks__sys_unlink(f->path);
     }
     lks__trace_close(f->recorder);
-    *f = (lks__trace_file){.fd = -1};
+    *f = (lks__trace_file){.file = NULL};
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -62,58 +64,19 @@ struct head {
     double opened, met; /* met: its clock when all ranks were at the same barrier */
 };
 
-struct out {
-    int fd;
-    bool failed;
-    bool comma; /* an entry precedes */
-    size_t used;
-    char buf[64 << 10];
-};
-
-static void flush(struct out *o)
+static void put_rank(FILE *out, int rank, const struct head *h)
 {
-    if (!o->failed && lks__sys_write_all(o->fd, o->buf, o->used) != 0)
-        o->failed = true;
-    o->used = 0;
-}
-
-static void put(struct out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-static void put(struct out *o, const char *fmt, ...)
-{
-    enum { LONGEST = 512 };
-    if (sizeof o->buf - o->used < LONGEST)
-        flush(o);
-    va_list args;
-    va_start(args, fmt);
-    o->used += (size_t)vsnprintf(o->buf + o->used, LONGEST, fmt, args);
-    va_end(args);
-}
-
-static void entry(struct out *o)
-{
-    put(o, o->comma ? ",\n" : "[\n");
-    o->comma = true;
-}
-
-static void put_rank(struct out *o, int rank, const struct head *h)
-{
-    entry(o);
-    put(o, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
-        rank, rank);
-    entry(o);
-    put(o, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}",
-        rank, rank);
-    entry(o);
-    put(o,
-        "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_labels\",\"args\":{\"labels\":\"%" PRIu64
-        " events, %" PRIu64 " older ones dropped\"}}",
-        rank, h->n, h->dropped);
+    fprintf(out,
+            "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank "
+            "%d\"}},\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",\"args\":"
+            "{\"sort_index\":%d}},\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_labels\","
+            "\"args\":{\"labels\":\"%" PRIu64 " events, %" PRIu64 " older ones dropped\"}}",
+            rank == 0 ? "[" : ",", rank, rank, rank, rank, rank, h->n, h->dropped);
 }
 
 /* Times are in microseconds, as the format requires. Async entries (b, e) form the rows of
  * overlapping spans. */
-static void put_event(struct out *o, int rank, double origin, const lks__trace_event *e)
+static void put_event(FILE *out, int rank, double origin, const lks__trace_event *e)
 {
     char name[48];
     const char *text = lks__span_name((lks__trace_span)e->span);
@@ -123,22 +86,18 @@ static void put_event(struct out *o, int rank, double origin, const lks__trace_e
     else
         snprintf(name, sizeof name, "%s", text);
     double ts = (e->start - origin) * 1e6, dur = e->seconds * 1e6;
-    entry(o);
     if (!overlaps(e)) {
-        put(o,
-            "{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\",\"cat\":"
-            "\"%s\"}",
-            rank, ts, dur, name, part);
+        fprintf(out,
+                ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\","
+                "\"cat\":\"%s\"}",
+                rank, ts, dur, name, part);
         return;
     }
-    for (int end = 0; end < 2; end++) {
-        put(o,
-            "{\"ph\":\"%s\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"id\":%" PRId32
-            ",\"name\":\"%s\",\"cat\":\"%s\"}",
-            end ? "e" : "b", rank, end ? ts + dur : ts, e->index, name, part);
-        if (!end)
-            entry(o);
-    }
+    for (int end = 0; end < 2; end++)
+        fprintf(out,
+                ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"id\":%" PRId32
+                ",\"name\":\"%s\",\"cat\":\"%s\"}",
+                end ? "e" : "b", rank, end ? ts + dur : ts, e->index, name, part);
 }
 
 static bool names_a_span(const lks__trace_event *e)
@@ -166,7 +125,7 @@ static double origin_of(const lks__session *s, const struct head *heads)
 /* Write one rank after the other: this needs the memory of only two rings, for any number of
  * ranks. */
 static lks_status write_all(lks__trace_file *f, lks__session *s, const struct head *heads,
-                            lks__trace_event *events, struct out *out)
+                            lks__trace_event *events)
 {
     double origin = origin_of(s, heads);
     for (int r = 0; r < s->world.world_size; r++) {
@@ -176,26 +135,23 @@ static lks_status write_all(lks__trace_file *f, lks__session *s, const struct he
         LKS__TRY(lks_comm_broadcast(s->comm, events, heads[r].n * sizeof *events, LKS_UINT8, r));
         if (s->world.rank != 0)
             continue;
-        put_rank(out, r, &heads[r]);
+        put_rank(f->file, r, &heads[r]);
         for (uint64_t i = 0; i < heads[r].n; i++)
             if (names_a_span(&events[i]))
-                put_event(out, r, origin - shift_of(s, heads, r), &events[i]);
+                put_event(f->file, r, origin - shift_of(s, heads, r), &events[i]);
     }
     return LKS_OK;
 }
 
 /* Until now the file has its old contents; only a regular file can be truncated. */
-static lks_status finish_file(lks__trace_file *f, struct out *out)
+static lks_status finish_file(lks__trace_file *f)
 {
-    put(out, "\n]\n");
-    flush(out);
-    bool failed = out->failed;
-    int err = errno;
-    if (lks__sys_close(f->fd) != 0 && !failed) {
-        failed = true;
-        err = errno;
-    }
-    f->fd = -1;
+    fputs("\n]\n", f->file);
+    bool failed = ferror(f->file) != 0;
+    errno = EIO;
+    failed |= fclose(f->file) != 0; /* tries once more to write, so errno is the reason */
+    f->file = NULL;
+    const int err = errno;
     if (failed && f->made)
         lks__sys_unlink(f->path);
     errno = err;
@@ -214,13 +170,10 @@ lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *
     mine.n = n;
     struct head *heads = calloc(W, sizeof *heads);
     lks__trace_event *events = calloc(RING_EVENTS, sizeof *events);
-    struct out *out = calloc(1, sizeof *out);
     lks_status st = LKS_OK;
-    if (heads == NULL || events == NULL || out == NULL)
+    if (heads == NULL || events == NULL)
         st = lks__no_memory("to gather the trace");
-    else
-        out->fd = f->fd;
-    if (st == LKS_OK && s->world.rank == 0 && lks__sys_truncate(f->fd, 0) != 0 && errno != EINVAL)
+    else if (f->file != NULL && lks__sys_truncate(fileno(f->file), 0) != 0 && errno != EINVAL)
         st = lks__sys_fail("can't write the trace", f->path);
     st = lks__session_agree(s, st);
     LKS__THEN(st, lks_comm_barrier(s->comm));
@@ -232,10 +185,9 @@ lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *
                 lks__fail(LKS_ERR_PEER, "rank %zu reports %" PRIu64 " trace events", r, heads[r].n);
         *dropped_p += heads[r].dropped;
     }
-    LKS__THEN(st, write_all(f, s, heads, events, out));
-    LKS__THEN(st, lks__session_agree(s, s->world.rank == 0 ? finish_file(f, out) : LKS_OK));
+    LKS__THEN(st, write_all(f, s, heads, events));
+    LKS__THEN(st, lks__session_agree(s, s->world.rank == 0 ? finish_file(f) : LKS_OK));
     free(heads);
     free(events);
-    free(out);
     return st;
 }

@@ -4,6 +4,7 @@
 #define LKS_SESSION_TRACE_FILE_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "base/trace.h"
 #include "session/session.h"
@@ -11,8 +12,8 @@
 typedef struct lks__trace_file {
     lks__trace *recorder; /* NULL: no trace was requested */
     const char *path;
-    int fd;    /* on rank 0; -1 on others */
-    bool made; /* the file is new */
+    FILE *file; /* on rank 0; NULL on others */
+    bool made;  /* the file is new */
 } lks__trace_file;
 
 /* Begin to record, in memory of fixed size. Does nothing if `path` (kept, not copied) is empty. */

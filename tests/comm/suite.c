@@ -348,8 +348,9 @@ bool suite_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b)
     return true;
 }
 
-bool suite_reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
-                       const char *b)
+/* A reduction of 100 elements over V leaves, in two blocks; this rank contributes `leaf`. */
+static bool reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
+                        const char *b)
 {
     void *own, *common;
     CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
@@ -369,6 +370,56 @@ bool suite_reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, co
     CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
     return suite_mismatch(comm, lks_work_wait(work), a, b);
 }
+
+static bool in_second_half(const lks_comm *comm)
+{
+    return 2 * lks_comm_rank(comm) >= lks_comm_world_size(comm);
+}
+
+static bool other_size(lks_comm *comm)
+{
+    char other[96];
+    snprintf(other, sizeof other, "rank %d called lks_comm_all_reduce of 299999 float32 elements",
+             lks_comm_world_size(comm) / 2);
+    float *values = calloc(300000, sizeof *values);
+    lks_status st = lks_comm_all_reduce(comm, values, in_second_half(comm) ? 299999 : 300000,
+                                        LKS_FLOAT32, LKS_SUM);
+    free(values);
+    return suite_mismatch(comm, st, "rank 0 called lks_comm_all_reduce of 300000 float32 elements",
+                          other);
+}
+
+static bool other_alloc(lks_comm *comm)
+{
+    void *mem = NULL;
+    lks_status st = lks_comm_alloc(comm, LKS_MEM_OWN, in_second_half(comm) ? 2000 : 1000, &mem);
+    CHECK(mem == NULL);
+    return suite_mismatch(comm, st, "1000 bytes of own", "2000 bytes of own");
+}
+
+static bool other_borders(lks_comm *comm)
+{
+    return reduce_leaf(comm, lks_comm_world_size(comm), lks_comm_rank(comm),
+                       in_second_half(comm) ? 51 : 50, "borders", "100 elements");
+}
+
+/* The second half contributes the leaves of the first one again. */
+static bool same_leaf(lks_comm *comm)
+{
+    const int W = lks_comm_world_size(comm);
+    return reduce_leaf(comm, W, lks_comm_rank(comm) % (W / 2), 50, "the ranks",
+                       "don't cover each leaf once");
+}
+
+static bool leaf_missing(lks_comm *comm)
+{
+    const int V = lks_comm_world_size(comm) + 1;
+    return reduce_leaf(comm, V, lks_comm_rank(comm), 50, "the ranks",
+                       V == 3 ? "3 leaves" : "5 leaves");
+}
+
+bool (*const suite_halves[])(lks_comm *comm) = {other_size, other_alloc,  other_borders,
+                                                same_leaf,  leaf_missing, NULL};
 
 static bool other_root(lks_comm *comm)
 {

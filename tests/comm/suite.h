@@ -35,13 +35,10 @@ bool suite_sum(lks_comm *comm, size_t count, struct suite_sum *s);
  * `a` and `b`, and the group has failed. */
 bool suite_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b);
 
-/* The same for a reduction of 100 elements over V leaves, in two blocks; this rank contributes
- * `leaf`. */
-bool suite_reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
-                       const char *b);
-
 /* The same for calls of two ranks that differ in one argument each; NULL behind the last. */
 extern bool (*const suite_others[])(lks_comm *comm);
+/* The same for calls in which the second half of the ranks differs from the first. */
+extern bool (*const suite_halves[])(lks_comm *comm);
 
 #define CHECK(cond)                                                                                \
     do {                                                                                           \

@@ -51,7 +51,6 @@ static void all_requests(void)
     ask(LKS__OP_ADD, "sum", &five, sizeof five);
     ask(LKS__OP_POST, "list", "news", 4);
     ask(LKS__OP_WILL, "list", "last", 4);
-    ask(LKS__OP_NO_WILL, "list", "", 0);
     ask(LKS__OP_WILL, "key", "last", 4);
     ask(LKS__OP_SET, longest, value, sizeof value); /* leaves room for a longer key */
     ask(LKS__OP_GET, "never", &for_ever, sizeof for_ever);

@@ -20,7 +20,7 @@ allowed() {
     shift
     train "$out" 100000000 "$@" &
     launcher=$!
-    await "$work/$out/latest" "$out has no checkpoint"
+    await "$out has no checkpoint" [ -e "$work/$out/latest" ]
     for pid in $(pgrep -f "train --dataset=$work/data --out_dir=$work/$out "); do
         ! tr '\0' '\n' <"/proc/$pid/environ" | grep -q '^RANK=' ||
             sed -n 's/^Cpus_allowed_list:[[:blank:]]*//p' "/proc/$pid/status"

@@ -32,12 +32,7 @@ ended() {
     echo "$1 ended with $code after $((tenths / 10)).$((tenths % 10)) s"
 }
 until_log() { # NAME TEXT
-    tenths=0
-    until grep -q "$2" "$work/$1.log" 2>/dev/null; do
-        [ "$tenths" -lt "$(patient 200)" ] || fail "$1 never said \"$2\""
-        sleep 0.1
-        tenths=$((tenths + 1))
-    done
+    await "$1 never said \"$2\"" grep -q "$2" "$work/$1.log"
 }
 said() { # NAME TEXT
     grep -q "$2" "$work/$1.log" || fail "$1 didn't say \"$2\""

@@ -21,7 +21,7 @@ recipe() { # MAX_ITERS
 }
 recipe 100000000
 sh -c "$command" >run.log 2>&1 &
-await out/latest 'no checkpoint'
+await 'no checkpoint' [ -e out/latest ]
 kill -TERM $!
 code=0
 wait $! || code=$?

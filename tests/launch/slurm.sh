@@ -62,12 +62,10 @@ munged --force --socket="$work/munge/socket" --key-file="$work/key" --pid-file="
 if ! slurmctld >>"$work/start.log" 2>&1 || ! slurmd >>"$work/start.log" 2>&1; then
     fail 'SLURM does not start'
 fi
-tries=0
-until srun -n 1 --immediate=1 true >>"$work/start.log" 2>&1; do
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 20)" ] || fail 'the node never came up'
-    sleep 0.5
-done
+up() {
+    srun -n 1 --immediate=1 true >>"$work/start.log" 2>&1
+}
+await 'the node never came up' up
 
 echo '== three tasks have the bytes of one rank'
 "$found" srun || fail "exit code $?"
@@ -80,7 +78,7 @@ train() { # OUT: in the background, until it has a checkpoint
         --max_iters=100000000 --eval_interval=50 --eval_iters=1 --threads=1 --keep=2 \
         >"$work/$1.log" 2>&1 &
     srun=$!
-    await "$work/$1/latest" "$1 has no checkpoint"
+    await "$1 has no checkpoint" [ -e "$work/$1/latest" ]
 }
 signal_second() { # SIGNAL OUT: rank 1
     for pid in $(pgrep -f "train .*--out_dir=$work/$2 "); do
@@ -122,7 +120,7 @@ cmp "$work/parts/latest/model.safetensors" "$work/whole/latest/model.safetensors
 
 echo '== a rank that stands still ends the job'
 batch still 100000000 --timeout=5 &
-await "$work/still/latest" 'still has no checkpoint'
+await 'still has no checkpoint' [ -e "$work/still/latest" ]
 signal_second STOP still
 ! wait $! || fail 'sbatch says that nothing happened'
 ! kill -9 "$victim" 2>/dev/null || fail 'rank 1 is left'

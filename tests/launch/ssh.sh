@@ -37,12 +37,8 @@ END_OF_CONFIG
 [ "$(id -u)" -ne 0 ] || [ -d /run/sshd ] || ! mkdir /run/sshd || made=yes # where Debian's has its place
 "$(command -v sshd)" -f "$work/config" -E "$work/sshd.log" 2>"$work/start.log" ||
     fail "sshd doesn't start: $(cat "$work/start.log")"
-tries=0
-until [ -s pid ]; do # sshd goes to the background before it listens, and writes this file after that
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 100)" ] || fail "sshd doesn't listen"
-    sleep 0.1
-done
+# sshd goes to the background before it listens, and writes this file after that.
+await "sshd doesn't listen" [ -s pid ]
 ssh="ssh -F none -q -p $port -i user -o BatchMode=yes -o StrictHostKeyChecking=no"
 ssh="$ssh -o UserKnownHostsFile=known -o ConnectTimeout=10"
 $ssh 127.0.0.1 true || fail 'no login here'
@@ -67,15 +63,13 @@ grep -q 'rank 2 (pid [0-9]*, host .*) exited with code 5$' "$work/code.log" || f
 
 echo '== with a user, stopped in order, and killed: nothing stays there'
 mark=54$$
+are_ready() {
+    [ "$(grep -c ready "$work/$signal.log")" = 2 ]
+}
 for signal in TERM KILL; do
     "$tool" run --hosts="$(id -un)@127.0.0.1:1,127.0.0.1:1" --rsh="$ssh" sh -c "echo ready; exec sleep $mark" \
         >"$work/$signal.log" 2>&1 &
-    tries=0
-    until [ "$(grep -c ready "$work/$signal.log")" = 2 ]; do
-        tries=$((tries + 1))
-        [ $tries -lt "$(patient 200)" ] || fail 'no ranks'
-        sleep 0.1
-    done
+    await 'no ranks' are_ready
     kill -$signal $!
     wait $! || true
     tries=0

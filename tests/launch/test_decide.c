@@ -14,6 +14,7 @@
 
 #include "base/system/early.h"
 #include "base/system/sys.h"
+#include "comm/shm/segment/segment_layout.h"
 #include "launch/nodes/nodes.h"
 #include "launch/nodes/nodes_state.h"
 #include "launch/ranks/supervisor.h"
@@ -746,18 +747,22 @@ TEST(test_silent_host)
     }
 }
 
-/* The first rank if it exited with code 0, also after others, but not when all were being ended. */
+/* The first rank if it exited with code 0, also after others; when all were being ended, only if it
+ * had left the group by itself. */
 TEST(test_first_left)
 {
-    for (int late = 0; late < 2; late++) {
-        struct lks__rank_process ranks[] = {{.order = 1, .late = late}, {.order = 0}, {.code = 1}};
+    for (int late = 0; late < 3; late++) {
+        struct lks__rank_process ranks[] = {
+            {.order = 1, .late = late > 0}, {.order = 0}, {.code = 1}};
         struct lks__attempt a = {.n_started = 3, .ranks = ranks, .first_global = 4};
         struct lks__supervisor sup = {.attempt = &a};
         struct lks__verdict v = {.culprit = -1};
         struct lks__nodes_report report;
         assert_ok(lks__segment_create(3, &a.segment));
+        lks__segment_line(a.segment, 0)->state =
+            late == 2 ? (unsigned)LKS__RANK_LEFT : (unsigned)LKS__RANK_JOINED;
         lks__verdict_report(&sup, &v, &report);
-        assert_int_equal(report.left, late ? 0 : 1 + 4);
+        assert_int_equal(report.left, late == 1 ? 0 : 1 + 4);
         lks__segment_close(a.segment);
     }
 }

@@ -206,8 +206,10 @@ static int end_like(const char *how)
             kill(getpid(), SIGKILL);
         if (strcmp(how, "exit") == 0)
             _exit(7); /* exits without leaving the group */
-        if (strcmp(how, "abort") == 0 || strcmp(how, "say") == 0) {
+        if (strcmp(how, "abort") == 0 || strcmp(how, "say") == 0 || strcmp(how, "leave") == 0) {
             lks_comm_abort(comm, "the loss is not finite");
+            if (strcmp(how, "leave") == 0)
+                _exit(0);
             if (strcmp(how, "say") == 0)
                 fputs("net: the loss is not finite\n", stderr);
             usleep(300000); /* the others end first, and must not be reported */
@@ -397,6 +399,8 @@ TEST(test_named_with_step)
     assert_int_equal(launch(&l, 3, BODY("say")), 9); /* the last lines already have the reason */
     expect_in(l.out, ") exited with code 9 at step 12, phase backward; its last lines on stderr:\n"
                      "    net: the loss is not finite\n");
+    assert_int_equal(launch(&l, 3, BODY("leave")), 3); /* with code 0 after its report */
+    expect_in(l.out, ") exited with code 0 at step 12, phase backward: the loss is not finite\n");
     assert_int_equal(launch(&l, 3, BODY("hang")), 3);
     expect_in(l.out, "lockstep test: rank 1 (pid ");
     expect_in(l.out,

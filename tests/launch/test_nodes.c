@@ -50,6 +50,10 @@ static struct node start_node(int port, const char *token, const char *const opt
 }
 #define START(port, script, ...)                                                                   \
     start_node((port), secret, (const char *const[]){__VA_ARGS__, NULL}, (script))
+/* Both nodes of a job of two. */
+#define START_TWO(a, b, port, script, ...)                                                         \
+    struct node a = START(port, script, "--nnodes=2", "--node-rank=0", ##__VA_ARGS__),             \
+                b = START(port, script, "--nnodes=2", "--node-rank=1", ##__VA_ARGS__)
 
 static lks_test_result end_of(const struct node *node)
 {
@@ -96,8 +100,7 @@ TEST(test_ids)
         static const char script[] = "printf '%s\\n' \"$TORCHELASTIC_RUN_ID\"";
         const char *id = lks_test_text("--rdzv-id=%s", ids[i]), *dir = lks_test_folder();
         const char *logs = lks_test_text("--log-dir=%s", dir);
-        struct node a = START(port, script, "--nnodes=2", "--node-rank=0", id, logs),
-                    b = START(port, script, "--nnodes=2", "--node-rank=1", id, logs);
+        START_TWO(a, b, port, script, id, logs);
         lks_test_result r[2] = {end_of(&a), end_of(&b)};
         for (int n = 0; n < 2; n++) {
             assert_string_equal(r[n].err, "");
@@ -174,8 +177,7 @@ TEST(test_failure_not_utf8)
         "[ $RANK = 1 ] || exec sleep 50; "
         "{ printf '\\342\\202\\254'; head -c 4076 /dev/zero | tr '\\0' x; "
         "printf '\\nna\\357ve \\303\\251t\\303\\251\\nlast\\n'; } >&2; exit 7";
-    struct node a = START(port, script, "--nnodes=2", "--nproc-per-node=1", "--node-rank=0"),
-                b = START(port, script, "--nnodes=2", "--nproc-per-node=1", "--node-rank=1");
+    START_TWO(a, b, port, script, "--nproc-per-node=1");
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(r[i].exit_code, 7);
@@ -213,8 +215,7 @@ TEST(test_stop_after_failure)
             lks_test_text("trap 'kill -TERM $PPID; exec sleep 9' TERM; cd \"%s\"; : >$RANK; "
                           "while [ $RANK = %d ] || [ ! -e %d ]; do sleep 0.05; done; exit 3",
                           folder, node, node);
-        struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=1"),
-                    b = START(port, script, "--nnodes=2", "--node-rank=1", "--max-restarts=1");
+        START_TWO(a, b, port, script, "--max-restarts=1");
         lks_test_result r[2] = {end_of(&a), end_of(&b)};
         for (int i = 0; i < 2; i++) {
             assert_int_equal(r[i].exit_code, 3);
@@ -235,8 +236,7 @@ TEST(test_restart_of_groups)
     const char *script = lks_test_text("%s --out_dir='%s'/$TORCHELASTIC_RESTART_COUNT || exit 4; "
                                        "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3",
                                        law_words(&args), out);
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=1"),
-                b = START(port, script, "--nnodes=2", "--node-rank=1", "--max-restarts=1");
+    START_TWO(a, b, port, script, "--max-restarts=1");
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) {
         if (r[i].exit_code != 0)
@@ -313,8 +313,7 @@ TEST(test_signal_everywhere)
                                        "0.02; done; echo ended; exit 9' TERM; "
                                        "touch \"%s\"/$RANK; while :; do sleep 0.02; done",
                                        saved, folder);
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
-                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    START_TWO(a, b, port, script);
     wait_for_files(folder, 2);
     kill(a.child.pid, SIGTERM);
     lks_test_wait_for_text(b.child.out_path, "asked");
@@ -338,8 +337,7 @@ TEST(test_signal_twice)
     const char *script = lks_test_text("[ $RANK = 1 ] && exit 0; trap 'echo asked' TERM; "
                                        "touch \"%s\"/$RANK; while :; do sleep 0.05; done",
                                        folder);
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
-                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    START_TWO(a, b, port, script);
     wait_for_files(folder, 1);
     usleep(200000);
     kill(b.child.pid, SIGTERM);
@@ -396,8 +394,7 @@ TEST(test_stop_and_lost)
     const int port = lks_test_free_port();
     const char *folder = lks_test_folder();
     const char *script = lks_test_text("touch \"%s\"/$RANK; exec sleep 50", folder);
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
-                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    START_TWO(a, b, port, script);
     wait_for_files(folder, 2);
     const pid_t launcher = marked_child_of(b.child.pid);
     assert_true(launcher > 0 && kill(launcher, SIGSTOP) == 0);
@@ -484,8 +481,7 @@ TEST(test_node_lost)
     int port = lks_test_free_port();
     const char *folder = lks_test_folder();
     const char *script = lks_test_text("touch \"%s\"/$RANK; exec sleep 50", folder);
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
-                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    START_TWO(a, b, port, script);
     wait_for_files(folder, 2);
     kill(b.child.pid, SIGKILL);
     lks_test_result r = end_of(&a);
@@ -508,8 +504,7 @@ static void check_left_early(const char *n_here, const char *left, const char *s
                                        "exec %s;; esac; %s & while [ ! -e \"%s/end\" ]; do sleep "
                                        "0.05; done; kill -9 $!",
                                        left, slow, line, line, line, folder);
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0", n_here),
-                b = START(port, script, "--nnodes=2", "--node-rank=1", n_here);
+    START_TWO(a, b, port, script, n_here);
     for (int k = 0; k < lks_test_tries(2000) && law_count_checkpoints(out) == 0; k++)
         usleep(10000);
     lks_test_write(lks_test_text("%s/end", folder), "", 0);
@@ -545,8 +540,7 @@ TEST(test_gave_up)
                    lks_test_text("[ $RANK = 1 ] || exec %s; %s --dataset=/no/data; sleep 0.3; "
                                  "exit 5",
                                  line, line);
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
-                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    START_TWO(a, b, port, script);
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int n = 0; n < 2; n++) {
         assert_int_equal(r[n].exit_code, 5);
@@ -594,8 +588,7 @@ TEST(test_coordinator_lost)
     int port = lks_test_free_port();
     const char *folder = lks_test_folder();
     const char *script = lks_test_text("touch \"%s\"/$RANK; exec sleep 50", folder);
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=3"),
-                b = START(port, script, "--nnodes=2", "--node-rank=1", "--max-restarts=3");
+    START_TWO(a, b, port, script, "--max-restarts=3");
     wait_for_files(folder, 2);
     kill(a.child.pid, SIGKILL);
     lks_test_result r = end_of(&b);
@@ -709,8 +702,7 @@ TEST(test_coordinator_lost_later)
     law_args args = law_train("random", &out);
     law_add(&args, "--max_iters=1000000");
     const char *script = lks_test_text("exec %s", law_words(&args));
-    struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
-                b = START(port, script, "--nnodes=2", "--node-rank=1");
+    START_TWO(a, b, port, script);
     for (int i = 0; i < lks_test_tries(2000) && law_count_checkpoints(out) == 0; i++)
         usleep(10000);
     pid_t launcher = marked_child_of(b.child.pid), rank = marked_rank(b.mark, 1);
@@ -828,8 +820,7 @@ TEST(test_uneven)
 TEST(test_idle_node)
 {
     const int port = lks_test_free_port();
-    struct node a = START(port, "exit 3", "--nnodes=2", "--node-rank=0", "--virtual-ranks=1"),
-                b = START(port, "exit 3", "--nnodes=2", "--node-rank=1", "--virtual-ranks=1");
+    START_TWO(a, b, port, "exit 3", "--virtual-ranks=1");
     const lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(r[i].exit_code, 3);

@@ -130,7 +130,7 @@ TEST(test_left)
     assert_int_equal(lines, sizeof large);
     for (size_t got = 0; got < sizeof large;)
         got += (size_t)read(a[0], large, sizeof large);
-    for (int i = 0; i < lks_test_tries(2000) && !lks__writer_idle(w); i++)
+    for (int i = 0; i < lks_test_tries(2000) && lks__writer_waits_s(w) >= 0; i++)
         usleep(1000);
     lks__writer_left(w, sink_b, &bytes, &lines);
     assert_int_equal(bytes + lines, 0);

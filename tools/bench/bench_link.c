@@ -49,10 +49,10 @@ static int listen_here(struct offer *o, bool same_machine)
         return -1;
     if (same_machine) {
         snprintf(o->addresses[o->n++], INET6_ADDRSTRLEN, "127.0.0.1");
-        return lks__tcp_listen("127.0.0.1", &fd, &o->port) == LKS_OK ? fd : -1;
+        return lks__address_listen("127.0.0.1", 0, &fd, &o->port) == LKS_OK ? fd : -1;
     }
-    if (lks__tcp_listen("::", &fd, &o->port) != LKS_OK &&
-        lks__tcp_listen("0.0.0.0", &fd, &o->port) != LKS_OK)
+    if (lks__address_listen("::", 0, &fd, &o->port) != LKS_OK &&
+        lks__address_listen("0.0.0.0", 0, &fd, &o->port) != LKS_OK)
         return -1;
     if (getifaddrs(&all) != 0)
         return fd;

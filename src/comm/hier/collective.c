@@ -11,25 +11,19 @@
  * memory; a large sum has two pieces in progress. */
 enum { SMALL_PIECE = 1 << 16, PIECE = LKS__HIER_SUM_BLOCKS * 4096, BLOCK = 4096 };
 
-static int ranks_of(const struct lks__hier *h, int host)
-{
-    return h->first[host + 1] - h->first[host];
-}
-
 /* All ranks of the host arrive at this call, then the hosts do. Finds calls that don't match. */
-static lks_status meet_all(struct lks__hier *h, const struct lks__shm_descriptor *desc,
-                           struct lks__hier_wait *wait)
+static lks_status meet_all(struct lks__hier *h, const struct lks__shm_descriptor *desc)
 {
+    struct lks__hier_wait wait = {.op.kind = -1};
     LKS__TRY(lks__shm_call(h->local, desc));
-    return h->leads ? lks__hier_call(h, desc, wait) : LKS_OK;
+    return h->leads ? lks__hier_call(h, desc, &wait) : LKS_OK;
 }
 
 lks_status lks__hier_barrier(lks_comm *comm)
 {
     struct lks__hier *h = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_BARRIER};
-    struct lks__hier_wait wait = {.op.kind = -1};
-    LKS__TRY(meet_all(h, &desc, &wait));
+    LKS__TRY(meet_all(h, &desc));
     return lks__shm_call(h->local, &desc);
 }
 
@@ -61,72 +55,64 @@ lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtyp
                            : lks_comm_broadcast(h->local, buf, count, dtype, 0);
 }
 
-/* On the leader: gather each host's piece in `all`; frees `pieces`, which may be NULL. */
-static lks_status gather_pieces(struct lks__hier *h, const struct lks__shm_descriptor *desc,
-                                void *all, size_t *pieces, size_t total)
+/* Bytes of the parts of ranks [first, end): counts[r] elements of rank r, or if that is NULL,
+ * `count`. */
+static size_t bytes_of_ranks(const size_t *counts, size_t count, int first, int end,
+                             lks_dtype dtype)
 {
-    if (pieces == NULL) {
-        lks_comm_abort(h->comm, "no memory for a gathering");
-        return lks__no_memory("for a gathering");
+    size_t n = counts == NULL ? (size_t)(end - first) * count : 0;
+    for (int r = first; r < end && counts != NULL; r++)
+        n += counts[r];
+    return n * lks_dtype_bytes(dtype);
+}
+
+/* `all` has the parts of this host's ranks. Add those of the other hosts. */
+static lks_status gather_hosts(struct lks__hier *h, const struct lks__shm_descriptor *desc,
+                               char *all, const size_t *counts, size_t count, lks_dtype dtype)
+{
+    const size_t before = bytes_of_ranks(counts, count, 0, h->first[h->host], dtype);
+    const size_t upto = bytes_of_ranks(counts, count, 0, h->first[h->host + 1], dtype);
+    const size_t total = bytes_of_ranks(counts, count, 0, h->first[h->n_hosts], dtype);
+    if (h->leads) {
+        size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
+        if (pieces == NULL) {
+            lks_comm_abort(h->comm, "no memory for a gathering");
+            return lks__no_memory("for a gathering");
+        }
+        for (int i = 0; i < h->n_hosts; i++)
+            pieces[i] = bytes_of_ranks(counts, count, h->first[i], h->first[i + 1], dtype);
+        struct lks__hier_wait wait = {
+            .op = {total > 0 ? LKS__ENGINE_ALL_GATHER : -1, .recv = all, .recv_bytes = pieces}};
+        const lks_status st = lks__hier_call(h, desc, &wait);
+        free(pieces);
+        LKS__TRY(st);
     }
-    struct lks__hier_wait wait = {
-        .op = {total > 0 ? LKS__ENGINE_ALL_GATHER : -1, .recv = all, .recv_bytes = pieces}};
-    lks_status st = lks__hier_call(h, desc, &wait);
-    free(pieces);
-    return st;
+    LKS__TRY(lks_comm_broadcast(h->local, all, before, LKS_UINT8, 0));
+    return lks_comm_broadcast(h->local, all + upto, total - upto, LKS_UINT8, 0);
 }
 
 lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
                                 lks_dtype dtype)
 {
     struct lks__hier *h = comm->state;
-    char *out = all;
-    size_t bytes = count * lks_dtype_bytes(dtype);
-    size_t first = (size_t)h->first[h->host] * bytes, end = (size_t)h->first[h->host + 1] * bytes;
-    size_t total = (size_t)h->first[h->n_hosts] * bytes;
+    char *own = (char *)all + bytes_of_ranks(NULL, count, 0, h->first[h->host], dtype);
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER, .size = count};
     desc.args[2] = dtype;
-    LKS__TRY(lks_comm_all_gather(h->local, mine, out + first, count, dtype));
-    if (h->leads) {
-        size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
-        for (int i = 0; i < h->n_hosts && pieces != NULL; i++)
-            pieces[i] = (size_t)ranks_of(h, i) * bytes;
-        LKS__TRY(gather_pieces(h, &desc, all, pieces, total));
-    }
-    LKS__TRY(lks_comm_broadcast(h->local, out, first, LKS_UINT8, 0));
-    return lks_comm_broadcast(h->local, out + end, total - end, LKS_UINT8, 0);
-}
-
-static size_t bytes_of_ranks(const size_t *counts, int first, int end, lks_dtype dtype)
-{
-    size_t count = 0;
-    for (int r = first; r < end; r++)
-        count += counts[r];
-    return count * lks_dtype_bytes(dtype);
+    LKS__TRY(lks_comm_all_gather(h->local, mine, own, count, dtype));
+    return gather_hosts(h, &desc, all, NULL, count, dtype);
 }
 
 lks_status lks__hier_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
                                   lks_dtype dtype)
 {
     struct lks__hier *h = comm->state;
-    char *out = all;
-    const int W = comm->world.world_size, first = h->first[h->host], end = h->first[h->host + 1];
-    const size_t before = bytes_of_ranks(counts, 0, first, dtype);
-    const size_t upto = bytes_of_ranks(counts, 0, end, dtype);
-    const size_t total = bytes_of_ranks(counts, 0, W, dtype);
+    const int first = h->first[h->host];
+    char *own = (char *)all + bytes_of_ranks(counts, 0, 0, first, dtype);
     struct lks__shm_descriptor desc = {.args[2] = dtype};
-    struct lks__hier_wait wait = {.op.kind = -1};
-    lks__shm_describe_counts(&desc, counts, (size_t)W);
-    LKS__TRY(meet_all(h, &desc, &wait)); /* the ranks of a host may agree on other counts */
-    LKS__TRY(lks_comm_all_gather_v(h->local, mine, out + before, counts + first, dtype));
-    if (h->leads) {
-        size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
-        for (int i = 0; i < h->n_hosts && pieces != NULL; i++)
-            pieces[i] = bytes_of_ranks(counts, h->first[i], h->first[i + 1], dtype);
-        LKS__TRY(gather_pieces(h, &desc, all, pieces, total));
-    }
-    LKS__TRY(lks_comm_broadcast(h->local, out, before, LKS_UINT8, 0));
-    return lks_comm_broadcast(h->local, out + upto, total - upto, LKS_UINT8, 0);
+    lks__shm_describe_counts(&desc, counts, (size_t)comm->world.world_size);
+    LKS__TRY(meet_all(h, &desc)); /* the ranks of a host may agree on other counts */
+    LKS__TRY(lks_comm_all_gather_v(h->local, mine, own, counts + first, dtype));
+    return gather_hosts(h, &desc, all, counts, 0, dtype);
 }
 
 /* --- memory ------------------------------------------------------------------------------- */
@@ -191,7 +177,9 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
     LKS__TRY(lks__shm_location(h->local, "lks_comm_replicate", mem, bytes, false, &desc.args[0]));
     struct lks__hier_wait wait = {
         .op = {bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .recv = mem, .recv_bytes = &bytes}};
-    LKS__TRY(meet_all(h, &desc, &wait));
+    LKS__TRY(lks__shm_call(h->local, &desc));
+    if (h->leads)
+        LKS__TRY(lks__hier_call(h, &desc, &wait));
     return lks__shm_call(h->local, &desc);
 }
 
@@ -348,10 +336,9 @@ lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dty
 {
     struct lks__hier *h = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_REDUCE, .size = count};
-    struct lks__hier_wait wait = {.op.kind = -1};
     desc.args[1] = op;
     desc.args[2] = dtype;
-    LKS__TRY(meet_all(h, &desc, &wait));
+    LKS__TRY(meet_all(h, &desc));
     return dtype == LKS_FLOAT32 && op == LKS_SUM
                ? sum_floats(comm, buf, count)
                : lks__hier_combine(comm, &desc, buf, buf, count, dtype, op, false);
@@ -361,9 +348,8 @@ lks_status lks__hier_reduce_scatter(lks_comm *comm, const void *all, void *mine,
                                     lks_dtype dtype, lks_op op)
 {
     struct lks__shm_descriptor desc = {.kind = LKS__OP_REDUCE_SCATTER, .size = count};
-    struct lks__hier_wait wait = {.op.kind = -1};
     desc.args[1] = op;
     desc.args[2] = dtype;
-    LKS__TRY(meet_all(comm->state, &desc, &wait));
+    LKS__TRY(meet_all(comm->state, &desc));
     return lks__hier_combine(comm, &desc, all, mine, count, dtype, op, true);
 }

@@ -66,8 +66,8 @@ static lks_status open_hosts(struct lks__hier *h)
         *lists[i] = h->slots + (4 * LKS__ENGINE_SLOTS + i) * n;
     for (size_t i = 0; i < n; i++)
         h->desc_bytes[i] = sizeof *h->descs;
-    LKS__TRY(lks__shm_plan_new(h->local, &h->shm_plan));
-    if (!lks__plan_open(&h->plan, h->n_hosts))
+    if (!lks__plan_open(&h->shm_plan, h->join.local_world_size) ||
+        !lks__plan_open(&h->plan, h->n_hosts))
         return lks__no_memory("for the sums of %d hosts", h->n_hosts);
     return LKS_OK;
 }
@@ -227,7 +227,7 @@ void lks__hier_close(lks_comm *comm)
     if (!lks__comm_is_inherited(comm)) /* a child has neither the threads nor the connections */
         leave(h);
     lks__plan_close(&h->plan);
-    lks__shm_plan_free(h->shm_plan);
+    lks__plan_close(&h->shm_plan);
     lks_comm_close(h->local);
     lks__hier_part_free(h->part);
     free(h->hosts);

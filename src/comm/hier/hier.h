@@ -137,8 +137,8 @@ struct lks__hier {
     size_t *desc_bytes, *send_bytes, *recv_bytes, *sumsq_bytes; /* [n_hosts] */
     size_t *send_at, *recv_at;                                  /* [n_hosts] */
     uint64_t n_started, n_ended; /* operations of the engine; they end in order */
-    struct lks__plan plan;       /* reduce.c */
-    struct lks__shm_plan *shm_plan;
+    struct lks__plan plan;       /* reduce.c: of the hosts' sums, and of this host's parts */
+    struct lks__plan shm_plan;
     float *staging; /* pieces of other hosts */
     size_t staging_bytes;
     uint16_t *narrow; /* for LKS_WIRE_BFLOAT16: a whole bucket to send, and the received pieces */

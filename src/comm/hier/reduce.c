@@ -280,7 +280,7 @@ lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_task *task)
     lks_node nodes[LKS__TREE_MAX_COVER];
     for (h->idle = 0; !lks__shm_shares_done(h->local, &task->between);)
         LKS__TRY(lks__hier_pause(h, false)); /* perhaps for this rank, which must not seem alive */
-    c.n_mine = lks__shm_between_sums(h->local, h->shm_plan, &task->between, nodes, c.bufs);
+    c.n_mine = lks__shm_between_sums(h->local, &h->shm_plan, &task->between, nodes, c.bufs);
     if (c.n_mine < 0)
         return bad_parts(h, r, "this host", "has leaves too scattered to be sent");
     task->desc.n_parts = (uint32_t)c.n_mine;

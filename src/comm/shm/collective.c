@@ -94,58 +94,26 @@ lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
     return LKS_OK;
 }
 
-lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
-                               lks_dtype dtype)
+/* Rank r gives counts[r] elements of `size` bytes. */
+static lks_status gather(struct lks__shm *g, struct lks__shm_descriptor *desc, const void *mine,
+                         void *all, const size_t *counts, size_t size)
 {
-    struct lks__shm *g = comm->state;
-    const size_t bytes = count * lks_dtype_bytes(dtype);
-    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER, .size = count};
-    desc.args[2] = dtype;
-    uint64_t seq;
-    LKS__TRY(lks__shm_drain(g));
-    if (bytes <= LKS__SHM_PAYLOAD) {
-        LKS__TRY(meet(g, &desc, mine, bytes, &seq));
-        for (int r = 0; r < g->world_size && bytes > 0; r++)
-            memcpy((char *)all + (size_t)r * bytes, payload_of(g, r, seq), bytes);
-        return LKS_OK;
-    }
-    for (size_t at = 0; at < bytes; at += LKS__SHM_BOUNCE) {
-        size_t some = lks__min(bytes - at, LKS__SHM_BOUNCE);
-        int half = (int)(g->seq & 1);
-        desc.args[1] = at;
-        memcpy(lks__segment_bounce(g->segment, g->rank, half), (const char *)mine + at, some);
-        LKS__TRY(meet(g, &desc, NULL, 0, &seq));
-        for (int r = 0; r < g->world_size; r++)
-            memcpy((char *)all + (size_t)r * bytes + at, lks__segment_bounce(g->segment, r, half),
-                   some);
-    }
-    return LKS_OK;
-}
-
-lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
-                                 lks_dtype dtype)
-{
-    struct lks__shm *g = comm->state;
-    const size_t W = (size_t)g->world_size, size = lks_dtype_bytes(dtype);
-    const size_t bytes = counts[g->rank] * size;
-    struct lks__shm_descriptor desc = {.args[2] = dtype};
+    const size_t head = lks__shm_counts_bytes(desc), bytes = counts[g->rank] * size;
     size_t most = 0;
-    for (size_t r = 0; r < W; r++)
+    for (int r = 0; r < g->world_size; r++)
         most = counts[r] * size > most ? counts[r] * size : most;
-    lks__shm_describe_counts(&desc, counts, W);
     LKS__TRY(lks__shm_drain(g));
-    const size_t head = lks__shm_counts_bytes(&desc);
     const bool small = most <= LKS__SHM_PAYLOAD - head;
     if (small && bytes > 0)
-        memcpy(desc.payload + head, mine, bytes);
+        memcpy(desc->payload + head, mine, bytes);
     for (size_t at = 0; at == 0 || at < most; at += LKS__SHM_BOUNCE) {
         const int half = (int)(g->seq & 1);
         size_t some = at < bytes ? lks__min(bytes - at, LKS__SHM_BOUNCE) : 0;
         uint64_t seq;
-        desc.args[1] = at;
+        desc->args[1] = at;
         if (!small && some > 0)
             memcpy(lks__segment_bounce(g->segment, g->rank, half), (const char *)mine + at, some);
-        LKS__TRY(meet(g, &desc, desc.payload, head + (small ? bytes : 0), &seq));
+        LKS__TRY(meet(g, desc, desc->payload, head + (small ? bytes : 0), &seq));
         char *to = all;
         for (int r = 0; r < g->world_size; to += counts[r++] * size) {
             some = at < counts[r] * size ? lks__min(counts[r] * size - at, LKS__SHM_BOUNCE) : 0;
@@ -157,6 +125,24 @@ lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
         }
     }
     return LKS_OK;
+}
+
+lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
+                               lks_dtype dtype)
+{
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER, .size = count, .args[2] = dtype};
+    size_t counts[LKS__SEGMENT_MAX_RANKS];
+    for (int r = 0; r < comm->world.world_size; r++)
+        counts[r] = count;
+    return gather(comm->state, &desc, mine, all, counts, lks_dtype_bytes(dtype));
+}
+
+lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
+                                 lks_dtype dtype)
+{
+    struct lks__shm_descriptor desc = {.args[2] = dtype};
+    lks__shm_describe_counts(&desc, counts, (size_t)comm->world.world_size);
+    return gather(comm->state, &desc, mine, all, counts, lks_dtype_bytes(dtype));
 }
 
 /* Rank r sums elements [first, end) of a piece of n: shares of whole cache lines. */

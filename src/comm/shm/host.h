@@ -12,6 +12,7 @@
 #include "comm/liveness.h"
 #include "comm/shm/segment/descriptors.h"
 #include "comm/shm/segment/status.h"
+#include "comm/tree/plan.h"
 
 /* --- the group ------------------------------------------------------------------------------ */
 
@@ -84,13 +85,10 @@ bool lks__shm_owes_shares(const lks_comm *local);
 /* True if all ranks have added their shares. Any thread. */
 bool lks__shm_shares_done(const lks_comm *local, const struct lks__shm_between *task);
 
-struct lks__shm_plan; /* work memory of the next call: one per thread that calls it */
-lks_status lks__shm_plan_new(const lks_comm *local, struct lks__shm_plan **plan_p);
-void lks__shm_plan_free(struct lks__shm_plan *plan); /* NULL does nothing */
-
-/* The sums of this host: nodes in the order of leaves, and their addresses. Returns their number,
- * or -1 if it exceeds LKS__TREE_MAX_COVER, the size of both arrays. Any thread. */
-int lks__shm_between_sums(lks_comm *local, struct lks__shm_plan *plan,
+/* The sums of this host: nodes in the order of leaves, and their addresses. `plan` is work memory
+ * for this host's ranks, one per thread that calls it. Returns their number, or -1 if it exceeds
+ * LKS__TREE_MAX_COVER, the size of both arrays. Any thread. */
+int lks__shm_between_sums(lks_comm *local, struct lks__plan *plan,
                           const struct lks__shm_between *task, lks_node *nodes, float **bufs);
 /* Mark the reduction as complete on this host. Any thread. */
 void lks__shm_between_done(lks_comm *local, uint64_t seq);

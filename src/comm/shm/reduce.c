@@ -17,42 +17,6 @@ enum { TASK_BLOCKS = 8 };
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(struct lks__shm_part) <= LKS__SHM_PAYLOAD,
                "a rank's parts fit into its descriptor");
 
-/* The parts of all ranks; with several hosts, also the sums of them that the tree allows. */
-struct lks__shm_plan {
-    struct lks__plan all;
-    lks_node *left;
-    int *first; /* index of each sum's first part */
-};
-
-void lks__shm_plan_free(struct lks__shm_plan *p)
-{
-    if (p == NULL)
-        return;
-    lks__plan_close(&p->all);
-    free(p->left);
-    free(p->first);
-    free(p);
-}
-
-lks_status lks__shm_plan_new(const lks_comm *comm, struct lks__shm_plan **plan_p)
-{
-    const struct lks__shm *g = comm->state;
-    size_t n = (size_t)g->world_size * LKS__TREE_MAX_COVER;
-    struct lks__shm_plan *p = calloc(1, sizeof *p);
-    bool room = false;
-    if (p != NULL) {
-        p->left = malloc(n * sizeof *p->left);
-        p->first = malloc(n * sizeof *p->first);
-        room = lks__plan_open(&p->all, g->world_size) && p->left != NULL && p->first != NULL;
-    }
-    if (!room) {
-        lks__shm_plan_free(p);
-        return lks__no_memory("for the sums of %d ranks", g->world_size);
-    }
-    *plan_p = p;
-    return LKS_OK;
-}
-
 void lks__shm_reduce_close(struct lks__shm *g)
 {
     while (g->all_works != NULL) {
@@ -63,7 +27,7 @@ void lks__shm_reduce_close(struct lks__shm *g)
         k->borders_room = 0;
         lks__work_retire(&k->head);
     }
-    lks__shm_plan_free(g->plan);
+    lks__plan_close(&g->plan);
 }
 
 /* --- starting ----------------------------------------------------------------------------- */
@@ -292,23 +256,21 @@ static void run_share(struct lks__shm *g, struct share *share)
     lks__pool_run(g->comm->exec.pool, tasks, sum_blocks, share);
 }
 
-static bool runs_of(struct lks__shm_plan *plan, int V, int *n_left_p)
+static bool runs_of(struct lks__plan *p, int V, int *n_left_p)
 {
-    struct lks__plan *p = &plan->all;
-    return lks__tree_plan_some(V, p->order, p->n, p->merges, plan->left, plan->first, n_left_p);
+    return lks__tree_plan_some(V, p->order, p->n, p->merges, p->left, p->first, n_left_p);
 }
 
 /* Sum each run of parts that the tree allows to add, into the buffer of its first part. */
 static lks_status sum_runs(struct lks__shm *g, struct lks__shm_work *k)
 {
-    struct lks__shm_plan *plan = g->plan;
-    const struct lks__plan *p = &plan->all;
+    struct lks__plan *p = &g->plan;
     int n_left;
-    LKS__TRY(read_parts(g, &plan->all, k));
-    if (!runs_of(plan, k->r.n_leaves, &n_left))
+    LKS__TRY(read_parts(g, p, k));
+    if (!runs_of(p, k->r.n_leaves, &n_left))
         return bad_parts(g, k, -1, "cover a leaf twice");
     for (int i = 0; i < n_left; i++) {
-        int first = plan->first[i], end = i + 1 < n_left ? plan->first[i + 1] : p->n;
+        int first = p->first[i], end = i + 1 < n_left ? p->first[i + 1] : p->n;
         struct lks__sum sum = {.parts = p->parts + first,
                                .merges = p->merges + first,
                                .n_parts = end - first,
@@ -329,9 +291,8 @@ static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
     if (k->between) {
         LKS__TRY(sum_runs(g, k));
     } else {
-        LKS__TRY(read_parts(g, &g->plan->all, k));
-        if (!lks__plan_sum(&g->plan->all, k->r.n_leaves, k->r.dst, k->r.scale, &g->comm->exec,
-                           &sum))
+        LKS__TRY(read_parts(g, &g->plan, k));
+        if (!lks__plan_sum(&g->plan, k->r.n_leaves, k->r.dst, k->r.scale, &g->comm->exec, &sum))
             return bad_parts(g, k, -1, "together don't cover each leaf once");
         struct share share = {.sum = &sum, .r = &k->r, .squares = true};
         run_share(g, &share);
@@ -344,17 +305,17 @@ static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
 
 /* --- for the leader's thread --------------------------------------------------------------- */
 
-int lks__shm_between_sums(lks_comm *comm, struct lks__shm_plan *p,
-                          const struct lks__shm_between *task, lks_node *nodes, float **bufs)
+int lks__shm_between_sums(lks_comm *comm, struct lks__plan *p, const struct lks__shm_between *task,
+                          lks_node *nodes, float **bufs)
 {
     struct lks__shm_work k = {.seq = task->seq, .r = task->r};
     int n_left;
-    if (read_parts(comm->state, &p->all, &k) != LKS_OK || !runs_of(p, task->r.n_leaves, &n_left) ||
+    if (read_parts(comm->state, p, &k) != LKS_OK || !runs_of(p, task->r.n_leaves, &n_left) ||
         n_left > LKS__TREE_MAX_COVER)
         return -1;
     for (int i = 0; i < n_left; i++) {
         nodes[i] = p->left[i];
-        bufs[i] = (float *)p->all.parts[p->first[i]];
+        bufs[i] = (float *)p->parts[p->first[i]];
     }
     return n_left;
 }

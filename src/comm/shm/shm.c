@@ -30,7 +30,9 @@ static lks_status plan_merges(struct lks__shm *g)
         leaves[r] = (lks_node){.level = 0, .index = r};
     lks__tree_plan(g->world_size, leaves, g->world_size, g->merges);
     free(leaves);
-    return lks__shm_plan_new(g->comm, &g->plan);
+    return lks__plan_open(&g->plan, g->world_size)
+               ? LKS_OK
+               : lks__no_memory("for the sums of %d ranks", g->world_size);
 }
 
 /* The part of joining that doesn't wait, up to marking this rank as joined. */
@@ -302,13 +304,8 @@ static lks_status shm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **m
 void lks__shm_undo_alloc(lks_comm *comm)
 {
     struct lks__shm *g = comm->state;
-    const struct lks__shm_region *r = &g->regions[--g->n_regions];
-    bool own = r->kind == LKS_MEM_OWN;
-    if (own || g->rank == 0)
-        lks__segment_release(g->segment, r->offset + (own ? r->stride * (uint64_t)g->rank : 0),
-                             r->stride);
-    lks__segment_unmap(g->segment, r->mem);
-    g->end = r->offset;
+    give_back(g, &g->regions[--g->n_regions]);
+    g->end = g->regions[g->n_regions].offset;
 }
 
 static void shm_drop(lks_comm *comm, void *mem, size_t from, size_t end)

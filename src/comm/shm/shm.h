@@ -14,7 +14,7 @@
 #include "comm/backend.h"
 #include "comm/shm/host.h"
 #include "comm/shm/segment/segment_layout.h"
-#include "comm/tree/sum.h"
+#include "comm/tree/plan.h"
 #include "comm/tree/tree.h"
 
 /* A part in a descriptor. */
@@ -86,7 +86,7 @@ struct lks__shm {
     struct lks__shm_work *free_works;
     struct lks__shm_work *all_works; /* list for closing */
     size_t most_borders;             /* largest number of borders in any reduction so far */
-    struct lks__shm_plan *plan;      /* work memory of the shares */
+    struct lks__plan plan;           /* work memory of the shares */
 };
 
 /* --- shm.c ------------------------------------------------------------------------------- */

@@ -135,6 +135,40 @@ static void set_option(int fd, int level, int option, int value)
     (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
+lks_status lks__address_listen(const char *host, int port, int *fd_p, int *port_p)
+{
+    char where[LKS__ADDRESS_BYTES], service[16] = "0";
+    struct sockaddr_storage addr;
+    struct addrinfo *list;
+    LKS__TRY(lks__address_find(host, port, true, &list));
+    socklen_t len = list->ai_addrlen;
+    memcpy(&addr, list->ai_addr, len);
+    freeaddrinfo(list);
+    lks__address_text(where, host, port);
+    const int fd = lks__sys_socket(addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK);
+    if (fd < 0)
+        return lks__fail(LKS_ERR_IO, "can't open a socket to listen on %s: %s", where,
+                         lks__sys_reason(errno));
+    if (port != 0) /* don't wait for the last connections of an earlier job to expire */
+        set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (addr.ss_family == AF_INET6) /* "::" is every address, also of IPv4 */
+        set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (lks__sys_bind(fd, (struct sockaddr *)&addr, len) != 0 || lks__sys_listen(fd, 128) != 0 ||
+        getsockname(fd, (struct sockaddr *)&addr, &len) != 0) {
+        const int err = errno;
+        lks__sys_close(fd);
+        return lks__fail(err == EADDRINUSE || err == EADDRNOTAVAIL ? LKS_ERR_SUPPORT : LKS_ERR_IO,
+                         "can't listen on %s: %s%s", where, strerror(err),
+                         err == EADDRINUSE      ? "; choose another port"
+                         : err == EADDRNOTAVAIL ? "; this host doesn't have that address"
+                                                : "");
+    }
+    getnameinfo((struct sockaddr *)&addr, len, NULL, 0, service, sizeof service, NI_NUMERICSERV);
+    *port_p = atoi(service);
+    *fd_p = fd;
+    return LKS_OK;
+}
+
 lks_status lks__link_timeout(int *seconds_p)
 {
     const char *text = getenv(LKS__LINK_ENV);

@@ -38,6 +38,11 @@ void lks__address_advice(char number[LKS__NUMBER_BYTES]);
  * cable is cut. `name` is the interface's name. */
 bool lks__address_is_cut(const char *address, char name[LKS__INTERFACE_BYTES]);
 
+/* Listen at `host` on `port` (0: a free one), at its first address only; *port_p is the port, and
+ * *fd_p the non-blocking socket. ERR_CONFIG and ERR_IO name the address and the cause; ERR_SUPPORT
+ * if the address isn't this machine's, or if another program already listens on it. */
+lks_status lks__address_listen(const char *host, int port, int *fd_p, int *port_p);
+
 /* Make a socket non-blocking, without delay, and closed once the peer's machine has been silent for
  * `link_s` seconds. */
 void lks__address_tune(int fd, int link_s);

@@ -41,7 +41,6 @@ enum lks__store_op {
     LKS__OP_ADD,  /* value: int64 */
     LKS__OP_POST, /* key: the list */
     LKS__OP_WILL, /* key: the list */
-    LKS__OP_NO_WILL,
 };
 
 struct lks__request {

@@ -108,7 +108,7 @@ lks_status lks__store_told(lks__store *store);
 lks_status lks__store_post(lks__store *store, const char *list, const void *data, size_t bytes);
 
 /* Register the data that the server posts to `list` when this connection ends, for any reason. Each
- * connection has at most one; `data` NULL removes it. */
+ * connection has at most one. */
 lks_status lks__store_will(lks__store *store, const char *list, const void *data, size_t bytes);
 
 /* A get that doesn't block: after ask(), answer() returns IN_PROGRESS until the value is set. The

@@ -385,8 +385,7 @@ lks_status lks__store_post_later(lks__store *store, const char *list, const void
 
 lks_status lks__store_will(lks__store *store, const char *list, const void *data, size_t bytes)
 {
-    return exchange(store, data == NULL ? LKS__OP_NO_WILL : LKS__OP_WILL, list, data,
-                    data == NULL ? 0 : bytes, ANSWER_S, NULL, NULL);
+    return exchange(store, LKS__OP_WILL, list, data, bytes, ANSWER_S, NULL, NULL);
 }
 
 lks_status lks__store_ask(lks__store *store, const char *key)

@@ -170,10 +170,6 @@ static void serve(lks__store_server *s, struct lks__conn *c, const struct lks__r
     case LKS__OP_WILL:
         lks__conn_answer(c, keep_will(c, key, value, r->value_bytes), NULL, 0);
         return;
-    case LKS__OP_NO_WILL:
-        forget_will(c);
-        lks__conn_answer(c, LKS__ANSWER_OK, NULL, 0);
-        return;
     default:
         break;
     }

@@ -174,37 +174,6 @@ static void *run(void *arg)
 
 /* --- from outside ------------------------------------------------------------------------- */
 
-static lks_status listen_on(lks__store_server *s, const char *host, int port)
-{
-    char where[LKS__ADDRESS_BYTES];
-    struct addrinfo *list;
-    LKS__TRY(lks__address_find(host, port, true, &list));
-    struct sockaddr_storage addr;
-    socklen_t len = list->ai_addrlen;
-    memcpy(&addr, list->ai_addr, len); /* only the first: a server listens at one address */
-    freeaddrinfo(list);
-    lks__address_text(where, host, port);
-    int on = 1, fd = lks__sys_socket(addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK);
-    if (fd < 0)
-        return lks__fail(LKS_ERR_IO, "can't open a socket to listen on %s: %s", where,
-                         lks__sys_reason(errno));
-    s->listener = fd;
-    /* Don't wait for the last connections of an earlier job to expire. */
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (lks__sys_bind(fd, (struct sockaddr *)&addr, len) != 0 || lks__sys_listen(fd, 128) != 0 ||
-        getsockname(fd, (struct sockaddr *)&addr, &len) != 0)
-        return lks__fail(errno == EADDRINUSE || errno == EADDRNOTAVAIL ? LKS_ERR_SUPPORT
-                                                                       : LKS_ERR_IO,
-                         "can't listen on %s: %s%s", where, strerror(errno),
-                         errno == EADDRINUSE      ? "; choose another port"
-                         : errno == EADDRNOTAVAIL ? "; this host doesn't have that address"
-                                                  : "");
-    char service[16] = "0";
-    getnameinfo((struct sockaddr *)&addr, len, NULL, 0, service, sizeof service, NI_NUMERICSERV);
-    s->port = atoi(service);
-    return LKS_OK;
-}
-
 static lks_status start_thread(lks__store_server *s)
 {
     int err = lks__thread_start(&s->thread, run, s);
@@ -239,7 +208,7 @@ lks_status lks__store_serve(const char *host, int port, const char *token,
         st = lks__fail(LKS_ERR_NOMEM, "no memory or descriptor for the store: %s",
                        lks__sys_reason(errno));
     LKS__THEN(st, lks__link_timeout(&s->link_s));
-    LKS__THEN(st, listen_on(s, host, port));
+    LKS__THEN(st, lks__address_listen(host, port, &s->listener, &s->port));
     LKS__THEN(st, start_thread(s));
     if (st != LKS_OK) {
         free_server(s);

@@ -11,7 +11,10 @@ bool lks__plan_open(struct lks__plan *p, int givers)
     p->order = malloc(n * sizeof *p->order);
     p->parts = malloc(n * sizeof *p->parts);
     p->merges = malloc(n);
-    return p->nodes != NULL && p->order != NULL && p->parts != NULL && p->merges != NULL;
+    p->left = malloc(n * sizeof *p->left);
+    p->first = malloc(n * sizeof *p->first);
+    return p->nodes != NULL && p->order != NULL && p->parts != NULL && p->merges != NULL &&
+           p->left != NULL && p->first != NULL;
 }
 
 void lks__plan_close(struct lks__plan *p)
@@ -20,6 +23,8 @@ void lks__plan_close(struct lks__plan *p)
     free(p->order);
     free(p->parts);
     free(p->merges);
+    free(p->left);
+    free(p->first);
 }
 
 bool lks__plan_add(struct lks__plan *p, int V, lks_node node, const float *buf)

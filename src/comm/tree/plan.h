@@ -18,12 +18,15 @@ struct lks__plan {
     lks_node *order;
     const float **parts;
     uint8_t *merges;
+    /* For lks__tree_plan_some(): the nodes that remain, and the index of each one's first part. */
+    lks_node *left;
+    int *first;
 };
 
 /* Allocate room for `givers` contributors with LKS__TREE_MAX_COVER nodes each. False if out of
- * memory. */
+ * memory; close it in any case. */
 bool lks__plan_open(struct lks__plan *p, int givers);
-void lks__plan_close(struct lks__plan *p);
+void lks__plan_close(struct lks__plan *p); /* a zeroed one does nothing */
 
 /* False if `node` isn't a node of the tree over V leaves. `buf` may be set until sorting. */
 bool lks__plan_add(struct lks__plan *p, int V, lks_node node, const float *buf);

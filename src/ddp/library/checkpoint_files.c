@@ -63,17 +63,6 @@ lks_status lks__checkpoint_check_dir(const char *call, const lks_comm *comm, con
     return dir[0] != '\0' ? LKS_OK : lks__fail(LKS_ERR_ARG, "%s: dir is empty", call);
 }
 
-lks_status lks__share_block(lks_comm *comm, const char *call, const char *what, char **block_p,
-                            size_t bytes)
-{
-    if (*block_p == NULL)
-        *block_p = malloc(bytes + 1);
-    if (*block_p != NULL)
-        return lks_comm_broadcast(comm, *block_p, bytes, LKS_UINT8, 0);
-    lks_comm_abort(comm, "no memory for a part of a checkpoint");
-    return lks__fail(LKS_ERR_NOMEM, "%s: no memory for %s of %zu bytes", call, what, bytes);
-}
-
 char *lks__name_of_rank(const char *name, int rank)
 {
     char *text;
@@ -161,4 +150,44 @@ lks_status lks__find_checkpoint(const char *dir, bool needed, lks__ckpt *ckpt,
     o->found = 1;
     o->step = ckpt->iter;
     return LKS_OK;
+}
+
+/* Broadcast rank 0's block to every rank. On rank 0 *block_p is the block, elsewhere NULL. */
+static lks_status share_block(lks_comm *comm, const char *call, const char *what, char **block_p,
+                              size_t bytes)
+{
+    if (*block_p == NULL)
+        *block_p = malloc(bytes);
+    if (*block_p != NULL)
+        return lks_comm_broadcast(comm, *block_p, bytes, LKS_UINT8, 0);
+    lks_comm_abort(comm, "no memory for a part of a checkpoint");
+    return lks__fail(LKS_ERR_NOMEM, "%s: no memory for %s of %zu bytes", call, what, bytes);
+}
+
+lks_status lks__read_block(lks_comm *comm, const char *call, const char *dir, const char *what,
+                           lks_status (*pack)(const lks__ckpt *ckpt, char **block_p,
+                                              struct lks__outcome *o),
+                           char **block_p, struct lks__outcome *o)
+{
+    lks_status st = LKS_OK;
+    LKS__TRY(lks__checkpoint_check_dir(call, comm, dir));
+    LKS__TRY(lks__comm_check_open(comm, call));
+    if (lks_comm_rank(comm) == 0) {
+        lks__ckpt ckpt = {0};
+        sigset_t before;
+        lks__begin_files(comm, false, &before);
+        st = lks__find_checkpoint(dir, false, &ckpt, o);
+        if (st == LKS_OK && o->found)
+            st = pack(&ckpt, block_p, o);
+        lks__ckpt_close(&ckpt);
+        lks__end_files(comm, &before);
+    }
+    st = lks__share_outcome(comm, call, st, o);
+    if (st == LKS_OK && o->bytes > 0)
+        st = share_block(comm, call, what, block_p, o->bytes);
+    if (st != LKS_OK) {
+        free(*block_p);
+        *block_p = NULL;
+    }
+    return st;
 }

@@ -26,11 +26,6 @@ _Static_assert((int)LKS_MAX_DIMS == (int)LKS__ST_MAX_DIMS, "shapes of both have 
 /* ERR_ARG: the group is NULL, or no folder was named. */
 lks_status lks__checkpoint_check_dir(const char *call, const lks_comm *comm, const char *dir);
 
-/* Broadcast rank 0's block of `bytes` to every rank. On rank 0 *block_p is the block, elsewhere
- * NULL; the caller frees. `what` is for messages. ERR_NOMEM ends the group. */
-lks_status lks__share_block(lks_comm *comm, const char *call, const char *what, char **block_p,
-                            size_t bytes);
-
 /* Broadcast rank 0's `st`, its recorded sentence and *o. */
 lks_status lks__share_outcome(lks_comm *comm, const char *call, lks_status st,
                               struct lks__outcome *o);
@@ -57,6 +52,14 @@ void lks__end_files(lks_comm *comm, const sigset_t *before);
  * o->step. If there is none, OK and not found; `needed`: ERR_IO. */
 lks_status lks__find_checkpoint(const char *dir, bool needed, lks__ckpt *ckpt,
                                 struct lks__outcome *o);
+
+/* Let rank 0 `pack` a part of the newest checkpoint in `dir` into a block of o->bytes, and send
+ * that to every rank: *block_p, which the caller frees; NULL if o->bytes is 0. `what` is for
+ * messages. ERR_NOMEM for the block ends the group. */
+lks_status lks__read_block(lks_comm *comm, const char *call, const char *dir, const char *what,
+                           lks_status (*pack)(const lks__ckpt *ckpt, char **block_p,
+                                              struct lks__outcome *o),
+                           char **block_p, struct lks__outcome *o);
 
 /* A type's name in safetensors; NULL: there is no such type. And back: 0 if the library lacks it.
  */

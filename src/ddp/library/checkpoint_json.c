@@ -9,8 +9,6 @@
 #include "comm/backend.h"
 #include "ddp/library/checkpoint_files.h"
 
-static const char call[] = "lks_checkpoint_json";
-
 static lks_status parse(const char *text, json_t **value_p)
 {
     lks_status st = lks__json_parse(text, strlen(text),
@@ -50,24 +48,16 @@ lks_status lks__program_state(const char *text, json_t **state_p)
     return st;
 }
 
-static lks_status read_text(lks_comm *comm, const char *dir, char **text_p, struct lks__outcome *o)
+static lks_status pack(const lks__ckpt *ckpt, char **text_p, struct lks__outcome *o)
 {
-    lks__ckpt ckpt = {0};
-    sigset_t before;
-    lks__begin_files(comm, false, &before);
-    lks_status st = lks__find_checkpoint(dir, false, &ckpt, o);
-    const json_t *value = json_object_get(ckpt.state, LKS__PROGRAM_STATE);
-    if (st == LKS_OK && value != NULL) {
-        *text_p = lks__json_dump(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY |
-                                            JSON_REAL_PRECISION(17));
-        if (*text_p == NULL)
-            st = lks__no_memory("for the program's own text");
-        else
-            o->bytes = strlen(*text_p) + 1;
-    }
-    lks__ckpt_close(&ckpt);
-    lks__end_files(comm, &before);
-    return st;
+    const json_t *value = json_object_get(ckpt->state, LKS__PROGRAM_STATE);
+    if (value == NULL)
+        return LKS_OK;
+    *text_p = lks__json_dump(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY |
+                                        JSON_REAL_PRECISION(17));
+    LKS__MEMORY(*text_p, "for the program's own text");
+    o->bytes = strlen(*text_p) + 1;
+    return LKS_OK;
 }
 
 lks_status lks_checkpoint_json(lks_comm *comm, const char *dir, char **json_p, uint64_t *step_p)
@@ -75,22 +65,10 @@ lks_status lks_checkpoint_json(lks_comm *comm, const char *dir, char **json_p, u
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(CHECKPOINT_JSON);
     struct lks__outcome o = {0};
-    char *text = NULL;
-    LKS__NEED(call, json_p);
+    LKS__NEED("lks_checkpoint_json", json_p);
     *json_p = NULL;
-    LKS__TRY(lks__checkpoint_check_dir(call, comm, dir));
-    LKS__TRY(lks__comm_check_open(comm, call));
-    lks_status st = LKS_OK;
-    if (lks_comm_rank(comm) == 0)
-        st = read_text(comm, dir, &text, &o);
-    st = lks__share_outcome(comm, call, st, &o);
-    if (st == LKS_OK && o.bytes > 0)
-        st = lks__share_block(comm, call, "the program's own text", &text, o.bytes);
-    if (st != LKS_OK) {
-        free(text);
-        return st;
-    }
-    *json_p = text;
+    LKS__TRY(lks__read_block(comm, "lks_checkpoint_json", dir, "the program's own text", pack,
+                             json_p, &o));
     if (o.found && step_p != NULL)
         *step_p = o.step;
     return LKS_OK;

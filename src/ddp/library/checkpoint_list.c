@@ -19,10 +19,10 @@ static const lks__st_tensor *tensor_at(const lks__ckpt *ckpt, size_t i)
 static lks_status pack(const lks__ckpt *ckpt, char **list_p, struct lks__outcome *o)
 {
     o->n = lks__st_count(ckpt->model) + lks__st_count(ckpt->optimizer);
-    o->bytes = o->n * sizeof(struct lks__packed_tensor);
+    o->bytes = o->n * sizeof(struct lks__packed_tensor) + 1;
     for (size_t i = 0; i < o->n; i++)
         o->bytes += strlen(tensor_at(ckpt, i)->name) + 1;
-    struct lks__packed_tensor *list = calloc(1, o->bytes + 1);
+    struct lks__packed_tensor *list = calloc(1, o->bytes);
     LKS__MEMORY(list, "for a list of %zu tensors", (size_t)o->n);
     char *name = (char *)(list + o->n);
     for (size_t i = 0; i < o->n; i++) {
@@ -36,26 +36,12 @@ static lks_status pack(const lks__ckpt *ckpt, char **list_p, struct lks__outcome
     return LKS_OK;
 }
 
-static lks_status read_list(lks_comm *comm, const char *dir, char **list_p, struct lks__outcome *o)
-{
-    lks__ckpt ckpt = {0};
-    sigset_t before;
-    lks__begin_files(comm, false, &before);
-    lks_status st = lks__find_checkpoint(dir, false, &ckpt, o);
-    if (st == LKS_OK && o->found) {
-        st = pack(&ckpt, list_p, o);
-        lks__ckpt_close(&ckpt);
-    }
-    lks__end_files(comm, &before);
-    return st;
-}
-
 /* One block: the tensors, then their names. */
 static lks_status unpack(const char *list, const struct lks__outcome *o, lks_tensor **tensors_p)
 {
     const struct lks__packed_tensor *packed = (const struct lks__packed_tensor *)(const void *)list;
     const size_t names = o->bytes - o->n * sizeof *packed;
-    lks_tensor *tensors = malloc(o->n * sizeof *tensors + names + 1);
+    lks_tensor *tensors = malloc(o->n * sizeof *tensors + names);
     if (tensors == NULL)
         return lks__fail(LKS_ERR_NOMEM, "%s: no memory for a list of %zu tensors", call,
                          (size_t)o->n);
@@ -81,16 +67,8 @@ lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **ten
     LKS__NEED(call, n_p);
     *tensors_p = NULL;
     *n_p = 0;
-    LKS__TRY(lks__checkpoint_check_dir(call, comm, dir));
-    LKS__TRY(lks__comm_check_open(comm, call));
-    lks_status st = LKS_OK;
-    if (lks_comm_rank(comm) == 0)
-        st = read_list(comm, dir, &list, &o);
-    st = lks__share_outcome(comm, call, st, &o);
-    if (st == LKS_OK && o.found)
-        st = lks__share_block(comm, call, "a list of tensors", &list, o.bytes);
-    if (st == LKS_OK && o.found)
-        st = unpack(list, &o, &tensors);
+    LKS__TRY(lks__read_block(comm, call, dir, "a list of tensors", pack, &list, &o));
+    lks_status st = o.found ? unpack(list, &o, &tensors) : LKS_OK;
     free(list);
     LKS__TRY(st);
     *tensors_p = tensors;

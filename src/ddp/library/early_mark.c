@@ -7,10 +7,6 @@
 
 #include "base/status.h"
 
-struct lks__early_mark {
-    uint64_t *hashes; /* [n_params] */
-};
-
 lks_status lks__check_is_on(bool *on_p)
 {
     const char *text = getenv("LOCKSTEP_CHECK");
@@ -21,40 +17,20 @@ lks_status lks__check_is_on(bool *on_p)
                      lks__shown(text, 64));
 }
 
-lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p)
-{
-    uint64_t *hashes = calloc(n_params, sizeof *hashes);
-    *check_p = calloc(1, sizeof **check_p);
-    if (hashes == NULL || *check_p == NULL) {
-        free(hashes);
-        return lks__no_memory("to check the marks of %zu parameters", n_params);
-    }
-    (*check_p)->hashes = hashes;
-    return LKS_OK;
-}
-
-void lks__early_mark_close(lks__early_mark *check)
-{
-    if (check != NULL)
-        free(check->hashes);
-    free(check);
-}
-
 static uint64_t hash_of(const lks_param *p)
 {
     return p->grad != NULL ? XXH3_64bits(p->grad, p->count * sizeof *p->grad) : 0;
 }
 
-void lks__early_mark_note(lks__early_mark *check, size_t i, const lks_param *p)
+void lks__early_mark_note(uint64_t *hashes, size_t i, const lks_param *p)
 {
-    if (check != NULL)
-        check->hashes[i] = hash_of(p);
+    if (hashes != NULL)
+        hashes[i] = hash_of(p);
 }
 
-lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const lks_param *p,
-                                   int v, int m)
+lks_status lks__early_mark_compare(uint64_t hash, const lks_param *p, int v, int m)
 {
-    if (check == NULL || check->hashes[i] == hash_of(p))
+    if (hash == hash_of(p))
         return LKS_OK;
     return lks__fail(
         LKS_ERR_ARG,
@@ -64,9 +40,9 @@ lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const
         lks__shown(p->name, 128), m, v);
 }
 
-lks_status lks__settled_compare(const lks__early_mark *check, size_t i, const lks_param *p)
+lks_status lks__settled_compare(uint64_t hash, const lks_param *p)
 {
-    if (check == NULL || check->hashes[i] == hash_of(p))
+    if (hash == hash_of(p))
         return LKS_OK;
     return lks__fail(LKS_ERR_ARG,
                      "lks_ddp_step: the gradient of %s changed after the last "
@@ -77,17 +53,17 @@ lks_status lks__settled_compare(const lks__early_mark *check, size_t i, const lk
 /* A quiet NaN: processors keep its bits when a gradient is added to it. */
 enum { UNSTORED = 0x7fd15a17 };
 
-void lks__unstored_fill(const lks__early_mark *check, const lks_param *p)
+void lks__unstored_fill(const lks_param *p)
 {
     const uint32_t bits = UNSTORED;
-    for (size_t k = 0; check != NULL && k < p->count; k++)
+    for (size_t k = 0; k < p->count; k++)
         memcpy(p->grad + k, &bits, sizeof bits);
 }
 
-lks_status lks__unstored_find(const lks__early_mark *check, const lks_param *p, int v)
+lks_status lks__unstored_find(const lks_param *p, int v)
 {
     const uint32_t bits = UNSTORED;
-    for (size_t k = 0; check != NULL && k < p->count; k++)
+    for (size_t k = 0; k < p->count; k++)
         if (memcmp(p->grad + k, &bits, sizeof bits) == 0)
             return lks__fail(LKS_ERR_ARG,
                              "lks_ddp_accumulate: element %zu of the gradient of %s wasn't stored "

@@ -10,30 +10,23 @@
 
 #include "lockstep/ddp.h"
 
-typedef struct lks__early_mark lks__early_mark;
-
 /* *on_p: the environment has LOCKSTEP_CHECK=1. ERR_CONFIG: it has another value than 0 or 1. */
 lks_status lks__check_is_on(bool *on_p);
 
-/* The functions below do nothing if `check` is NULL. ERR_NOMEM. */
-lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p);
-void lks__early_mark_close(lks__early_mark *check);
-
-/* Record the gradient of `p`, parameter number `i`, when it is complete. */
-void lks__early_mark_note(lks__early_mark *check, size_t i, const lks_param *p);
+/* Record the gradient of `p`, parameter number `i`, when it is complete; NULL does nothing. */
+void lks__early_mark_note(uint64_t *hashes, size_t i, const lks_param *p);
 /* Compare the gradient with the recorded one at the end of micro-step `m` (from 0) of virtual rank
  * `v`. ERR_ARG names the parameter. */
-lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const lks_param *p,
-                                   int v, int m);
+lks_status lks__early_mark_compare(uint64_t hash, const lks_param *p, int v, int m);
 
 /* Compare a gradient of the caller's, in lks_ddp_step(), with the one that was recorded when the
  * rank's last micro-step ended. ERR_ARG names the parameter. */
-lks_status lks__settled_compare(const lks__early_mark *check, size_t i, const lks_param *p);
+lks_status lks__settled_compare(uint64_t hash, const lks_param *p);
 
 /* For gradients that backward stores, and nothing zeroes. Fill the gradient of `p` with a NaN that
  * no computation gives; find one that is left at the end of virtual rank v's first micro-step.
  * ERR_ARG names parameter and element. */
-void lks__unstored_fill(const lks__early_mark *check, const lks_param *p);
-lks_status lks__unstored_find(const lks__early_mark *check, const lks_param *p, int v);
+void lks__unstored_fill(const lks_param *p);
+lks_status lks__unstored_find(const lks_param *p, int v);
 
 #endif

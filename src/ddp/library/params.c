@@ -173,10 +173,12 @@ lks_status lks_ddp_begin(lks_ddp *d, int v)
         memset(d->used, 0, d->n_params + 1);
     }
     for (size_t i = 0; i < d->n_params; i++) {
-        if (d->params[i].tensor >= 0 && d->overwrites)
-            lks__unstored_fill(d->early, &d->params[i].p);
-        else if (d->params[i].tensor >= 0)
+        if (d->params[i].tensor < 0)
+            continue;
+        if (!d->overwrites)
             clear_gradient(d, &d->params[i]);
+        else if (d->early != NULL)
+            lks__unstored_fill(&d->params[i].p);
     }
     *tally_of(d, v) = (struct lks__ddp_tally){0, 0};
     d->leaf = lks__reducer_leaf(d->inner);
@@ -263,8 +265,8 @@ static lks_status check_gradient(const lks_ddp *d, size_t i)
 {
     const struct lks__ddp_param *p = &d->params[i];
     if (d->overwrites && d->m == 0 && p->tensor >= 0)
-        LKS__TRY(lks__unstored_find(d->early, &p->p, d->v));
-    return p->ready ? lks__early_mark_compare(d->early, i, &p->p, d->v, d->m) : LKS_OK;
+        LKS__TRY(lks__unstored_find(&p->p, d->v));
+    return p->ready ? lks__early_mark_compare(d->early[i], &p->p, d->v, d->m) : LKS_OK;
 }
 
 /* A wrong gradient may have been sent, so the step can't be completed. The other ranks needn't wait
@@ -291,7 +293,7 @@ static lks_status check_gradients(lks_ddp *d)
 static lks_status check_settled(lks_ddp *d)
 {
     for (size_t i = 0; d->early != NULL && !d->own && i < d->n_params; i++)
-        if (lks__settled_compare(d->early, i, &d->params[i].p) != LKS_OK)
+        if (lks__settled_compare(d->early[i], &d->params[i].p) != LKS_OK)
             return refuse_gradient(d);
     return LKS_OK;
 }

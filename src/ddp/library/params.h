@@ -33,7 +33,7 @@ struct lks_ddp {
     lks__exec ex;
     lks__device device;
     lks__reducer *inner;
-    lks__early_mark *early; /* NULL: not checked */
+    uint64_t *early; /* [n_params] hashes of complete gradients; NULL: not checked */
 
     double norm;    /* of the mean gradient, until it is clipped or the next step begins; else -1 */
     uint64_t steps; /* completed, for messages */

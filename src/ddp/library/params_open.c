@@ -129,8 +129,10 @@ static lks_status open_inner(lks_ddp *d, const lks__reducer_config *config, bool
     const lks__list list = {d, d->n_params, hash_param, show_param};
     LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
     LKS__TRY(same_options(d, config, checks));
-    if (checks)
-        LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
+    if (checks) {
+        d->early = calloc(d->n_params, sizeof *d->early);
+        LKS__MEMORY(d->early, "to check the marks of %zu parameters", d->n_params);
+    }
     d->ex.k = d->comm->exec.k;
     d->device = lks__device_cpu(&d->ex);
     LKS__TRY(lks__reducer_open(config, d->comm, &d->table, &d->device, &d->inner));
@@ -215,7 +217,7 @@ void lks_ddp_close(lks_ddp *d)
     if (d == NULL)
         return;
     lks__reducer_close(d->inner);
-    lks__early_mark_close(d->early);
+    free(d->early);
     for (size_t i = 0; i < d->n_params; i++)
         free((char *)d->params[i].p.name);
     lks__table_free(&d->table);

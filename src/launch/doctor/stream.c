@@ -78,7 +78,7 @@ lks_status lks__stream_serve(const char *host, const uint8_t secret[LKS__STREAM_
     LKS__MEMORY(s, "to take streams");
     s->listener = -1;
     memcpy(s->secret, secret, LKS__STREAM_SECRET);
-    lks_status st = lks__tcp_listen(host, &s->listener, &s->port);
+    lks_status st = lks__address_listen(host, 0, &s->listener, &s->port);
     if (st == LKS_OK && pthread_create(&s->thread, NULL, run_sink, s) != 0)
         st = lks__fail(LKS_ERR_NOMEM, "can't start a thread to take streams");
     if (st != LKS_OK) {

@@ -41,29 +41,6 @@ static int close_with(int fd, int error)
     return -1;
 }
 
-lks_status lks__tcp_listen(const char *host, int *fd_p, int *port_p)
-{
-    struct addrinfo *list;
-    struct sockaddr_storage addr;
-    LKS__TRY(lks__address_find(host, 0, true, &list));
-    socklen_t bytes = list->ai_addrlen;
-    memcpy(&addr, list->ai_addr, bytes);
-    freeaddrinfo(list);
-    const int fd = lks__sys_socket(addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK);
-    if (fd >= 0 && addr.ss_family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
-    if (fd < 0 || lks__sys_bind(fd, (struct sockaddr *)&addr, bytes) != 0 ||
-        lks__sys_listen(fd, SOMAXCONN) != 0 ||
-        getsockname(fd, (struct sockaddr *)&addr, &bytes) != 0) {
-        *fd_p = close_with(fd, errno);
-        return lks__fail(LKS_ERR_IO, "can't listen for streams: %s", lks__sys_reason(errno));
-    }
-    *fd_p = fd;
-    /* The port is at the same offset in both families. */
-    *port_p = ntohs(((struct sockaddr_in *)&addr)->sin_port);
-    return LKS_OK;
-}
-
 static int make_blocking(int fd, int limit_ms)
 {
     const struct timeval limit = {limit_ms / 1000, limit_ms % 1000 * 1000};

@@ -16,9 +16,6 @@ bool lks__tcp_address(const struct sockaddr *a, char text[INET6_ADDRSTRLEN]);
 /* The same for an interface. False, too, if it is down or a loopback. */
 bool lks__tcp_interface(const struct ifaddrs *i, char text[INET6_ADDRSTRLEN]);
 
-/* Listen on a free port at `host`; "::" is every address, also of IPv4. */
-lks_status lks__tcp_listen(const char *host, int *fd_p, int *port_p);
-
 /* Both return -1 after `wait_ms`, or on an error with errno. */
 int lks__tcp_accept(int listener, int wait_ms, int limit_ms);
 int lks__tcp_connect(const struct addrinfo *to, int wait_ms, int limit_ms);

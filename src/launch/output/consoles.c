@@ -93,12 +93,8 @@ void lks__consoles_unhurry(lks__consoles *c)
 /* True if the reader has read nothing for too long although it could. */
 static bool is_stuck(const lks__consoles *c, const struct console *k)
 {
-    if (!c->hurried || lks__writer_idle(k->writer))
-        return false;
-    double since = lks__writer_progress(k->writer);
-    if (since < c->hurried_at)
-        since = c->hurried_at;
-    return lks__sys_now() - since >= c->patience_s;
+    return c->hurried && lks__sys_now() - c->hurried_at >= c->patience_s &&
+           lks__writer_waits_s(k->writer) >= c->patience_s;
 }
 
 void lks__consoles_say(lks__consoles *c, const char *text)
@@ -134,7 +130,7 @@ static void look_at_console(lks__consoles *c, struct console *k)
                  strerror(err));
         lks__consoles_say(c, text);
     }
-    if ((k->dropping || k->dropped > 0) && err == 0 && lks__writer_idle(k->writer)) {
+    if ((k->dropping || k->dropped > 0) && err == 0 && lks__writer_waits_s(k->writer) < 0) {
         size_t bytes = k->dropped, lines = k->dropped_lines;
         k->dropping = false;
         k->dropped = k->dropped_lines = 0;
@@ -153,7 +149,7 @@ void lks__consoles_look(lks__consoles *c)
 
 bool lks__consoles_idle(lks__consoles *c)
 {
-    return lks__writer_idle(c->at[0].writer) && lks__writer_idle(c->at[1].writer);
+    return lks__writer_waits_s(c->at[0].writer) < 0 && lks__writer_waits_s(c->at[1].writer) < 0;
 }
 
 static void wait_for_readers(lks__consoles *c, int signals)
@@ -164,7 +160,7 @@ static void wait_for_readers(lks__consoles *c, int signals)
         lks__consoles_look(c);
         bool stuck[2];
         for (int i = 0; i < 2; i++)
-            stuck[i] = lks__writer_idle(c->at[i].writer) || is_stuck(c, &c->at[i]);
+            stuck[i] = lks__writer_waits_s(c->at[i].writer) < 0 || is_stuck(c, &c->at[i]);
         if (lks__consoles_idle(c) || (stuck[0] && stuck[1]))
             return;
         poll(p, 2, c->hurried ? (int)(LOOK_S * 1e3) : -1);

@@ -151,8 +151,7 @@ static void show_all(lks__output *o, bool last)
 /* True if the disk doesn't respond although ranks must end. */
 static bool files_stuck(const lks__output *o)
 {
-    return (o->ended || o->consoles->hurried) && !lks__writer_idle(o->files) &&
-           lks__sys_now() - lks__writer_progress(o->files) > DISK_S;
+    return (o->ended || o->consoles->hurried) && lks__writer_waits_s(o->files) > DISK_S;
 }
 
 static bool file_has_room(const lks__output *o, const struct stream *s)
@@ -275,8 +274,7 @@ static bool close_files(lks__output *o)
     size_t bytes = o->files_dropped;
     if (o->files == NULL)
         return true;
-    while (!lks__writer_idle(o->files) &&
-           lks__sys_now() - lks__writer_progress(o->files) < DISK_S) {
+    for (double s = 0; (s = lks__writer_waits_s(o->files)) >= 0 && s < DISK_S;) {
         struct pollfd p = {.fd = o->consoles->event, .events = POLLIN};
         poll(&p, 1, 20);
         lks__consoles_look(o->consoles);

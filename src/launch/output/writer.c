@@ -245,20 +245,13 @@ int lks__writer_error(lks__writer *w, int sink)
     return err;
 }
 
-bool lks__writer_idle(lks__writer *w)
+double lks__writer_waits_s(lks__writer *w)
 {
     pthread_mutex_lock(&w->lock);
     bool idle = w->used == 0 && w->n_out == 0;
+    double waits_s = idle ? -1 : lks__sys_now() - w->progress;
     pthread_mutex_unlock(&w->lock);
-    return idle;
-}
-
-double lks__writer_progress(lks__writer *w)
-{
-    pthread_mutex_lock(&w->lock);
-    double progress = w->progress;
-    pthread_mutex_unlock(&w->lock);
-    return progress;
+    return waits_s;
 }
 
 void lks__writer_left(lks__writer *w, int sink, size_t *bytes_p, size_t *lines_p)

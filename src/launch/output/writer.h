@@ -31,9 +31,9 @@ bool lks__writer_add(lks__writer *w, int sink, const char *head, size_t n_head, 
 bool lks__writer_has_room(lks__writer *w, size_t n);
 
 int lks__writer_error(lks__writer *w, int sink); /* errno of the write that failed; 0: none */
-bool lks__writer_idle(lks__writer *w);           /* true if all is written */
-/* Time of the last write, or of the first record after the queue was empty. */
-double lks__writer_progress(lks__writer *w);
+/* Seconds since the last write, or since the first record after the queue was empty; -1 if all is
+ * written. */
+double lks__writer_waits_s(lks__writer *w);
 
 /* Bytes and line ends that are still in the queue for a descriptor, or were lost when it failed. */
 void lks__writer_left(lks__writer *w, int sink, size_t *bytes_p, size_t *lines_p);

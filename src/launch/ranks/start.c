@@ -19,21 +19,10 @@ enum { DEFAULT_PORT = 29500 };
 
 int lks__free_port(const char *host)
 {
-    int port = DEFAULT_PORT;
-    struct addrinfo *list;
-    struct sockaddr_storage addr;
-    socklen_t len = sizeof addr;
-    char service[16];
-    if (lks__address_find(host, 0, true, &list) != LKS_OK)
-        return port;
-    int fd = lks__sys_socket(list->ai_family, SOCK_STREAM);
-    if (fd >= 0 && lks__sys_bind(fd, list->ai_addr, list->ai_addrlen) == 0 &&
-        getsockname(fd, (struct sockaddr *)&addr, &len) == 0 &&
-        getnameinfo((struct sockaddr *)&addr, len, NULL, 0, service, sizeof service,
-                    NI_NUMERICSERV) == 0)
-        port = atoi(service);
+    int port, fd;
+    if (lks__address_listen(host, 0, &fd, &port) != LKS_OK)
+        return DEFAULT_PORT;
     lks__sys_close(fd);
-    freeaddrinfo(list);
     return port;
 }
 
