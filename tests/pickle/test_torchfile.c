@@ -7,7 +7,6 @@
 #include "../zip_file.h"
 #include "files/pickle/torch/torchfile.h"
 #include "files/zip/zip.h"
-#include "files/zip/zip_load.h"
 #include "files/zip/zip_module.h"
 #include "files/zip/zip_write.h"
 

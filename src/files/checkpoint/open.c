@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "files/checkpoint/ckpt.h"
@@ -25,14 +26,10 @@ static lks_status bad_state(const char *path, const char *why)
 static lks_status parse_state(const char *path, char *text, size_t bytes, json_t **state_p)
 {
     uint64_t hash;
-    char digits[17];
     json_error_t error;
     char *stored = lks__state_hash(text, bytes, &hash);
-    if (stored) {
-        lks__hash_text(hash, digits);
-        if (memcmp(stored, digits, 16) != 0)
-            return bad_state(path, "it is altered or damaged, as it does not match its own hash");
-    }
+    if (stored && memcmp(stored, lks__hex(hash), 16) != 0)
+        return bad_state(path, "it is altered or damaged, as it does not match its own hash");
     /* A run's characters may include U+0000. */
     json_t *state = lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!state && lks__json_no_memory(&error))
@@ -106,7 +103,7 @@ static lks_status open_tensors(const char *dir, const char *name, const json_t *
 static lks_status open_parts(const char *dir, int parts, lks__ckpt *ckpt)
 {
     uint64_t *hashes;
-    char path[LKS__CKPT_PATH], digits[17];
+    char path[LKS__CKPT_PATH];
     LKS__TRY(file_path(path, dir, LKS__CKPT_STATE));
     LKS__TRY(open_state(path, &ckpt->state));
     ckpt->iter = (uint64_t)json_integer_value(json_object_get(ckpt->state, "iter"));
@@ -117,10 +114,10 @@ static lks_status open_parts(const char *dir, int parts, lks__ckpt *ckpt)
     if (parts == LKS__CKPT_ONLY_STATE)
         return LKS_OK;
     LKS__TRY(open_tensors(dir, LKS__CKPT_MODEL, ckpt->state, &ckpt->model, &hashes));
-    lks__hash_text(XXH3_64bits(hashes, lks__st_count(ckpt->model) * sizeof *hashes), digits);
+    const char *hash = lks__hex(XXH3_64bits(hashes, lks__st_count(ckpt->model) * sizeof *hashes));
     free(hashes);
     const char *stored = json_string_value(json_object_get(ckpt->state, "params_hash"));
-    if (!stored || strcmp(stored, digits) != 0)
+    if (!stored || strcmp(stored, hash) != 0)
         return bad_state(path, "its \"params_hash\" differs from the hash of the model's tensors");
     if (parts == LKS__CKPT_ONLY_MODEL)
         return LKS_OK;

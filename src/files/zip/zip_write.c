@@ -8,7 +8,8 @@
 
 #include "base/list.h"
 #include "base/system/sys.h"
-#include "files/zip/zip_load.h"
+#include "files/zip/zip.h"
+#include "files/zip/zip_module.h"
 
 enum { WHY_BYTES = 400 };
 
