@@ -378,10 +378,8 @@ TEST(test_logits)
 
 int main(void)
 {
-    lks_test_need_level(NULL);
-    lks__cpu_level level;
-    if (lks__cpu_level_get(&level) != LKS_OK || lks__kernels_open(level, &kernels) != LKS_OK ||
-        lks__pool_open(2, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool) != LKS_OK)
+    lks_test_need_level(&kernels);
+    if (lks__pool_open(2, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool) != LKS_OK)
         return 1;
     int failed = lks_test_run_all(NULL, NULL);
     lks__pool_close(ex.pool);
