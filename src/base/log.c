@@ -102,24 +102,12 @@ void lks__log_close(lks__log *log)
     }
 }
 
-static lks_status append_to(lks__log *log, int file, const char *path)
-{
-    int fd;
-    LKS__TRY(lks__sys_append(path, &fd));
-    lks__sys_close(log->files[file].fd);
-    log->files[file].fd = fd;
-    snprintf(log->files[file].path, sizeof log->files[file].path, "%s", path);
-    return LKS_OK;
-}
-
 lks_status lks__log_to_file(lks__log *log, const char *path)
 {
-    return append_to(log, 0, path);
-}
-
-lks_status lks__log_copy_to(lks__log *log, const char *path)
-{
-    return append_to(log, 1, path);
+    const int i = log->files[0].fd >= 0;
+    LKS__TRY(lks__sys_append(path, &log->files[i].fd));
+    snprintf(log->files[i].path, sizeof log->files[i].path, "%s", path);
+    return LKS_OK;
 }
 
 /* Format "prefix text\n" into `out`. Text that doesn't fit is cut; the '\n' stays. */

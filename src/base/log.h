@@ -46,10 +46,9 @@ void lks__log_close(lks__log *log); /* erases the progress line */
  * counted, and lks__log_close() reports the number. Without a function the wait has no limit. */
 void lks__log_on_wait(lks__log *log, bool (*fn)(void *ctx), void *ctx);
 
-/* From now on also append lines and messages to `path` (created if missing). ERR_IO. */
+/* From now on also append lines and messages to `path` (created if missing), at most two files.
+ * ERR_IO. */
 lks_status lks__log_to_file(lks__log *log, const char *path);
-/* Append to one more file. */
-lks_status lks__log_copy_to(lks__log *log, const char *path);
 
 /* Write "text\n" to stdout and the log files. */
 void lks__log_line(lks__log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

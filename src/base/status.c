@@ -98,7 +98,7 @@ char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_byt
             piece[0] = '\\';
             piece[1] = (char)c;
             piece_bytes = 2;
-        } else if (len == 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || reorders(cp)) {
+        } else if (len == 0 || lks__is_control(cp) || reorders(cp)) {
             piece_bytes = (size_t)snprintf(piece, sizeof piece, "\\x%02x", c);
         } else {
             memcpy(piece, text + i, len);

@@ -45,19 +45,12 @@ static inline uint32_t u32_at(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static void put_u32(uint8_t *out, uint32_t x)
-{
-    for (int i = 0; i < 4; i++)
-        out[i] = (uint8_t)(x >> (8 * i));
-}
-
 void lks__shard_header(int id_bytes, uint32_t n_tokens, uint8_t header[LKS__SHARD_HEADER])
 {
     const struct format *f = &formats[id_bytes == 4];
+    const uint32_t head[] = {f->magic, f->version, n_tokens};
     memset(header, 0, LKS__SHARD_HEADER);
-    put_u32(header, f->magic);
-    put_u32(header + 4, f->version);
-    put_u32(header + 8, n_tokens);
+    memcpy(header, head, sizeof head);
 }
 
 static inline uint32_t id_at(const lks__tokens *t, const uint8_t *ids, size_t i)
@@ -149,13 +142,11 @@ static lks_status check_whole(lks__tokens *t)
  * datasets, or two states of one, without reading a hundred gigabytes. */
 static lks_status hash_pages(const lks__tokens *t, uint64_t *digest_p)
 {
-    uint8_t page[DIGEST_PAGE], size[8];
+    uint8_t page[DIGEST_PAGE];
     XXH3_state_t *hash = XXH3_createState();
     if (!hash || XXH3_64bits_reset(hash) != XXH_OK)
         return lks__no_memory("to hash %s", t->name);
-    for (int i = 0; i < 8; i++)
-        size[i] = (uint8_t)(t->bytes >> (8 * i));
-    XXH3_64bits_update(hash, size, sizeof size);
+    XXH3_64bits_update(hash, &t->bytes, sizeof t->bytes);
     uint64_t stride = (t->bytes - DIGEST_PAGE) / (DIGEST_PAGES - 1);
     lks_status st = LKS_OK;
     for (uint64_t i = 0; i < DIGEST_PAGES && st == LKS_OK; i++) {
@@ -267,14 +258,14 @@ lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens *
 /* Check the first 12 bytes, and that the file has the size that they state. */
 static lks_status check_header(lks__tokens *t)
 {
-    uint8_t head[12];
+    uint32_t head[3];
     if (t->bytes < HEADER_BYTES)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s has %llu bytes: a token shard begins with a header of %d bytes, so "
                          "the file is cut off or not a shard",
                          t->name, (unsigned long long)t->bytes, HEADER_BYTES);
     LKS__TRY(read_bytes(t, 0, sizeof head, head));
-    uint32_t magic = u32_at(head), version = u32_at(head + 4), count = u32_at(head + 8);
+    const uint32_t magic = head[0], version = head[1], count = head[2];
     const struct format *f = NULL;
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i].magic == magic)

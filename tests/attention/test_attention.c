@@ -120,20 +120,6 @@ static void run_free(struct run *r)
 
 static bool bf16; /* products of operands rounded to bfloat16 */
 
-static int use_bf16(void **state)
-{
-    (void)state;
-    bf16 = true;
-    return 0;
-}
-
-static int use_float32(void **state)
-{
-    (void)state;
-    bf16 = false;
-    return 0;
-}
-
 static void run_go(struct run *r, int n_threads, const lks__dropout *drop)
 {
     lks__exec ex = {.k = &kernels, .bf16 = bf16};
@@ -239,24 +225,21 @@ static void matches_reference(const lks__dropout *drop)
     }
 }
 
-static void test_matches_reference(void **state)
+TEST(test_matches_reference)
 {
-    (void)state;
     matches_reference(NULL);
 }
 
-static void test_matches_reference_with_dropout(void **state)
+TEST(test_matches_reference_with_dropout)
 {
-    (void)state;
     const lks__dropout light = dropout_of(0.2), heavy = dropout_of(0.75);
     matches_reference(&light);
     matches_reference(&heavy);
 }
 
 /* Check the plain backward: central differences of sum(out * dout) in double. */
-static void test_reference_gradient(void **state)
+TEST(test_reference_gradient)
 {
-    (void)state;
     const lks__attention_shape shape = {2, 5, 2, 3, 0};
     const size_t n_out = 2 * 5 * 6, n_qkv = 3 * n_out, n_mask = 2 * 2 * 5 * 5;
     const lks__dropout drop = dropout_of(0.3);
@@ -295,9 +278,8 @@ static void test_reference_gradient(void **state)
 
 /* Dropout drops about p of the probabilities and scales the others: if every v is 1, an output is
  * the sum of a row's scaled probabilities, 1 on average. */
-static void test_dropout_keeps_the_mean(void **state)
+TEST(test_dropout_keeps_the_mean)
 {
-    (void)state;
     const lks__dropout drop = dropout_of(0.4);
     struct run r = run_new(4, 200, 3, 1);
     double mean = 0;
@@ -319,9 +301,8 @@ static void expect_same(const struct buffer *a, const struct buffer *b)
     assert_memory_equal(a->data, b->data, a->n * sizeof(float));
 }
 
-static void test_same_bits_for_any_threads(void **state)
+static void same_bits_for_any_threads(void)
 {
-    (void)state;
     static const lks__attention_shape odd[] = {
         {3, 37, 3, 5, 0}, {1, 257, 5, 24, 0}, {2, 520, 1, 33, 0}};
     const lks__dropout drop = dropout_of(0.1);
@@ -342,10 +323,14 @@ static void test_same_bits_for_any_threads(void **state)
     }
 }
 
-/* A sequence's results don't depend on the other sequences. */
-static void test_same_bits_for_any_batch(void **state)
+TEST(test_same_bits_for_any_threads)
 {
-    (void)state;
+    same_bits_for_any_threads();
+}
+
+/* A sequence's results don't depend on the other sequences. */
+TEST(test_same_bits_for_any_batch)
+{
     struct run one = run_new(1, 300, 2, 20), more = run_new(3, 300, 2, 20);
     run_go(&one, 1, NULL);
     run_go(&more, 1, NULL);
@@ -359,9 +344,8 @@ static void test_same_bits_for_any_batch(void **state)
 /* Grouped queries in separate buffers, against plain attention on a packed copy that repeats each
  * key/value head for each of its query heads: forward gives the same values, and backward the sum
  * over the copies' gradients. */
-static void test_grouped_queries(void **state)
+TEST(test_grouped_queries)
 {
-    (void)state;
     static const lks__attention_shape grouped[] = {
         {2, 5, 4, 2, 2}, {1, 70, 6, 6, 3}, {2, 257, 4, 16, 1}, {1, 300, 8, 8, 4}, {2, 33, 3, 4, 3},
     };
@@ -447,9 +431,8 @@ static void test_grouped_queries(void **state)
     }
 }
 
-static void test_no_dropout_is_no_dropout(void **state)
+TEST(test_no_dropout_is_no_dropout)
 {
-    (void)state;
     const lks__dropout none = dropout_of(0);
     struct run a = run_new(2, 70, 2, 8), b = run_new(2, 70, 2, 8);
     run_go(&a, 1, NULL);
@@ -460,9 +443,8 @@ static void test_no_dropout_is_no_dropout(void **state)
     run_free(&b);
 }
 
-static void test_lse_may_be_null(void **state)
+TEST(test_lse_may_be_null)
 {
-    (void)state;
     struct run a = run_new(2, 70, 2, 8), b = run_new(2, 70, 2, 8);
     lks__exec ex = {.k = &kernels};
     run_go(&a, 1, NULL);
@@ -477,9 +459,8 @@ static void test_lse_may_be_null(void **state)
 }
 
 /* A later token changes no bit of a row, and gets no gradient from it. */
-static void test_causal(void **state)
+TEST(test_causal)
 {
-    (void)state;
     static const size_t lengths[] = {50, 300};
     for (int i = 0; i < 2; i++) {
         const size_t T = lengths[i], NH = 2, hs = 12, c = NH * hs, cut = T * 2 / 3;
@@ -502,9 +483,8 @@ static void test_causal(void **state)
 /* Scores of about 10^5. With small whole numbers times 2^n and hs = 16 each score is exact in
  * float, so out stays as accurate as usual. But backward has lse only in float's precision, and a
  * probability has that relative error. */
-static void test_large_scores(void **state)
+TEST(test_large_scores)
 {
-    (void)state;
     struct run r = run_new(1, 300, 2, 16);
     double greatest_lse = 0;
     for (size_t t = 0; t < 300; t++)
@@ -529,9 +509,8 @@ static void test_large_scores(void **state)
 
 /* Near the end of float's range nothing overflows: the greatest score of a row takes all weight,
  * and an output is one of the values. */
-static void test_huge_scores(void **state)
+TEST(test_huge_scores)
 {
-    (void)state;
     struct run r = run_new(1, 300, 1, 4);
     for (size_t t = 0; t < 300; t++)
         for (size_t e = 0; e < 8; e++)
@@ -549,9 +528,8 @@ static void test_huge_scores(void **state)
 }
 
 /* Equal scores give plain means: tests the division by the sum of weights. */
-static void test_equal_scores_give_means(void **state)
+TEST(test_equal_scores_give_means)
 {
-    (void)state;
     struct run r = run_new(1, 300, 1, 2);
     for (size_t t = 0; t < 300; t++) {
         float *x = r.qkv.data + t * 6;
@@ -571,9 +549,8 @@ static void test_equal_scores_give_means(void **state)
 /* Attention over kept keys and values: two tokens, in one pass and in two. The second one's score
  * of itself is -x * x, of the first one 0. In bfloat16 x becomes 1, and the weight exp(-1) becomes
  * 0.3671875 where it multiplies the value, not in the sum of weights. */
-static void test_cached(void **state)
+TEST(test_cached)
 {
-    (void)state;
     const float x = 1 + 0x1p-9f, q[2] = {0, x}, k[2] = {0, -x}, v[2] = {0, x};
     for (int half = 0; half < 2; half++)
         for (size_t step = 1; step <= 2; step++) {
@@ -596,9 +573,8 @@ static void test_cached(void **state)
         }
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
-    (void)state;
     static const lks__attention_shape good[] = {{1, 1, 1, 1, 0},
                                                 {12, 64, 4, 32, 0},
                                                 {64, 1024, 12, 64, 0},
@@ -623,28 +599,15 @@ static void test_check(void **state)
         assert_fails(LKS_ERR_CONFIG, lks__attention_check(&bad[i]), "attention");
 }
 
+TEST(test_bf16)
+{
+    bf16 = true;
+    matches_reference(NULL);
+    same_bits_for_any_threads();
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference_gradient),
-        cmocka_unit_test(test_matches_reference),
-        cmocka_unit_test(test_matches_reference_with_dropout),
-        cmocka_unit_test(test_dropout_keeps_the_mean),
-        cmocka_unit_test(test_same_bits_for_any_threads),
-        cmocka_unit_test(test_same_bits_for_any_batch),
-        cmocka_unit_test(test_grouped_queries),
-        cmocka_unit_test(test_no_dropout_is_no_dropout),
-        cmocka_unit_test(test_lse_may_be_null),
-        cmocka_unit_test(test_causal),
-        cmocka_unit_test(test_large_scores),
-        cmocka_unit_test(test_huge_scores),
-        cmocka_unit_test(test_equal_scores_give_means),
-        cmocka_unit_test(test_cached),
-        cmocka_unit_test(test_check),
-        {"test_bf16_matches_reference", test_matches_reference, use_bf16, use_float32, NULL},
-        {"test_bf16_same_bits_for_any_threads", test_same_bits_for_any_threads, use_bf16,
-         use_float32, NULL},
-    };
     lks_test_need_level(&kernels);
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -16,7 +16,43 @@ static lks__cpu_level best(void)
     return level;
 }
 
-static void test_names(void **state)
+/* Linux refuses tiles to a process whose signal stack is too small for their frames. */
+static int without_tiles(void)
+{
+    static char small[2048];
+    stack_t stack = {.ss_sp = small, .ss_size = sizeof small};
+    lks__cpu_level level;
+    if (sigaltstack(&stack, NULL) != 0)
+        return 1;
+    unsetenv("LOCKSTEP_CPU");
+    if (lks__cpu_level_get(&level) != LKS_OK || level != LKS__CPU_AVX512_BF16)
+        return 2;
+    setenv("LOCKSTEP_CPU", "amx", 1);
+    if (lks__cpu_level_get(&level) != LKS_ERR_SUPPORT ||
+        strstr(lks_last_error(), "avx512_bf16") == NULL)
+        return 3;
+    return 0;
+}
+
+/* First, in a process that has not asked yet, because a permission is never taken back. */
+TEST(test_tiles_refused)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(best() == LKS__CPU_AMX);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 1)
+        lks_test_lacks("amx", "no tiles to refuse");
+    child = fork();
+    if (child == 0)
+        _exit(without_tiles());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+TEST(test_names)
 {
     const lks__cpu_level top = best();
     for (lks__cpu_level level = LKS__CPU_PLAIN; level <= LKS__CPU_AMX; level++) {
@@ -47,50 +83,8 @@ static void test_names(void **state)
     }
 }
 
-/* Linux refuses tiles to a process whose signal stack is too small for their frames. */
-static int without_tiles(void)
-{
-    static char small[2048];
-    stack_t stack = {.ss_sp = small, .ss_size = sizeof small};
-    lks__cpu_level level;
-    if (sigaltstack(&stack, NULL) != 0)
-        return 1;
-    unsetenv("LOCKSTEP_CPU");
-    if (lks__cpu_level_get(&level) != LKS_OK || level != LKS__CPU_AVX512_BF16)
-        return 2;
-    setenv("LOCKSTEP_CPU", "amx", 1);
-    if (lks__cpu_level_get(&level) != LKS_ERR_SUPPORT ||
-        strstr(lks_last_error(), "avx512_bf16") == NULL)
-        return 3;
-    return 0;
-}
-
-/* In a process that has not asked yet, because a permission is never taken back. */
-static int tiles;
-static int ask_first(void **state)
-{
-    pid_t child = fork();
-    if (child == 0)
-        _exit(best() == LKS__CPU_AMX);
-    assert_int_equal(waitpid(child, &tiles, 0), child);
-    return 0;
-}
-
-static void test_tiles_refused(void **state)
-{
-    if (!WIFEXITED(tiles) || WEXITSTATUS(tiles) != 1)
-        lks_test_lacks("amx", "no tiles to refuse");
-    pid_t child = fork();
-    if (child == 0)
-        _exit(without_tiles());
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
 /* x86's file has a name, ARM64's has numbers. */
-static void test_model(void **state)
+TEST(test_model)
 {
     static const char *const files[][2] = {
         {"processor\t: 0\nvendor_id\t: X\nmodel name\t: A \033 B\nmodel name\t: C\n", "A \\x1b B"},
@@ -113,14 +107,4 @@ static void test_model(void **state)
     }
     lks__cpu_read_model("/nowhere", model);
     assert_string_equal(model, "unknown");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_tiles_refused, ask_first),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_model),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

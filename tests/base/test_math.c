@@ -50,12 +50,12 @@ static double c_cos(double x, double y)
     return cos(x);
 }
 
-static uint64_t state, hash;
+static uint64_t random_state, hash;
 
 static double uniform(void) /* in [0, 1), Knuth's MMIX generator */
 {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(state >> 11) * 0x1p-53;
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(random_state >> 11) * 0x1p-53;
 }
 
 static double centered(double width)
@@ -88,9 +88,9 @@ static void check(const char *name, function *ours, function *c, double x, doubl
         fail_msg("%s of %a and %a is %a, should be %a", name, x, y, got, want);
 }
 
-static void test_random(void **unused)
+TEST(test_random)
 {
-    state = 1;
+    random_state = 1;
     hash = 0;
     for (int i = 0; i < 200000; i++) {
         check("exp", exp_of, c_exp, centered(1500), 0);
@@ -114,7 +114,7 @@ static void test_random(void **unused)
     assert_int_equal(hash, UINT64_C(0x84fe4b575c3f96e7));
 }
 
-static void test_special(void **unused)
+TEST(test_special)
 {
     static const double x[] = {0.0,       -0.0, 1,     -1,     2,       -2,     3,    -3,
                                0.5,       -0.5, NAN,   1e300,  -1e300,  1e-300, 1e19, INFINITY,
@@ -131,11 +131,4 @@ static void test_special(void **unused)
     assert_true(lks__math_sin(0) == 0 && signbit(lks__math_sin(-0.0)));
     assert_true(isnan(lks__math_sin(INFINITY)) && isnan(lks__math_cos(NAN)) &&
                 isnan(lks__math_sin(0x1.1p30)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),
-                                       cmocka_unit_test(test_special)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

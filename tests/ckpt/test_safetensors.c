@@ -18,7 +18,7 @@
 
 /* ---- good files ---------------------------------------------------------------------------- */
 
-static void round_trip(void **state)
+TEST(round_trip)
 {
     const float f32[6] = {1, -2, 3.5f, 0, -0.0f, 1e-40f};
     const uint16_t u16[3] = {1, 65535, 7};
@@ -87,7 +87,7 @@ static void round_trip(void **state)
 }
 
 /* Data are synced every 64 MiB: here in the middle of the second tensor. */
-static void large(void **state)
+TEST(large)
 {
     enum { MIB = 1 << 20 };
     static const char cut[8] = "abcdefgh";
@@ -107,7 +107,7 @@ static void large(void **state)
 }
 
 /* A file that can't be written to its end doesn't stay. */
-static void no_room(void **state)
+TEST(no_room)
 {
     static const char data[4096];
     const lks__st_tensor tensor = {"x", "U8", 1, {sizeof data}, data, sizeof data};
@@ -123,7 +123,7 @@ static void no_room(void **state)
     assert_false(lks_test_exists(path));
 }
 
-static void no_tensors(void **state)
+TEST(no_tensors)
 {
     lks__st_file *file;
     const char *path = in_scratch("none.safetensors");
@@ -136,7 +136,7 @@ static void no_tensors(void **state)
 
 /* The exact bytes: keys sorted, header padded with spaces to 64, data in the given order. libxxhash
  * 0.8.1 computed the hashes of the four and the two bytes. */
-static void golden(void **state)
+TEST(golden)
 {
     static const char header[] = "{\"__metadata__\":{\"kernels\":\"k\",\"xxh3:a\":"
                                  "\"f87b05471331b3ae\",\"xxh3:b\":\"2a2300bbd7ea6e9a\"},"
@@ -163,7 +163,7 @@ static void golden(void **state)
     assert_memory_equal(data, expected, bytes);
 }
 
-static void writer_refuses(void **state)
+TEST(writer_refuses)
 {
     const float f[4] = {0};
     static const uint64_t big = UINT64_C(1) << 62;
@@ -232,7 +232,7 @@ static void refused(const char *path, const char *why)
 
 #define EIGHT "1,1,1,1,1,1,1,1,"
 
-static void hostile_headers(void **state)
+TEST(hostile_headers)
 {
     static const struct {
         const char *header;
@@ -293,7 +293,7 @@ static void hostile_headers(void **state)
     assert_int_equal(open_status(forge("{}  ", -1, 0)), LKS_OK);
 }
 
-static void deep_header(void **state)
+TEST(deep_header)
 {
     const size_t depth = 1 << 20;
     char *text = malloc(depth + 16);
@@ -305,7 +305,7 @@ static void deep_header(void **state)
     free(text);
 }
 
-static void lying_lengths(void **state)
+TEST(lying_lengths)
 {
     static const int64_t lengths[] = {0,
                                       1,
@@ -334,7 +334,7 @@ static void lying_lengths(void **state)
 
 /* Replace each number of a good header by each of the usual wrong ones: refused, or right by
  * chance. */
-static void lying_numbers(void **state)
+TEST(lying_numbers)
 {
     static const char *const lies[] = {"0",
                                        "1",
@@ -380,7 +380,7 @@ static void lying_numbers(void **state)
     assert_in_range(opened, 1, 40);
 }
 
-static void every_truncation(void **state)
+TEST(every_truncation)
 {
     const float f[4] = {1, 2, 3, 4};
     const lks__st_tensor tensors[] = {{"a", "F32", 1, {3}, f, 12}, {"b", "F32", 1, {1}, f + 3, 4}};
@@ -394,7 +394,7 @@ static void every_truncation(void **state)
     }
 }
 
-static void flipped_data(void **state)
+TEST(flipped_data)
 {
     uint64_t random = 7;
     uint16_t words[300000]; /* hashed in more than one piece */
@@ -430,7 +430,7 @@ static void flipped_data(void **state)
 }
 
 /* Finding all of many tensors takes less time than reading the header. */
-static void many(void **state)
+TEST(many)
 {
     enum { MANY = 50000, ROOM = 200 };
     char *header = malloc((size_t)MANY * ROOM), *name = malloc((size_t)MANY * 64);
@@ -455,7 +455,7 @@ static void many(void **state)
 }
 
 /* Files of other programs have no hashes: they are read, but not verified. */
-static void without_hashes(void **state)
+TEST(without_hashes)
 {
     lks__st_file *file;
     float out = 1;
@@ -466,7 +466,7 @@ static void without_hashes(void **state)
     lks__st_close(file);
 }
 
-static void not_a_file(void **state)
+TEST(not_a_file)
 {
     assert_fails(LKS_ERR_IO, open_status(in_scratch("absent\x1b")), "absent\\x1b: No such file");
     assert_int_equal(open_status(scratch), LKS_ERR_IO);
@@ -475,7 +475,7 @@ static void not_a_file(void **state)
 }
 
 /* Random changes to a good file: each is refused or opens, and reading stays within bounds. */
-static void mutations(void **state)
+TEST(mutations)
 {
     const uint32_t words[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const lks__st_tensor tensors[] = {{"w", "U32", 2, {2, 3}, words, 24},
@@ -519,15 +519,5 @@ static int open_scratch(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),       cmocka_unit_test(large),
-        cmocka_unit_test(no_room),          cmocka_unit_test(no_tensors),
-        cmocka_unit_test(golden),           cmocka_unit_test(writer_refuses),
-        cmocka_unit_test(hostile_headers),  cmocka_unit_test(deep_header),
-        cmocka_unit_test(lying_lengths),    cmocka_unit_test(lying_numbers),
-        cmocka_unit_test(every_truncation), cmocka_unit_test(flipped_data),
-        cmocka_unit_test(without_hashes),   cmocka_unit_test(many),
-        cmocka_unit_test(not_a_file),       cmocka_unit_test(mutations),
-    };
-    return cmocka_run_group_tests(tests, open_scratch, scratch_close);
+    return lks_test_run_all(open_scratch, scratch_close);
 }

@@ -66,8 +66,28 @@ static const char *raw_text(const char *out, const char *name)
     return text;
 }
 
+/* Memory doesn't grow with the text. First, as it looks at all children so far. */
+TEST(test_memory)
+{
+    enum { BYTES = 48 << 20 };
+    struct rusage small, large;
+    const char *dir = lks_test_folder(), *path = lks_test_text("%s/t", dir);
+    const char *input = lks_test_text("--input=%s", path), *out = lks_test_text("--out=%s", dir);
+    char *text = malloc(BYTES);
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = (char)('a' + i % 23);
+    lks_test_write(path, text, 1000);
+    assert_int_equal(lks_test_tool("prep", "char", input, out).exit_code, 0);
+    getrusage(RUSAGE_CHILDREN, &small);
+    lks_test_write(path, text, BYTES);
+    free(text);
+    assert_int_equal(lks_test_tool("prep", "char", input, out).exit_code, 0);
+    getrusage(RUSAGE_CHILDREN, &large);
+    assert_in_range(large.ru_maxrss - small.ru_maxrss, 0, 16 << 10); /* KiB */
+}
+
 /* Several documents are one text; a line feed follows each that doesn't end in one. */
-static void test_documents(void **state)
+TEST(test_documents)
 {
     const char *dir = lks_test_folder(), *out = lks_test_folder();
     file(dir, "b.txt", "beta\r\n");
@@ -111,7 +131,7 @@ static void test_documents(void **state)
 
 /* The kind of tokens that `train TEXT` chooses. A character may lie at the border of two blocks
  * that are read, but none may be cut off at the end. */
-static void test_guess(void **state)
+TEST(test_guess)
 {
     static const char *const rows[][2] = {{"caf\xc3\xa9", "char"},
                                           {"caf\xc3", "raw"},
@@ -149,7 +169,7 @@ static void link_to(const char *target, const char *dir, const char *name)
 }
 
 /* A folder with folders in it: all texts, by their paths; what isn't read is named. */
-static void test_tree(void **state)
+TEST(test_tree)
 {
     const char *dir = lks_test_folder(), *out = lks_test_text("%s/b/tokens", dir);
     const lks__prep_options o = {.input = dir, .out_dir = out, .note = keep_note};
@@ -200,7 +220,7 @@ static void test_tree(void **state)
 
 /* How much of all files has been read, at the end and on the way; white space around documents is
  * none of theirs. */
-static void test_done(void **state)
+TEST(test_done)
 {
     static const char *const want[] = {"one", "two", "beta"};
     const char *dir = lks_test_folder(), *text;
@@ -226,7 +246,7 @@ static void test_done(void **state)
 }
 
 /* Shards of either form hold the same tokens, and each form replaces the other. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
     const char *input = file(lks_test_folder(), "t", "one two three four five six"),
                *out = lks_test_folder();
@@ -258,7 +278,7 @@ static void test_shards(void **state)
 }
 
 /* A shard longer than the writer's buffer has its count, too. */
-static void test_long_shard(void **state)
+TEST(test_long_shard)
 {
     enum { N = 300000 };
     char *text = malloc(N);
@@ -275,7 +295,7 @@ static void test_long_shard(void **state)
 
 /* --- texts in other encodings ---------------------------------------------------------------- */
 
-static void test_encodings(void **state)
+TEST(test_encodings)
 {
     static const struct {
         const char *text;
@@ -320,7 +340,7 @@ static void test_encodings(void **state)
 }
 
 /* A character that two reads of a file cut. */
-static void test_cut_character(void **state)
+TEST(test_cut_character)
 {
     enum { BLOCK = 1 << 20 };
     char *text = malloc(BLOCK + 16);
@@ -347,7 +367,7 @@ static void test_cut_character(void **state)
     free(text);
 }
 
-static void test_remarks(void **state)
+TEST(test_remarks)
 {
     char out[LKS__REMARK];
     static const struct {
@@ -378,7 +398,7 @@ static void test_remarks(void **state)
 
 /* One remark of each kind, with the number of other files; JSON lines have none. Without validation
  * there is no such file. */
-static void test_notes(void **state)
+TEST(test_notes)
 {
     const char *dir = lks_test_folder();
     lks__prep_options o = {.input = dir, .out_dir = lks_test_folder(), .note = keep_note};
@@ -438,7 +458,7 @@ static lks_test_result shell(const char *before, const char *after, const char *
     return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
 }
 
-static void test_stdin(void **state)
+TEST(test_stdin)
 {
     const char *dir = lks_test_folder(), *out = lks_test_folder(), *text = file(dir, "t", "a text"),
                *lines = file(dir, "l", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n");
@@ -471,7 +491,7 @@ static void test_stdin(void **state)
     assert_exits(2, shell("printf text |", "", out, "--input=-"), "was given twice");
 }
 
-static void test_bad_inputs(void **state)
+TEST(test_bad_inputs)
 {
     const char *dir = lks_test_folder(), *out = lks_test_folder(),
                *pipe = lks_test_text("%s/pipe", dir);
@@ -495,38 +515,4 @@ static void test_bad_inputs(void **state)
     assert_int_equal(rename(pipe, odd), 0);
     assert_fails(LKS_ERR_IO, lks__texts_file(&texts, 0, &fd), "\\x1b[1m is no longer a regular");
     lks__texts_close(&texts);
-}
-
-/* Memory doesn't grow with the text. */
-static void test_memory(void **state)
-{
-    enum { BYTES = 48 << 20 };
-    struct rusage small, large;
-    const char *dir = lks_test_folder(), *path = lks_test_text("%s/t", dir);
-    const char *input = lks_test_text("--input=%s", path), *out = lks_test_text("--out=%s", dir);
-    char *text = malloc(BYTES);
-    for (size_t i = 0; i < BYTES; i++)
-        text[i] = (char)('a' + i % 23);
-    lks_test_write(path, text, 1000);
-    assert_int_equal(lks_test_tool("prep", "char", input, out).exit_code, 0);
-    getrusage(RUSAGE_CHILDREN, &small);
-    lks_test_write(path, text, BYTES);
-    free(text);
-    assert_int_equal(lks_test_tool("prep", "char", input, out).exit_code, 0);
-    getrusage(RUSAGE_CHILDREN, &large);
-    assert_in_range(large.ru_maxrss - small.ru_maxrss, 0, 16 << 10); /* KiB */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory), /* first, as it looks at all children so far */
-        cmocka_unit_test(test_documents), cmocka_unit_test(test_guess),
-        cmocka_unit_test(test_tree),      cmocka_unit_test(test_done),
-        cmocka_unit_test(test_shards),    cmocka_unit_test(test_long_shard),
-        cmocka_unit_test(test_encodings), cmocka_unit_test(test_cut_character),
-        cmocka_unit_test(test_notes),     cmocka_unit_test(test_remarks),
-        cmocka_unit_test(test_stdin),     cmocka_unit_test(test_bad_inputs),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

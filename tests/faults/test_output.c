@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/number/units.h"
 #include "files/checkpoint/folder.h"
-#include "files/safetensors/dtype.h"
 
 /* Failed runs leave only complete checkpoints: resumed on another number of ranks, they end with
  * the bytes of a run that never failed. */
@@ -183,15 +183,13 @@ TEST(test_lying_checkpoint)
     static const char was[] = "\"n_embd\": 16,", lie[] = "\"n_embd\": 65536,";
     size_t bytes;
     uint64_t hash;
-    char digits[17];
     const char *text = lks_test_read(path, &bytes), *at = strstr(text, was);
     assert_non_null(at);
     char *forged = (char *)(uintptr_t)lks_test_text("%.*s%s%s", (int)(at - text), text, lie,
                                                     at + sizeof was - 1);
     char *stored = lks__state_hash(forged, strlen(forged), &hash);
     assert_non_null(stored);
-    lks__hash_text(hash, digits);
-    memcpy(stored, digits, 16);
+    memcpy(stored, lks__hex(hash), 16);
     lks_test_write_text(path, forged);
     const char *out = lks_test_text("--out_dir=%s", run.out);
     const char *data = lks_test_text("--dataset=%s", run.data);

@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "../artifact/old.h"
-#include "files/zip/zip_load.h"
+#include "files/zip/zip.h"
 #include "fuzz.h"
 #include "model/model.h"
 #include "train/checkpoint.h"

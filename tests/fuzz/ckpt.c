@@ -2,6 +2,7 @@
  * hash, the right hash is written there seven times out of eight: otherwise no later code would be
  * reached. */
 #include "files/checkpoint/ckpt.h"
+#include "base/number/units.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,6 @@
 #include "base/system/sys.h"
 #include "comm/backend.h"
 #include "files/checkpoint/folder.h"
-#include "files/safetensors/dtype.h"
 #include "fuzz.h"
 #include "lockstep/checkpoint.h"
 #include "model/model.h"
@@ -125,14 +125,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     lks__ckpt ckpt;
     uint64_t hash;
-    char *text = malloc(bytes + 1), digits[17];
+    char *text = malloc(bytes + 1);
     FUZZ_HOLDS(text != NULL);
     memcpy(text, data, bytes);
     char *at = lks__state_hash(text, bytes, &hash);
-    if (at != NULL && hash % 8 != 0) {
-        lks__hash_text(hash, digits);
-        memcpy(at, digits, 16);
-    }
+    if (at != NULL && hash % 8 != 0)
+        memcpy(at, lks__hex(hash), 16);
     fuzz_file("out/ckpt-00000010/state.json", text, bytes);
     free(text);
     if (lks__ckpt_open(fuzz_path("out"), 1, &ckpt) == LKS_OK) {

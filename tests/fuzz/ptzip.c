@@ -8,7 +8,6 @@
 
 #include "../zip_file.h"
 #include "files/zip/zip.h"
-#include "files/zip/zip_load.h"
 #include "fuzz.h"
 
 const char *const fuzz_words[] = {

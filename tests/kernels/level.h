@@ -7,8 +7,4 @@
 extern const lks__kernels ref; /* the scalar reference: products and rows only */
 extern lks__kernels lvl;       /* the level that is tested */
 
-/* level_fingerprint.c */
-void test_fingerprint(void **state);
-void test_fingerprint_covers(void **state);
-
 #endif

@@ -6,7 +6,7 @@
 
 #include "support.h"
 
-void test_fingerprint(void **state)
+TEST(test_fingerprint)
 {
     uint64_t one = lks__kernels_fingerprint(&lvl, false);
     assert_true(one == lks__kernels_fingerprint(&lvl, false));
@@ -192,7 +192,7 @@ static void wrong_gemm_bf16(char ta, char tb, size_t m, size_t n, size_t k, floa
 
 /* All that training uses. Not dot_rows and weighted_sum, which only sampling uses, and not
  * round_bf16, which products call themselves. */
-void test_fingerprint_covers(void **state)
+TEST(test_fingerprint_covers)
 {
     CHECK_COVERED(gemm, false);
     assert_true(order[0] && order[1] && order[2] && odd_size);

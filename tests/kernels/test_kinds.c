@@ -60,14 +60,13 @@ static void own(char ta, char tb, size_t m, size_t n, size_t k, float alpha, con
     lks__gemm_ref(ta, tb, m, n, k, alpha, x, ldx, y, ldy, beta, c, ldc);
 }
 
-static int setup(void **state)
+static void start(void)
 {
     lks__kinds_open(library, lks__gemm_ref);
     lks__kinds_open(library, own);
     wrong_m = 0;
     wrong_shifted = reads_c = fused = backwards = false;
     n_library = 0;
-    return 0;
 }
 
 /* A product, which must have the reference's bits; returns how many of its kinds were new, and how
@@ -91,8 +90,18 @@ static void expect(lks__gemm_kinds kinds, size_t library_kinds, size_t own_kinds
     assert_int_equal(kinds.own, own_kinds);
 }
 
-static void test_right(void **state)
+/* The first test, while unused memory is zeros, whose sum shows no order. */
+TEST(test_wrong_order)
 {
+    start();
+    backwards = true;
+    expect(product(M, 100, 1, 0), 0, 1);
+    expect(product(M, 3, 1, 0), 0, 1);
+}
+
+TEST(test_right)
+{
+    start();
     /* three blocks: the first, those in the middle, and the last */
     expect(product(M, K, 1, 0), 3, 0);
     const int checked = n_library;
@@ -105,8 +114,9 @@ static void test_right(void **state)
     expect(product(0, K, 1, 0), 0, 0);
 }
 
-static void test_wrong_kind(void **state)
+TEST(test_wrong_kind)
 {
+    start();
     wrong_m = M;
     expect(product(M, K, 1, 0), 0, 3);
     const int checked = n_library;
@@ -115,37 +125,33 @@ static void test_wrong_kind(void **state)
     expect(product(M - 1, K, 1, 0), 3, 0);
 }
 
-/* The first test, while unused memory is zeros, whose sum shows no order. */
-static void test_wrong_order(void **state)
+TEST(test_wrong_if_not_aligned)
 {
-    backwards = true;
-    expect(product(M, 100, 1, 0), 0, 1);
-    expect(product(M, 3, 1, 0), 0, 1);
-}
-
-static void test_wrong_if_not_aligned(void **state)
-{
+    start();
     wrong_shifted = true;
     expect(product(M, 100, 1, 0), 0, 1);
 }
 
-static void test_reads_c(void **state)
+TEST(test_reads_c)
 {
+    start();
     reads_c = true;
     expect(product(M, 100, 1, 0), 0, 1);
     expect(product(M, 100, 1, 1), 1, 0);
 }
 
-static void test_fused(void **state)
+TEST(test_fused)
 {
+    start();
     fused = true;
     expect(product(M, 100, 0.3f, 0), 1, 0);
     expect(product(M, 100, 0.3f, 0.7f), 0, 1);
 }
 
 /* More kinds than the table has room for: the rest are our own. */
-static void test_full(void **state)
+TEST(test_full)
 {
+    start();
     static float c[1100];
     for (size_t m = 1; m <= 1100; m++)
         lks__kinds_gemm('N', 'N', m, 1, 1, 1, a, 1, b, 1, 0, c, 1);
@@ -167,8 +173,9 @@ static void *worker(void *arg)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
+    start();
     pthread_t threads[4];
     wrong_m = 7;
     for (int i = 0; i < 4; i++)
@@ -185,16 +192,5 @@ int main(void)
 {
     fill_random(a, ELEMENTS, 1, 1);
     fill_random(b, ELEMENTS, 1, 2);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_wrong_order, setup),
-        cmocka_unit_test_setup(test_right, setup),
-        cmocka_unit_test_setup(test_wrong_kind, setup),
-
-        cmocka_unit_test_setup(test_wrong_if_not_aligned, setup),
-        cmocka_unit_test_setup(test_reads_c, setup),
-        cmocka_unit_test_setup(test_fused, setup),
-        cmocka_unit_test_setup(test_full, setup),
-        cmocka_unit_test_setup(test_threads, setup),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

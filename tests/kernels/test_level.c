@@ -59,7 +59,7 @@ static void copy(float *to, const float *from, size_t n)
     memcpy(to, from, n * sizeof *to);
 }
 
-static void test_layernorm_fwd(void **state)
+TEST(test_layernorm_fwd)
 {
     const size_t rows = 3;
     FOR_EACH(n, place)
@@ -88,7 +88,7 @@ static void test_layernorm_fwd(void **state)
     }
 }
 
-static void test_layernorm_bwd(void **state)
+TEST(test_layernorm_bwd)
 {
     const size_t rows = 3;
     FOR_EACH(n, place)
@@ -127,7 +127,7 @@ static void gelu_inputs(float *x, size_t n)
         x[i] = i % 3 == 2 ? special[i % (sizeof special / sizeof special[0])] : in[0][i] * 6;
 }
 
-static void test_gelu(void **state)
+TEST(test_gelu)
 {
     static const struct {
         const char *name;
@@ -167,7 +167,7 @@ static void test_gelu(void **state)
     }
 }
 
-static void test_rmsnorm(void **state)
+TEST(test_rmsnorm)
 {
     const size_t rows = 3;
     const float rms[] = {0.7f, 1.9f, 0.01f}; /* any values will do: backward is a formula of them */
@@ -192,7 +192,7 @@ static void test_rmsnorm(void **state)
     }
 }
 
-static void test_rope(void **state)
+TEST(test_rope)
 {
     const size_t heads = 3;
     FOR_EACH(half, place)
@@ -232,7 +232,7 @@ static void test_rope(void **state)
 }
 
 /* Ties in both directions, the largest numbers, the smallest, infinities, NaNs with few bits. */
-static void test_round_bf16(void **state)
+TEST(test_round_bf16)
 {
     enum { N = 1000 };
     static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
@@ -258,7 +258,7 @@ static void test_round_bf16(void **state)
     }
 }
 
-static void test_relu2(void **state)
+TEST(test_relu2)
 {
     FOR_EACH(n, place)
     {
@@ -282,7 +282,7 @@ static void test_relu2(void **state)
 }
 
 /* From values so small that the cap has no effect to far beyond it, NaN and the infinities. */
-static void test_softcap(void **state)
+TEST(test_softcap)
 {
     const float caps[] = {30, 0.5f};
     FOR_EACH(n, place)
@@ -302,7 +302,7 @@ static void test_softcap(void **state)
     }
 }
 
-static void test_capped_xent(void **state)
+TEST(test_capped_xent)
 {
     const float scale = 1.0f / 48, cap = 9;
     FOR_EACH(n, place)
@@ -335,7 +335,7 @@ static void test_capped_xent(void **state)
 }
 
 /* Blocks of 19 rows with a leading dimension beyond cols; `diag` from "sees nothing" to "all". */
-static void test_softmax(void **state)
+TEST(test_softmax)
 {
     const size_t rows = MAX_ROWS;
     FOR_EACH(n, place)
@@ -372,7 +372,7 @@ static void test_softmax(void **state)
 }
 
 /* A NaN in a row's visible columns makes its sum NaN; in masked columns it has no effect. */
-static void test_softmax_nan(void **state)
+TEST(test_softmax_nan)
 {
     for (size_t at = 0; at < 37; at++) {
         float s[2 * 37], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0}, factor[2];
@@ -391,7 +391,7 @@ static void test_softmax_nan(void **state)
     }
 }
 
-static void test_xent(void **state)
+TEST(test_xent)
 {
     FOR_EACH(n, place)
     {
@@ -427,7 +427,7 @@ static void test_xent(void **state)
     free(want_dx);
 }
 
-static void test_xent_nan(void **state)
+TEST(test_xent_nan)
 {
     const float odd[] = {NAN, INFINITY};
     for (size_t at = 0; at < 77; at++)
@@ -445,7 +445,7 @@ static void test_xent_nan(void **state)
     assert_true(lvl.xent_row(want[1], want[0], 77, 40, 1) == INFINITY);
 }
 
-static void test_dropout(void **state)
+TEST(test_dropout)
 {
     const uint32_t thresholds[] = {0, 1u << 30, 3u << 30, UINT32_MAX};
     FOR_EACH(n, place)
@@ -471,7 +471,7 @@ static void test_dropout(void **state)
     }
 }
 
-static void test_elementwise(void **state)
+TEST(test_elementwise)
 {
     FOR_EACH(n, place)
     {
@@ -519,7 +519,7 @@ static void test_elementwise(void **state)
     assert_true(isnan(lvl.sumsq(huge, 3)) && isnan(lvl.dot(huge, huge, 3)));
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     const size_t rows = MAX_ROWS;
     FOR_EACH(n, place)
@@ -542,7 +542,7 @@ static void test_rows(void **state)
     }
 }
 
-static void test_adamw(void **state)
+TEST(test_adamw)
 {
     const lks__adamw a = {.decay = 1 - 3e-4f,
                           .one_m_b1 = 0.1f,
@@ -576,7 +576,7 @@ static void test_adamw(void **state)
 }
 
 /* Moments that would be subnormal are 0, and the smallest normal ones stay. */
-static void test_small_moments(void **state)
+TEST(test_small_moments)
 {
     const lks__adamw a = {1, 0.5f, 0.5f, 0.5f, 1e-3f, 1, 1e-8f, 1};
     float p[3] = {0}, m[3] = {2 * FLT_MIN, -1.9f * FLT_MIN, NAN}, g[3] = {0};
@@ -587,7 +587,7 @@ static void test_small_moments(void **state)
 }
 
 /* A kernel's bits depend only on values, not on the buffers' addresses. */
-static void test_places(void **state)
+TEST(test_places)
 {
     enum { N = 387 };
     float first[N];
@@ -609,7 +609,7 @@ static void test_places(void **state)
 }
 
 /* A row has the same bits alone and among others, with any block. */
-static void test_rows_alone(void **state)
+TEST(test_rows_alone)
 {
     enum { N = 129, ROWS = MAX_ROWS };
     float max[ROWS], sum[ROWS], factor[ROWS], m, l, f;
@@ -631,7 +631,7 @@ static void test_rows_alone(void **state)
 
 /* Products of a few rows, of operands as they are and rounded. An element's bits are those of its
  * row of x and its row of w alone, in whatever tile it is. */
-static void test_dot_rows(void **state)
+TEST(test_dot_rows)
 {
     enum { MOST_ROWS = 9, MOST_OUT = 27, PAD = 3 };
     static float got[MOST_ROWS * (MOST_OUT + PAD)];
@@ -670,7 +670,7 @@ static void test_dot_rows(void **state)
     assert_true(y[0] == INFINITY);
 }
 
-static void test_weighted_sum(void **state)
+TEST(test_weighted_sum)
 {
     const size_t rows = 13;
     FOR_EACH(n, place)
@@ -688,7 +688,7 @@ static void test_weighted_sum(void **state)
 
 /* A level uses what it adds to the level below: its row kernels up to AVX-512, its products in
  * bfloat16 always. */
-static void test_own_versions(void **state)
+TEST(test_own_versions)
 {
     lks__kernels own, below;
     if (TEST_LEVEL == LKS__CPU_PLAIN)
@@ -718,21 +718,5 @@ int main(void)
     lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level matters here */
     for (unsigned i = 0; i < sizeof in / sizeof in[0]; i++)
         fill_random(in[i], MAX_ROWS * MAX_N, 1, i + 1);
-
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layernorm_fwd), cmocka_unit_test(test_layernorm_bwd),
-        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_softmax_nan),   cmocka_unit_test(test_xent),
-        cmocka_unit_test(test_xent_nan),      cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_elementwise),   cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_adamw),         cmocka_unit_test(test_small_moments),
-        cmocka_unit_test(test_places),        cmocka_unit_test(test_rows_alone),
-        cmocka_unit_test(test_fingerprint),   cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_rope),          cmocka_unit_test(test_relu2),
-        cmocka_unit_test(test_round_bf16),    cmocka_unit_test(test_softcap),
-        cmocka_unit_test(test_capped_xent),   cmocka_unit_test(test_dot_rows),
-        cmocka_unit_test(test_weighted_sum),  cmocka_unit_test(test_fingerprint_covers),
-        cmocka_unit_test(test_own_versions),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -3,12 +3,10 @@
  *
  * A central difference of step h has an error of h^2 f'''/6 plus rounding / h. For h = 1e-5 that is
  * about 1e-10 of the function's values, far below the tolerance of 1e-6. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <math.h>
+#include <string.h>
 
 #include "compute/cpu/reference/reference.h"
 
@@ -68,7 +66,7 @@ static double norm_loss(void *ctx)
     return lks__dot_ref(t->y, t->dy, ALL);
 }
 
-static void test_layernorm(void **state)
+TEST(test_layernorm)
 {
     for (int with_bias = 0; with_bias < 2; with_bias++) {
         norm t;
@@ -102,7 +100,7 @@ static void test_layernorm(void **state)
 }
 
 /* The definition: each row has mean 0 and variance v / (v + 1e-5) before gain and bias. */
-static void test_layernorm_statistics(void **state)
+TEST(test_layernorm_statistics)
 {
     double x[N], y[N], one[N], mean, rstd, sum = 0, squares = 0, var = 0;
     fill(x, N, 8);
@@ -136,7 +134,7 @@ static double gelu_loss(void *ctx)
     return y;
 }
 
-static void test_gelu(void **state)
+TEST(test_gelu)
 {
     for (double x = -9; x <= 9; x += 0.0917) {
         gelu t = {lks__gelu_erf_fwd_ref, x};
@@ -170,7 +168,7 @@ static double xent_loss(void *ctx)
     return lks__xent_row_ref(NULL, t->x, N, t->target, 1);
 }
 
-static void test_xent(void **state)
+TEST(test_xent)
 {
     for (size_t target = 0; target < N; target++) {
         xent t = {.target = target};
@@ -208,7 +206,7 @@ static double capped_loss(void *ctx)
 }
 
 /* The loss is xent_row's of what softcap makes of the row. */
-static void test_capped_xent(void **state)
+TEST(test_capped_xent)
 {
     for (size_t target = 0; target < N; target++) {
         capped t = {.target = target, .cap = 3};
@@ -247,7 +245,7 @@ static double rms_norm_loss(void *ctx)
     return lks__dot_ref(t->y, t->dy, ALL);
 }
 
-static void test_rmsnorm(void **state)
+TEST(test_rmsnorm)
 {
     rms_norm t;
     double dx[ALL], dx0[ALL];
@@ -287,7 +285,7 @@ static double rope_loss(void *ctx)
     return lks__dot_ref(t->y, t->dy, HEADS * HS);
 }
 
-static void test_rope(void **state)
+TEST(test_rope)
 {
     for (int with_gain = 0; with_gain < 2; with_gain++) {
         rope t;
@@ -331,7 +329,7 @@ static double relu2_loss(void *ctx)
     return y;
 }
 
-static void test_relu2(void **state)
+TEST(test_relu2)
 {
     for (double x = -3; x <= 3; x += 0.0917) {
         double at = x, y, dx, dy = -1.75;
@@ -346,7 +344,7 @@ static void test_relu2(void **state)
 }
 
 /* 8 significant bits; what has no more stays, ties go to even. */
-static void test_round_bf16(void **state)
+TEST(test_round_bf16)
 {
     static const struct {
         double x, y;
@@ -380,7 +378,7 @@ static void test_round_bf16(void **state)
 
 /* Blocks of different widths one after another give the softmax of the whole row, and `again` gives
  * the probabilities from the log-sum-exp. */
-static void test_softmax(void **state)
+TEST(test_softmax)
 {
     enum { T = 23, BLOCK = 5 };
     double s[T][T], e[T][T], again[T][T], max[T], sum[T], factor[T], lse[T];
@@ -428,7 +426,7 @@ static double lse_loss(void *ctx)
 }
 
 /* The log-sum-exp's gradient is the softmax. */
-static void test_softmax_gradient(void **state)
+TEST(test_softmax_gradient)
 {
     lse_of t;
     double p[N], lse;
@@ -442,7 +440,7 @@ static void test_softmax_gradient(void **state)
 
 /* --- dropout ---------------------------------------------------------------------------------- */
 
-static void test_dropout(void **state)
+TEST(test_dropout)
 {
     enum { LONG = 40000 };
     static double x[LONG], y[LONG], part[LONG], sum[LONG], x2[LONG];
@@ -491,7 +489,7 @@ static void test_dropout(void **state)
 
 /* --- the rest --------------------------------------------------------------------------------- */
 
-static void test_gemm(void **state)
+TEST(test_gemm)
 {
     enum { M = 70, P = 67, K = 131, LD = 140 };
     static double a[LD * LD], b[LD * LD], c[LD * LD], c0[LD * LD];
@@ -517,7 +515,7 @@ static void test_gemm(void **state)
     }
 }
 
-static void test_rows_and_sums(void **state)
+TEST(test_rows_and_sums)
 {
     double x[ALL], y[ALL], bias[N], out[N], out0[N];
     fill(x, ALL, 17);
@@ -551,7 +549,7 @@ static void test_rows_and_sums(void **state)
 }
 
 /* Lanes and their order are part of the definition: sums of other orders would differ here. */
-static void test_sumsq_order(void **state)
+TEST(test_sumsq_order)
 {
     const double root = 0x1p27; /* 2^54 + 1 rounds to 2^54, and 2^54 + 4 doesn't */
     double x[16] = {root, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -566,7 +564,7 @@ static void test_sumsq_order(void **state)
 }
 
 /* torch.optim.AdamW's formula over several steps, written as its documentation does. */
-static void test_adamw(void **state)
+TEST(test_adamw)
 {
     const double lr = 3e-3, b1 = 0.9, b2 = 0.95, wd = 0.1, eps = 1e-8, clip = 0.37;
     double p[N], m[N] = {0}, v[N] = {0}, g[N], want_p[N], want_m[N] = {0}, want_v[N] = {0};
@@ -595,27 +593,4 @@ static void test_adamw(void **state)
             check(p[i], want_p[i], 1e-13);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layernorm),
-        cmocka_unit_test(test_layernorm_statistics),
-        cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_xent),
-        cmocka_unit_test(test_capped_xent),
-        cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_relu2),
-        cmocka_unit_test(test_round_bf16),
-        cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_softmax_gradient),
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_gemm),
-        cmocka_unit_test(test_rows_and_sums),
-        cmocka_unit_test(test_sumsq_order),
-        cmocka_unit_test(test_adamw),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

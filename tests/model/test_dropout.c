@@ -144,9 +144,6 @@ TEST(test_keyed)
 
 int main(void)
 {
-    lks_test_need_level(NULL);
-    lks__cpu_level level;
-    if (lks__cpu_level_get(&level) != LKS_OK || lks__kernels_open(level, &kernels) != LKS_OK)
-        return 1;
+    lks_test_need_level(&kernels);
     return lks_test_run_all(NULL, NULL);
 }

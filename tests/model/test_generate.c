@@ -34,10 +34,7 @@ static void open_generator(size_t samples, size_t chunk, lks__device *on, lks__g
 
 static int open_model(void **state)
 {
-    lks__cpu_level level;
     lks__mt g;
-    assert_ok(lks__cpu_level_get(&level));
-    assert_ok(lks__kernels_open(level, &kernels));
     assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
     device = lks__device_cpu(&ex);
     m.config = (lks__model_config){
@@ -419,6 +416,6 @@ TEST(test_both_going_on)
 
 int main(void)
 {
-    lks_test_need_level(NULL);
+    lks_test_need_level(&kernels);
     return lks_test_run_all(open_model, close_model);
 }

@@ -287,7 +287,7 @@ static void check_shape(const shape *s)
     problem_free(&p);
 }
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     for (int i = 0; i < N_SHAPES; i++)
         if (kernels.level != LKS__CPU_PLAIN || !shapes[i].slow)
@@ -298,7 +298,7 @@ static void test_shapes(void **state)
 }
 
 /* Rows of chunks and of products, and the same bits for any number of products in a chunk. */
-static void test_chunks(void **state)
+TEST(test_chunks)
 {
     enum { ROWS = 23, V = 67, LD = 80, C = 24, SUM = 4 };
     static const size_t chunks[] = {SUM, 2 * SUM, 3 * SUM, ROWS};
@@ -342,7 +342,7 @@ static void test_chunks(void **state)
 
 /* Logits for a caller, made in chunks of 7 rows, the last of them short: those of double
  * arithmetic, and the same bits as in one chunk. */
-static void test_logits(void **state)
+TEST(test_logits)
 {
     enum { ROWS = 19, V = 33, C = 17 };
     static const float caps[] = {0.0f, 1.5f};
@@ -378,14 +378,10 @@ static void test_logits(void **state)
 
 int main(void)
 {
-    lks_test_need_level(NULL);
-    lks__cpu_level level;
-    if (lks__cpu_level_get(&level) != LKS_OK || lks__kernels_open(level, &kernels) != LKS_OK ||
-        lks__pool_open(2, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool) != LKS_OK)
+    lks_test_need_level(&kernels);
+    if (lks__pool_open(2, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool) != LKS_OK)
         return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_chunks),
-                                       cmocka_unit_test(test_logits)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = lks_test_run_all(NULL, NULL);
     lks__pool_close(ex.pool);
-    return lks_test_exit(failed);
+    return failed;
 }

@@ -94,9 +94,8 @@ static void check(const small_model *m)
         const float *want = arena + start_of(t, g), *got = staging + place[g];
         for (size_t i = 0; i < floats_of(t, g); i++)
             if (memcmp(&want[i], &got[i], sizeof *got) != 0)
-                fail_msg("%s, group %d, %s: %g in the arena, %g in the staging buffer", m->name, g,
-                         lks__table_at(t, start_of(t, g) + i)->name, (double)want[i],
-                         (double)got[i]);
+                fail_msg("%s, group %d, float %zu: %g in the arena, %g in the staging buffer",
+                         m->name, g, i, (double)want[i], (double)got[i]);
         for (size_t i = 0; i < GAP; i++)
             if (staging[place[g] - GAP + i] != GUARD)
                 fail_msg("%s: a place before group %d was written", m->name, g);

@@ -71,11 +71,14 @@ double parity_loss(lks__model *model, const float *params, const lks__micro_batc
     return (double)loss;
 }
 
-parity_model parity_open(const char *figure_name)
+void parity_ignore_group(void *ctx, int group)
 {
-    parity_model m = {.name = figure_name, .figure = lks_test_figure(figure_name)};
-    const json_t *c = lks_test_member(m.figure, "config");
-    m.config = (lks__model_config){
+}
+
+/* A figure of nanoGPT's script, then of parameter-golf's. */
+static void nanogpt(const json_t *c, parity_model *m)
+{
+    m->config = (lks__model_config){
         .ops = &lks__model_gpt2,
         .n_layer = integer(c, "n_layer"),
         .n_head = integer(c, "n_head"),
@@ -85,16 +88,46 @@ parity_model parity_open(const char *figure_name)
         .bias = json_is_true(lks_test_member(c, "bias")),
         .dropout = (float)lks_test_number(c, "dropout"),
     };
-    m.seed = (uint64_t)lks_test_number(c, "seed");
-    m.V = json_object_get(c, "world_size") != NULL ? integer(c, "world_size") : 1;
-    m.A = integer(c, "gradient_accumulation_steps") / m.V;
-    m.B = integer(c, "batch_size");
+    m->seed = (uint64_t)lks_test_number(c, "seed");
+    m->V = json_object_get(c, "world_size") != NULL ? integer(c, "world_size") : 1;
+    m->A = integer(c, "gradient_accumulation_steps") / m->V;
+    m->B = integer(c, "batch_size");
+}
+
+static void golf(const json_t *c, parity_model *m)
+{
+    m->config = (lks__model_config){
+        .ops = &lks__model_golf,
+        .n_layer = integer(c, "NUM_LAYERS"),
+        .n_head = integer(c, "NUM_HEADS"),
+        .n_kv_head = integer(c, "NUM_KV_HEADS"),
+        .n_embd = integer(c, "MODEL_DIM"),
+        .mlp_mult = integer(c, "MLP_MULT"),
+        .block_size = integer(c, "TRAIN_SEQ_LEN"),
+        .vocab_size = integer(c, "VOCAB_SIZE"),
+        .tie_embeddings = json_is_true(lks_test_member(c, "TIE_EMBEDDINGS")),
+        .tied_embed_init_std = (float)lks_test_number(c, "TIED_EMBED_INIT_STD"),
+        .logit_softcap = (float)lks_test_number(c, "LOGIT_SOFTCAP"),
+        .rope_base = (float)lks_test_number(c, "ROPE_BASE"),
+        .qk_gain_init = (float)lks_test_number(c, "QK_GAIN_INIT"),
+        .scalar_parts = json_string_value(json_object_get(c, "CONTROL_TENSOR_NAME_PATTERNS")),
+    };
+    m->seed = (uint64_t)lks_test_number(c, "SEED");
+    m->V = 1;
+    m->A = 8;
+    m->B = integer(c, "TRAIN_BATCH_TOKENS") / m->A / m->config.block_size;
+}
+
+parity_model parity_open(const char *figure_name)
+{
+    parity_model m = {.name = figure_name, .figure = lks_test_figure(figure_name)};
+    const json_t *c = lks_test_member(m.figure, "config");
+    (json_object_get(c, "NUM_LAYERS") != NULL ? golf : nanogpt)(c, &m);
     m.T = m.config.block_size;
     assert_ok(lks__model_table(&m.config, &m.table));
     if (json_object_get(c, "freeze") != NULL)
         assert_ok(lks__table_freeze(&m.table, json_string_value(lks_test_member(c, "freeze"))));
-    m.params = calloc(m.table.count, sizeof *m.params);
-    assert_non_null(m.params);
+    m.params = parity_floats(m.table.count);
     lks__mt g;
     lks__mt_seed(&g, m.seed);
     m.init_draws = lks__model_init(&m.config, &m.table, &g, m.params);
@@ -110,9 +143,10 @@ void parity_close(parity_model *m)
 const json_t *parity_tensor(const json_t *figure, const char *section, const char *name)
 {
     static const char prefix[] = "transformer.";
-    assert_int_equal(strncmp(name, prefix, sizeof prefix - 1), 0);
+    if (strncmp(name, prefix, sizeof prefix - 1) == 0)
+        name += sizeof prefix - 1;
     /* not lks_test_member(), because these names contain dots */
-    const json_t *t = json_object_get(lks_test_member(figure, section), name + sizeof prefix - 1);
+    const json_t *t = json_object_get(lks_test_member(figure, section), name);
     if (t == NULL)
         fail_msg("the figure has no %s of %s", section, name);
     return t;
@@ -304,8 +338,8 @@ lks__batch_sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint
     return sampler;
 }
 
-void parity_hold_init(const char *figure, const lks__table_tensor *t, const float *x,
-                      const json_t *want)
+static void hold_tensor(const char *figure, const lks__table_tensor *t, const float *x,
+                        const json_t *want)
 {
     const json_t *shape = lks_test_member(want, "shape");
     assert_int_equal(json_array_size(shape), t->n_dims);
@@ -318,6 +352,77 @@ void parity_hold_init(const char *figure, const lks__table_tensor *t, const floa
     parity_hold_values(&at, x, t->count, 1.0, want);
     parity_hold(&at, "sum", got.sum, lks_test_number(want, "sum"), far);
     parity_hold(&at, "sumsq", got.sumsq, sumsq, far * 2.0 * sqrt(sumsq));
+}
+
+void parity_hold_init(const char *figure)
+{
+    parity_model m = parity_open(figure);
+    assert_int_equal(json_object_size(lks_test_member(m.figure, "init")), m.table.n_tensors);
+    if (m.config.ops == &lks__model_golf)
+        assert_int_equal(m.table.n_params, lks_test_number(m.figure, "config.model_params"));
+    for (size_t i = 0; i < m.table.n_tensors; i++) {
+        const lks__table_tensor *t = &m.table.tensors[i];
+        hold_tensor(figure, t, m.params + t->offset, parity_tensor(m.figure, "init", t->name));
+    }
+    parity_close(&m);
+}
+
+void parity_hold_gradients(const parity_model *m, const char *section, const float *grads)
+{
+    const bool is_golf = m->config.ops == &lks__model_golf;
+    for (size_t i = 0; i < m->table.n_tensors; i++) {
+        const lks__table_tensor *t = &m->table.tensors[i];
+        if (t->frozen)
+            continue;
+        const float *x = grads + t->offset;
+        const json_t *want = parity_tensor(m->figure, section, t->name);
+        parity_sums got = parity_sum(x, t->count);
+        parity_place at = {m->name, section, section, t->name};
+        double norm = sqrt(lks_test_number(want, "sumsq")), sum = lks_test_number(want, "sum");
+        assert_true(norm > 0.0 || is_golf); /* behind a projection that is zero at first */
+        for (size_t e = 0; norm == 0.0 && e < t->count; e++)
+            assert_true(x[e] == 0.0f);
+        parity_hold(&at, "norm", sqrt(got.sumsq), norm, norm);
+        parity_hold(&at, "dots[0]", got.dots[0], lks_test_number(want, "dots.0"), norm);
+        parity_hold(&at, "dots[1]", got.dots[1], lks_test_number(want, "dots.1"), norm);
+        /* if most of golf's values have one sign, so may their errors */
+        parity_hold(&at, "sum", got.sum, sum, is_golf ? fmax(norm, fabs(sum)) : norm);
+        parity_hold_values(&at, x, t->count, norm, want);
+    }
+}
+
+/* The loss at distance `h` along the gradient. */
+static double moved_loss(float *x, const float *grad, size_t n, double h,
+                         double (*loss_of)(void *model), void *model)
+{
+    float *kept = parity_floats(n);
+    memcpy(kept, x, n * sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)((double)kept[i] + h * (double)grad[i]);
+    double loss = loss_of(model);
+    memcpy(x, kept, n * sizeof *x);
+    free(kept);
+    return loss;
+}
+
+void parity_hold_slopes(const char *family, const lks__table *table, float *params,
+                        const float *grads, double h, double least, double (*loss_of)(void *model),
+                        void *model)
+{
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const lks__table_tensor *t = &table->tensors[i];
+        if (t->count == 0) /* the skip weights of one layer */
+            continue;
+        const float *grad = grads + t->offset;
+        double loss[5], norm = sqrt(parity_sum(grad, t->count).sumsq);
+        assert_true(norm > 1e-4);
+        for (int at = -2; at <= 2; at++)
+            loss[at + 2] =
+                moved_loss(params + t->offset, grad, t->count, at * h / norm, loss_of, model);
+        double slope = (8.0 * (loss[3] - loss[1]) - (loss[4] - loss[0])) / (12.0 * h);
+        parity_hold(&(parity_place){"finite differences", family, "gradient", t->name},
+                    "slope of the loss along it", slope, norm, least + norm);
+    }
 }
 
 double parity_of_list(const json_t *list, size_t i)

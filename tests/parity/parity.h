@@ -1,4 +1,4 @@
-/* parity.h - shared by the tests against nanoGPT's figures. */
+/* parity.h - shared by the tests against the scripts' figures. */
 #ifndef LKS_TESTS_PARITY_H
 #define LKS_TESTS_PARITY_H
 
@@ -21,11 +21,11 @@ void parity_threads(int n);
 void parity_update(const lks__optimizer *optimizer, const lks__table *table,
                    const lks__rates *rates, float *params, float *moments, const float *grads);
 
-float *parity_floats(size_t n);
+float *parity_floats(size_t n); /* zeros; free() them */
 
 /* What lks__model_train() and lks__model_loss() (bw NULL) give, on the CPU. */
 double parity_loss(lks__model *model, const float *params, const lks__micro_batch *mb,
-                   const lks__backward *bw); /* zeros; free() them */
+                   const lks__backward *bw);
 
 /* The model of a figure's `config`, with the initial weights of its seed. */
 typedef struct parity_model {
@@ -41,8 +41,8 @@ typedef struct parity_model {
 parity_model parity_open(const char *figure_name);
 void parity_close(parity_model *m);
 
-/* Data of a tensor in a figure's section ("init", "grad0", "final"), in which names lack the prefix
- * "transformer.". */
+/* Data of a tensor in a figure's section ("init", "grad0", "final"), in which nanoGPT's names lack
+ * the prefix "transformer.". */
 const json_t *parity_tensor(const json_t *figure, const char *section, const char *name);
 
 /* Sums over a tensor in double, as the figures' `how` defines them. */
@@ -66,9 +66,19 @@ void parity_hold(const parity_place *at, const char *what, double got, double wa
 void parity_hold_values(const parity_place *at, const float *x, size_t n, double scale,
                         const json_t *want);
 
-/* A tensor's shape and initial values. */
-void parity_hold_init(const char *figure, const lks__table_tensor *t, const float *x,
-                      const json_t *want);
+/* Shapes and initial values. These come from log, cos and sin; libraries differ in the last bit.
+ * Over n elements such differences add up like noise in the sum, and in the sum of squares to at
+ * most |x - y| * |x + y|. */
+void parity_hold_init(const char *figure);
+
+void parity_hold_gradients(const parity_model *m, const char *section, const float *grads);
+
+/* The slope of the loss along a tensor's gradient is that gradient's norm. The loss is a float,
+ * accurate to about 2e-7, so the slope has an error of 2e-7 / h. The error of the five-point
+ * formula is of order h^4, except at the kink of relu's second derivative. */
+void parity_hold_slopes(const char *family, const lks__table *table, float *params,
+                        const float *grads, double h, double least, double (*loss_of)(void *model),
+                        void *model);
 
 /* A number that a run reports, and element `i` of a figure's list. */
 void parity_hold_run(const char *figure, const char *quantity, const char *section, double got,
@@ -94,7 +104,8 @@ typedef struct parity_groups {
 } parity_groups;
 
 void parity_group_done(void *groups, int group);
-void parity_all_done(parity_groups *groups); /* after the pass: none is missing */
+void parity_ignore_group(void *ctx, int group); /* for a pass that needs no such check */
+void parity_all_done(parity_groups *groups);    /* after the pass: none is missing */
 
 /* The absolute paths in an environment variable (with ':' between), ended by NULL: figures that a
  * recorder has written, for which tests/figures/tolerances.h has the rows of "*". */

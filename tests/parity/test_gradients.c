@@ -10,26 +10,6 @@
 #include "model/batch.h"
 #include "model/optim/optimizer.h"
 
-static void check_gradients(const parity_model *m, const char *section, const float *grads)
-{
-    for (size_t i = 0; i < m->table.n_tensors; i++) {
-        const lks__table_tensor *t = &m->table.tensors[i];
-        if (t->frozen)
-            continue;
-        const float *x = grads + t->offset;
-        const json_t *want = parity_tensor(m->figure, section, t->name);
-        parity_sums got = parity_sum(x, t->count);
-        parity_place at = {m->name, section, section, t->name};
-        double norm = sqrt(lks_test_number(want, "sumsq"));
-        assert_true(norm > 0.0);
-        parity_hold(&at, "norm", sqrt(got.sumsq), norm, norm);
-        parity_hold(&at, "dots[0]", got.dots[0], lks_test_number(want, "dots.0"), norm);
-        parity_hold(&at, "dots[1]", got.dots[1], lks_test_number(want, "dots.1"), norm);
-        parity_hold(&at, "sum", got.sum, lks_test_number(want, "sum"), norm);
-        parity_hold_values(&at, x, t->count, norm, want);
-    }
-}
-
 /* Everything that some steps of a figure's run need. */
 struct steps {
     parity_model m;
@@ -149,7 +129,7 @@ static void check_steps(const char *figure, const char *data_dir)
             update(&s, step - 1);
         run_step(&s, step);
         if (step == 0 || json_object_get(s.m.figure, section) != NULL)
-            check_gradients(&s.m, section, s.grads);
+            parity_hold_gradients(&s.m, section, s.grads);
     }
     steps_close(&s);
 }
@@ -210,37 +190,23 @@ struct small_model {
     int32_t tokens[SMALL_ROWS], targets[SMALL_ROWS];
 };
 
-static void ignore_group(void *ctx, int group)
-{
-    (void)ctx, (void)group;
-}
-
 static double small_loss(struct small_model *s, float *grads)
 {
     lks__micro_batch mb = {s->tokens, s->targets, SMALL_B, small.block_size};
-    lks__backward bw = {.grads = grads, .seed = 7, .step = 3, .vm = 5, .done = ignore_group};
+    lks__backward bw = {.grads = grads, .seed = 7, .step = 3, .vm = 5, .done = parity_ignore_group};
     return parity_loss(s->model, s->params, &mb, &bw);
 }
 
-/* Loss at distance `h` along the tensor's own gradient. */
-static double moved_loss(struct small_model *s, const lks__table_tensor *t, const float *grads,
-                         double norm, double h)
+static double moved_loss(void *model)
 {
-    float *x = s->params + t->offset, *kept = parity_floats(t->count),
-          *scratch = parity_floats(s->table.count);
-    memcpy(kept, x, t->count * sizeof(float));
-    for (size_t i = 0; i < t->count; i++)
-        x[i] = (float)((double)kept[i] + h / norm * (double)grads[t->offset + i]);
-    double loss = small_loss(s, scratch);
-    memcpy(x, kept, t->count * sizeof(float));
-    free(kept);
-    free(scratch);
+    struct small_model *s = model;
+    float *grads = parity_floats(s->table.count);
+    double loss = small_loss(s, grads);
+    free(grads);
     return loss;
 }
 
-/* The slope of the loss along a tensor's gradient is that gradient's norm. Masks are keyed, so
- * every point has the same ones. The loss is a float, accurate to about 2e-7, so the slope has an
- * error of 2e-7 / h. The error of the five-point formula is of order h^4. */
+/* Masks are keyed, so every point has the same ones. */
 TEST(test_slopes)
 {
     struct small_model s = {0};
@@ -260,17 +226,7 @@ TEST(test_slopes)
         s.targets[i] = (int32_t)lks__mt_randint(&g, (uint64_t)small.vocab_size);
     }
     small_loss(&s, s.grads);
-    const double h = 0.02;
-    for (size_t i = 0; i < s.table.n_tensors; i++) {
-        const lks__table_tensor *t = &s.table.tensors[i];
-        double norm = sqrt(parity_sum(s.grads + t->offset, t->count).sumsq);
-        double near = moved_loss(&s, t, s.grads, norm, h) - moved_loss(&s, t, s.grads, norm, -h);
-        double far =
-            moved_loss(&s, t, s.grads, norm, 2 * h) - moved_loss(&s, t, s.grads, norm, -2 * h);
-        double slope = (8.0 * near - far) / (12.0 * h);
-        parity_hold(&(parity_place){"finite differences", "gpt2", "gradient", t->name},
-                    "slope of the loss along it", slope, norm, 0.2 + norm);
-    }
+    parity_hold_slopes("gpt2", &s.table, s.params, s.grads, 0.02, 0.2, moved_loss, &s);
     free(s.params);
     free(s.grads);
     lks__model_close(s.model);

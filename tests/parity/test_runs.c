@@ -198,19 +198,19 @@ static void check_tuning(const char *name, const char *gelu)
     forge_close(&m);
 }
 
-static void test_tuning(void **state)
+TEST(test_tuning)
 {
     check_tuning("generated/nanogpt_tuned.json", "exact");
 }
 
 /* The same with both tables and the first block frozen: half of the tensors. */
-static void test_tuning_frozen(void **state)
+TEST(test_tuning_frozen)
 {
     check_tuning("generated/nanogpt_tuned_frozen.json", "exact");
 }
 
 /* nn.GELU(approximate='tanh') in the script's model: by the config's gelu_new. */
-static void test_tuning_tanh(void **state)
+TEST(test_tuning_tanh)
 {
     check_tuning("generated/nanogpt_tanh.json", "auto");
 }
@@ -222,17 +222,17 @@ static const char *generated_tokens(void)
     return dir;
 }
 
-static void test_plain(void **state)
+TEST(test_plain)
 {
     check_run("generated/nanogpt.json", generated_tokens(), 1);
 }
 
-static void test_bias_accumulation(void **state)
+TEST(test_bias_accumulation)
 {
     check_run("generated/nanogpt_bias_accum.json", generated_tokens(), 1);
 }
 
-static void test_odd_widths(void **state)
+TEST(test_odd_widths)
 {
     check_run("generated/nanogpt_odd.json", generated_tokens(), 1);
 }
@@ -253,14 +253,14 @@ static void check_beginning(const char *name, const char *data_dir, int ranks, i
 
 /* The script's two processes are two virtual ranks here, on two ranks; one rank has the same bytes
  * (laws_ranks). nanogpt.json is a run of this shape to its end. */
-static void test_ddp(void **state)
+TEST(test_ddp)
 {
     check_beginning("generated/nanogpt_ddp2.json", generated_tokens(), 2, 6);
 }
 
 /* With dropout, on two virtual ranks of three micro-steps: the masks come from a Philox in NumPy,
  * used in the script's model. */
-static void test_dropout(void **state)
+TEST(test_dropout)
 {
     const char *dir = generated_tokens();
     check_run("generated/nanogpt_dropout.json", dir, 1);
@@ -269,7 +269,7 @@ static void test_dropout(void **state)
 
 /* The script's own resume with another batch: the run has the first settings up to the checkpoint,
  * and goes on with the second ones. */
-static void test_change(void **state)
+TEST(test_change)
 {
     const char *name = "generated/nanogpt_change.json", *data = generated_tokens(), *key;
     const json_t *figure = lks_test_figure(name);
@@ -296,7 +296,7 @@ static void test_change(void **state)
 }
 
 /* Half of the tensors have requires_grad=False; 20 steps. */
-static void test_frozen(void **state)
+TEST(test_frozen)
 {
     const char *dir = generated_tokens();
     check_run("generated/nanogpt_frozen.json", dir, 1);
@@ -319,7 +319,7 @@ static const json_t *losses_at_rest(const char *dir, int accumulation, int itera
 
 /* The loss of a step is its micro-batches' mean in double, to the last of the nine printed digits.
  * Forty steps of one micro-batch print the values to compare with, which are exact for a float. */
-static void test_mean_of_losses(void **state)
+TEST(test_mean_of_losses)
 {
     enum { N = 40 };
     const char *dir = generated_tokens();
@@ -336,12 +336,12 @@ static void test_mean_of_losses(void **state)
 }
 
 /* Realistic shapes. */
-static void test_width_384(void **state)
+TEST(test_width_384)
 {
     check_run("generated/nanogpt_wide.json", generated_tokens(), 1);
 }
 
-static void test_vocabulary_of_gpt2(void **state)
+TEST(test_vocabulary_of_gpt2)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_vocabulary(dir, 50304);
@@ -350,7 +350,7 @@ static void test_vocabulary_of_gpt2(void **state)
 
 /* Figures that nanogpt_figure.py has recorded, at the paths in LKS_TEST_NANOGPT_FIGURES: on one
  * rank, and on as many as the script had processes. */
-static void test_given(void **state)
+TEST(test_given)
 {
     const char *given[PARITY_MOST_GIVEN + 1];
     parity_given_figures("LKS_TEST_NANOGPT_FIGURES", given);
@@ -376,12 +376,12 @@ static const char *shakespeare(void)
 }
 
 /* nanogpt.json is a run of this shape to its end. */
-static void test_shakespeare(void **state)
+TEST(test_shakespeare)
 {
     check_beginning("nanogpt_char.json", shakespeare(), 1, 41);
 }
 
-static void test_shakespeare_ddp(void **state)
+TEST(test_shakespeare_ddp)
 {
     check_beginning("nanogpt_char_ddp2.json", shakespeare(), 2, 11);
 }
@@ -389,17 +389,5 @@ static void test_shakespeare_ddp(void **state)
 int main(int argc, char **argv)
 {
     lks_test_choose(argc, argv, "test_shakespeare*");
-    struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),           cmocka_unit_test(test_bias_accumulation),
-        cmocka_unit_test(test_odd_widths),      cmocka_unit_test(test_ddp),
-        cmocka_unit_test(test_dropout),         cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_width_384),       cmocka_unit_test(test_vocabulary_of_gpt2),
-        cmocka_unit_test(test_mean_of_losses),  cmocka_unit_test(test_shakespeare),
-        cmocka_unit_test(test_tuning),          cmocka_unit_test(test_tuning_tanh),
-        cmocka_unit_test(test_shakespeare_ddp), cmocka_unit_test(test_tuning_frozen),
-        cmocka_unit_test(test_change),          cmocka_unit_test(test_given),
-    };
-    if (getenv("LKS_TEST_NANOGPT_FIGURES") == NULL)
-        tests[sizeof tests / sizeof tests[0] - 1] = (struct CMUnitTest){0};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, parity_print_worst));
+    return lks_test_run_all(NULL, parity_print_worst);
 }

@@ -7,7 +7,6 @@
 #include "../zip_file.h"
 #include "files/pickle/torch/torchfile.h"
 #include "files/zip/zip.h"
-#include "files/zip/zip_load.h"
 #include "files/zip/zip_module.h"
 #include "files/zip/zip_write.h"
 
@@ -374,9 +373,9 @@ TEST(test_info)
 static int make_many(const char *path)
 {
     lks__zip_writer *w;
-    lks_status st = lks__zip_writer_open(path, &w);
+    lks_status st = lks__zip_writer_open(path, NULL, NULL, &w);
     for (int i = 0; st == LKS_OK && i < 30000; i++)
-        st = lks__zip_writer_add(w, lks_test_text("an-entry/%d", i), 0, 0, NULL, NULL);
+        st = lks__zip_writer_add(w, lks_test_text("an-entry/%d", i), 0, 0);
     return lks__zip_writer_close(w, st == LKS_OK ? lks__zip_writer_finish(w) : st) != LKS_OK;
 }
 

@@ -9,7 +9,7 @@
 #include "comm/backend.h"
 #include "data/fetch/download.h"
 #include "data/text/sentencepiece/spm.h"
-#include "files/zip/zip_load.h"
+#include "files/zip/zip.h"
 #include "info_data.h"
 #include "info_run.h"
 #include "report/live/serve.h"

@@ -1,5 +1,6 @@
 #include "base/number/units.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -24,6 +25,12 @@ const char *lks__units_memory_to(char out[LKS__UNITS_TEXT], double bytes)
     if (bytes >= 999.95e6)
         return lks__units_bytes_to(out, bytes);
     snprintf(out, LKS__UNITS_TEXT, "%.1f MB", bytes * 1e-6);
+    return out;
+}
+
+char *lks__hex_to(char out[17], uint64_t hash)
+{
+    snprintf(out, 17, "%016" PRIx64, hash);
     return out;
 }
 

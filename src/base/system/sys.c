@@ -488,11 +488,16 @@ uint64_t lks__sys_proc_bytes(const char *path, const char *key)
     return lks__sys_field(path, key, &bytes) ? bytes : 0;
 }
 
-double lks__sys_now(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double lks__sys_now(void)
+{
+    return seconds_of(CLOCK_MONOTONIC);
 }
 
 size_t lks__sys_page_bytes(void)
@@ -502,14 +507,10 @@ size_t lks__sys_page_bytes(void)
 
 double lks__sys_cpu_seconds(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 double lks__sys_wall(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return seconds_of(CLOCK_REALTIME);
 }

@@ -120,8 +120,19 @@ lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, siz
  * name is too long. */
 lks_status lks__sys_target(const char *path, char target[PATH_MAX]);
 
-/* Write a small file completely or not at all: temporary name in the same folder (lks__sys_target),
- * fsync, rename. ERR_IO names path and cause. */
+/* A file that is written completely or not at all: under a temporary name in the same folder as its
+ * target (lks__sys_target()), until it is synced and renamed. */
+typedef struct lks__sys_new {
+    int fd;
+    const char *path; /* kept, not copied */
+    char target[PATH_MAX], temp[PATH_MAX];
+} lks__sys_new;
+/* ERR_IO names path and cause. */
+lks_status lks__sys_new_open(const char *path, lks__sys_new *file);
+/* If `st` is OK, give the file its name; else remove it. Returns `st`, or the error of a step. With
+ * fd -1 it only returns `st`. */
+lks_status lks__sys_new_close(lks__sys_new *file, lks_status st);
+/* Write a small file in this way. */
 lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes);
 
 /* mkdir -p, durably. ERR_IO names the part that failed. */

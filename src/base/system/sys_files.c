@@ -120,39 +120,49 @@ lks_status lks__sys_target(const char *path, char target[PATH_MAX])
     return LKS_OK;
 }
 
-lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
+lks_status lks__sys_new_open(const char *path, lks__sys_new *f)
 {
-    char temp[PATH_MAX], target[PATH_MAX];
-    LKS__TRY(lks__sys_target(path, target));
+    const int flags = O_WRONLY | O_CREAT | O_EXCL;
+    f->path = path;
+    f->fd = -1;
+    LKS__TRY(lks__sys_target(path, f->target));
     /* The process number separates two writers of one path. A file left by a killed process with
      * the same number is replaced. */
-    int n = snprintf(temp, sizeof temp, "%s.tmp-%ld", target, (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof temp) {
+    const int n = snprintf(f->temp, sizeof f->temp, "%s.tmp-%ld", f->target, (long)getpid());
+    if (n >= (int)sizeof f->temp) {
         errno = ENAMETOOLONG;
         return lks__sys_fail("cannot write", path);
     }
-    const int flags = O_WRONLY | O_CREAT | O_EXCL;
-    int fd = lks__sys_open(temp, flags, 0666);
-    if (fd < 0 && errno == EEXIST) {
-        unlink(temp);
-        fd = lks__sys_open(temp, flags, 0666);
+    f->fd = lks__sys_open(f->temp, flags, 0666);
+    if (f->fd < 0 && errno == EEXIST) {
+        unlink(f->temp);
+        f->fd = lks__sys_open(f->temp, flags, 0666);
     }
-    if (fd < 0)
-        return lks__sys_fail("cannot write", path);
+    return f->fd >= 0 ? LKS_OK : lks__sys_fail("cannot write", path);
+}
 
-    bool ok = lks__sys_write_all(fd, data, bytes) == 0 && lks__sys_fsync(fd) == 0;
-    int err = errno;
-    if (lks__sys_close(fd) < 0 && ok) {
-        ok = false;
-        err = errno;
-    }
-    if (ok && lks__sys_rename(temp, target) == 0)
-        return LKS_OK;
-    if (ok)
-        err = errno;
-    unlink(temp); /* bypasses the planted faults: clean up even if a test made this step fail */
-    errno = err;
-    return lks__sys_fail("cannot write", path);
+lks_status lks__sys_new_close(lks__sys_new *f, lks_status st)
+{
+    if (f->fd < 0)
+        return st;
+    if (st == LKS_OK && lks__sys_fsync(f->fd) < 0)
+        st = lks__sys_fail("cannot write", f->path);
+    if (lks__sys_close(f->fd) < 0 && st == LKS_OK)
+        st = lks__sys_fail("cannot write", f->path);
+    if (st == LKS_OK && lks__sys_rename(f->temp, f->target) < 0)
+        st = lks__sys_fail("cannot write", f->path);
+    if (st != LKS_OK)
+        unlink(f->temp); /* bypasses the planted faults: clean up even if a test made a step fail */
+    return st;
+}
+
+lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
+{
+    lks__sys_new f;
+    LKS__TRY(lks__sys_new_open(path, &f));
+    return lks__sys_new_close(&f, lks__sys_write_all(f.fd, data, bytes) == 0
+                                      ? LKS_OK
+                                      : lks__sys_fail("cannot write", path));
 }
 
 bool lks__sys_lacks_locks(int err)

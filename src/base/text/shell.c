@@ -15,7 +15,7 @@ static bool is_safe(const char *word)
     uint32_t cp;
     for (size_t n = strlen(word), at = 0, len; at < n; at += len) {
         len = lks__utf8_decode(word + at, n - at, &cp);
-        if (len == 0 || cp < ' ' || (cp >= 0x7f && cp < 0xa0))
+        if (len == 0 || lks__is_control(cp))
             return false;
     }
     return true;

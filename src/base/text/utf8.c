@@ -63,30 +63,28 @@ size_t lks__utf8_encode(uint32_t cp, char *out)
     return 4;
 }
 
-void lks__utf8_make(char *text)
+/* Replace invalid bytes and, with `controls`, control characters. */
+static void replace(char *text, bool controls, bool lines)
 {
     const size_t n = strlen(text);
     for (size_t i = 0, len; i < n; i += len) {
         uint32_t cp;
         len = lks__utf8_decode(text + i, n - i, &cp);
-        if (len == 0) {
-            text[i] = '?';
-            len = 1;
-        }
-    }
-}
-
-void lks__utf8_printable(char *text, bool lines)
-{
-    const size_t n = strlen(text);
-    for (size_t i = 0, len; i < n; i += len) {
-        uint32_t cp;
-        len = lks__utf8_decode(text + i, n - i, &cp);
-        if (len == 0 || (cp < 0x20 && !(lines && cp == '\n')) || (cp >= 0x7f && cp < 0xa0)) {
+        if (len == 0 || (controls && lks__is_control(cp) && !(lines && cp == '\n'))) {
             len = len == 0 ? 1 : len;
             memset(text + i, '?', len);
         }
     }
+}
+
+void lks__utf8_make(char *text)
+{
+    replace(text, false, false);
+}
+
+void lks__utf8_printable(char *text, bool lines)
+{
+    replace(text, true, lines);
 }
 
 bool lks__utf8_is_valid(const char *text, size_t bytes)

@@ -13,6 +13,12 @@ size_t lks__utf8_decode(const char *s, size_t n, uint32_t *cp_p);
 /* Write `cp` to `out` (4 bytes of room); returns the length. */
 size_t lks__utf8_encode(uint32_t cp, char *out);
 
+/* Characters that a terminal may obey. */
+static inline bool lks__is_control(uint32_t cp)
+{
+    return cp < 0x20 || (cp >= 0x7f && cp < 0xa0);
+}
+
 bool lks__utf8_is_valid(const char *text, size_t bytes);
 /* Number of characters of a valid text. */
 int lks__utf8_length(const char *text);

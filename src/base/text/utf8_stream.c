@@ -14,7 +14,7 @@ static size_t length_of(unsigned char c)
 
 static lks_status put_char(lks__utf8_stream *s, const char *bytes, size_t n, uint32_t cp)
 {
-    bool shown = cp == '\n' || cp == '\t' || (cp >= 0x20 && !(cp >= 0x7f && cp < 0xa0));
+    bool shown = cp == '\n' || cp == '\t' || !lks__is_control(cp);
     return shown ? s->put(s->ctx, bytes, n) : s->put(s->ctx, replacement, sizeof replacement - 1);
 }
 

@@ -15,26 +15,22 @@ enum { ADDRESS = 2048, SHARD_MAGIC = 20240520, SHARD_HEADER = 1024, HEAD = 4096 
 
 /* --- the form --------------------------------------------------------------------------------- */
 
-static uint64_t little(const unsigned char *bytes, int n)
-{
-    uint64_t value = 0;
-    for (int i = n - 1; i >= 0; i--)
-        value = value << 8 | bytes[i];
-    return value;
-}
-
 static bool has_form(lks__fetch_form form, const unsigned char *head, size_t n, uint64_t bytes)
 {
+    uint32_t shard[3]; /* magic, version, number of tokens */
+    uint64_t length;
+    memcpy(shard, head, sizeof shard);
+    memcpy(&length, head, sizeof length);
     switch (form) {
     case LKS__FETCH_TEXT:
         return head[0] != '<' && memchr(head, '\0', n) == NULL;
     case LKS__FETCH_JSON:
         return head[strspn((const char *)head, " \t\r\n")] == '{';
     case LKS__FETCH_SHARD:
-        return n > SHARD_HEADER && little(head, 4) == SHARD_MAGIC && little(head + 4, 4) == 1 &&
-               SHARD_HEADER + 2 * little(head + 8, 4) == bytes;
+        return n > SHARD_HEADER && shard[0] == SHARD_MAGIC && shard[1] == 1 &&
+               SHARD_HEADER + 2 * (uint64_t)shard[2] == bytes;
     case LKS__FETCH_SAFETENSORS:
-        return n > 8 && little(head, 8) <= bytes - 8 && head[8] == '{';
+        return n > 8 && length <= bytes - 8 && head[8] == '{';
     case LKS__FETCH_SENTENCEPIECE: /* a list of pieces, the first field of the message */
         return head[0] == 0x0a;
     }

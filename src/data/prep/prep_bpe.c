@@ -22,7 +22,6 @@ struct prep {
     uint64_t n_put; /* documents passed to the pipe */
 
     /* For shuffled documents: */
-    bool shuffles;
     uint64_t *places; /* [n_docs]: file and offset, see pack() */
     size_t places_room;
     uint32_t *order;  /* [n_docs] */
@@ -64,7 +63,7 @@ static lks_status add_place(struct prep *p, size_t file, uint64_t at)
 
 static lks_status count_document(struct prep *p, size_t file, uint64_t at)
 {
-    if (p->shuffles)
+    if (p->job->kind->shuffles)
         LKS__TRY(add_place(p, file, at));
     p->n_docs++;
     return LKS_OK;
@@ -94,7 +93,7 @@ static lks_status count_documents(struct prep *p)
         return lks__prep_empty(p->job);
     LKS__TRY(lks__prep_val_documents(p->job, p->n_docs, "give more, or --val_fraction=0",
                                      &p->n_val_docs));
-    if (p->shuffles && p->n_val_docs > 0 &&
+    if (p->job->kind->shuffles && p->n_val_docs > 0 &&
         p->job->o.val_docs == 0) /* train_test_split() rounds up */
         p->n_val_docs = (uint64_t)ceil(p->job->o.val_fraction * (double)p->n_docs);
     if (p->n_val_docs > 0 && p->n_val_docs >= p->n_docs)
@@ -183,7 +182,7 @@ static lks_status put_shuffled(struct prep *p)
 static lks_status write_documents(struct prep *p)
 {
     LKS__TRY(begin_split(p, p->n_val_docs > 0 ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN));
-    LKS__TRY(p->shuffles ? put_shuffled(p) : put_in_order(p));
+    LKS__TRY(p->job->kind->shuffles ? put_shuffled(p) : put_in_order(p));
     return p->n_put == p->n_docs ? end_split(p) : changed();
 }
 
@@ -272,7 +271,7 @@ static lks_status run(struct prep *p)
 {
     const lks__texts *texts = &p->job->texts;
     LKS__TRY(lks__bpe_open(p->job->o.tokenizer, &p->bpe));
-    p->is_text = texts->n == 1 && !texts->files[0].is_jsonl && !p->shuffles;
+    p->is_text = texts->n == 1 && !texts->files[0].is_jsonl && !p->job->kind->shuffles;
     if (p->is_text && p->job->o.val_docs > 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is one document, so use --val_fraction instead of --num_val_docs",
@@ -290,9 +289,9 @@ static lks_status run(struct prep *p)
     return write_vocabulary(p);
 }
 
-static lks_status prep(lks__prep_job *job, bool shuffles)
+lks_status lks__prep_bpe(lks__prep_job *job)
 {
-    struct prep p = {.job = job, .shuffles = shuffles};
+    struct prep p = {.job = job};
     lks_status st = run(&p);
     lks__docs_close(p.lines);
     lks__bpe_pipe_close(p.pipe);
@@ -300,14 +299,4 @@ static lks_status prep(lks__prep_job *job, bool shuffles)
     free(p.places);
     free(p.order);
     return st;
-}
-
-lks_status lks__prep_bpe(lks__prep_job *job)
-{
-    return prep(job, false);
-}
-
-lks_status lks__prep_shuffled(lks__prep_job *job)
-{
-    return prep(job, true);
 }

@@ -10,14 +10,13 @@
  * nanoGPT's prepare.py for shakespeare, and nothing is added. Otherwise <|endoftext|> follows each
  * document, and the first int(n * val_fraction) documents, at least one, are for validation.
  *
+ * With `shuffles`, in the order of datasets' train_test_split(seed=2357, shuffle=True), as in
+ * nanoGPT's prepare.py for openwebtext: documents are permuted; the first ceil(n * val_fraction)
+ * are for validation, and the others, in that order, for training. Needs 12 bytes of memory per
+ * document. A single plain file is one document.
+ *
  * Also writes tokenizer.json. An empty input gives empty files. Memory doesn't grow with the text,
  * but with its longest run of characters without white space, and with its longest line of JSON. */
 lks_status lks__prep_bpe(lks__prep_job *job);
-
-/* Like lks__prep_bpe(), but in the order of datasets' train_test_split(seed=2357, shuffle=True), as
- * in nanoGPT's prepare.py for openwebtext: documents are permuted; the first ceil(n * val_fraction)
- * are for validation, and the others, in that order, for training. Needs 12 bytes of memory per
- * document. A single plain file is one document. */
-lks_status lks__prep_shuffled(lks__prep_job *job);
 
 #endif

@@ -24,7 +24,6 @@ struct pass {
     lks_status (*take)(struct pass *pass, const uint32_t *chars, size_t n);
     uint32_t *chars; /* [BLOCK_BYTES + 2 * MAX_UTF8] */
     char *block;     /* as many bytes: the beginning of a character, then the next read */
-    bool is_raw;     /* bytes instead of characters */
     bool was_cr;     /* a line feed that follows belongs to the CR */
     uint32_t last;   /* last character of the document */
     uint64_t n;      /* characters of all documents */
@@ -52,7 +51,7 @@ static lks_status take_chars(struct pass *p, size_t n)
 static lks_status decode(struct pass *p, const char *text, size_t bytes, size_t *rest_p)
 {
     size_t n = 0, i = 0;
-    for (; p->is_raw && i < bytes; i++)
+    for (; p->job->kind->raw && i < bytes; i++)
         p->chars[n++] = (unsigned char)text[i];
     while (i < bytes) {
         uint32_t cp = (unsigned char)text[i];
@@ -247,7 +246,7 @@ static lks_status number_chars(struct pass *p, lks__meta *meta)
 
 /* Number of characters for training. Computed in double and truncated, like int(n*0.9) in nanoGPT's
  * prepare.py; 1 - 0.1 is exactly 0.9. */
-static lks_status split(const lks__prep_job *job, bool is_raw, uint64_t n, uint64_t *n_train_p)
+static lks_status split(const lks__prep_job *job, uint64_t n, uint64_t *n_train_p)
 {
     const double val_fraction = job->o.val_fraction;
     uint64_t n_train = (uint64_t)((double)n * (1.0 - val_fraction));
@@ -261,8 +260,8 @@ static lks_status split(const lks__prep_job *job, bool is_raw, uint64_t n, uint6
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT,
                      "%s has %llu %s%s: with val_fraction %g that leaves the %s split empty", name,
-                     (unsigned long long)n, is_raw ? "byte" : "character", n == 1 ? "" : "s",
-                     val_fraction, n_train == 0 ? "train" : "val");
+                     (unsigned long long)n, job->kind->raw ? "byte" : "character",
+                     n == 1 ? "" : "s", val_fraction, n_train == 0 ? "train" : "val");
 }
 
 /* The number of files is known before the first one is written. */
@@ -279,12 +278,12 @@ static lks_status both_passes(struct pass *p, lks__meta *meta)
     p->take = mark;
     LKS__TRY(go_through(p));
     const uint64_t n = p->n;
-    if (p->is_raw)
+    if (p->job->kind->raw)
         number_bytes(p, meta);
     else
         LKS__TRY(p->job->o.chars != NULL ? number_given(p, p->job->o.chars, meta)
                                          : number_chars(p, meta));
-    LKS__TRY(split(p->job, p->is_raw, n, &p->n_train));
+    LKS__TRY(split(p->job, n, &p->n_train));
     LKS__TRY(check_shards(p->job, p->n_train));
     LKS__TRY(lks__prep_begin(p->job, meta->vocab_size));
     LKS__TRY(lks__split_begin(&p->job->writer, LKS__SPLIT_TRAIN));
@@ -297,10 +296,10 @@ static lks_status both_passes(struct pass *p, lks__meta *meta)
     return lks__prep_describe(p->job, meta);
 }
 
-static lks_status prepare(lks__prep_job *job, bool is_raw)
+lks_status lks__prep_char(lks__prep_job *job)
 {
     lks__meta meta = {0};
-    struct pass p = {.job = job, .is_raw = is_raw};
+    struct pass p = {.job = job};
     p.ids = malloc(N_CODE_POINTS * sizeof *p.ids);
     p.chars = malloc((BLOCK_BYTES + 2 * MAX_UTF8) * sizeof *p.chars);
     p.block = malloc(BLOCK_BYTES + 2 * MAX_UTF8);
@@ -314,14 +313,4 @@ static lks_status prepare(lks__prep_job *job, bool is_raw)
     free(p.chars);
     free(p.block);
     return st;
-}
-
-lks_status lks__prep_char(lks__prep_job *job)
-{
-    return prepare(job, false);
-}
-
-lks_status lks__prep_raw(lks__prep_job *job)
-{
-    return prepare(job, true);
 }

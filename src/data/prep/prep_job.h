@@ -9,6 +9,7 @@
 #include "data/text/meta.h"
 
 typedef struct lks__prep_job {
+    const lks__prep_kind *kind;
     lks__prep_options o; /* with the kind's values instead of defaults */
     lks__texts texts;
     lks__staged staged;
@@ -23,15 +24,16 @@ struct lks__prep_kind {
     int takes;             /* LKS__PREP_... */
     int keeps; /* LKS__KEEPS_..., parts of the text that stay unchanged: remarks report them */
     bool needs_tokenizer;
+    bool raw;        /* char: single bytes in place of characters */
+    bool shuffles;   /* bpe: see data/prep/prep_bpe.h */
     const char *get; /* if the input is missing: how to get the text of this name; or NULL */
     /* Read texts, write splits and describe them, with the functions below. */
     lks_status (*run)(lks__prep_job *job);
 };
 
-/* Each is a kind's `run`, in the file of the same name; raw is in prep_char.c. */
+/* Each is a kind's `run`, in the file of the same name. */
 lks_status lks__prep_bytes(lks__prep_job *job);
 lks_status lks__prep_char(lks__prep_job *job);
-lks_status lks__prep_raw(lks__prep_job *job);
 lks_status lks__prep_sentencepiece(lks__prep_job *job);
 
 /* Call first, once the text is checked: creates the folder. */

@@ -37,7 +37,8 @@ static const struct lks__prep_kind kinds[] = {
          "import load_dataset as l; l('openwebtext', "
          "split='train').to_json('openwebtext.jsonl')\"` (`lockstep fetch openwebtext` says more), "
          "then --input=openwebtext.jsonl",
-     .run = lks__prep_shuffled},
+     .shuffles = true,
+     .run = lks__prep_bpe},
     {.name = "shakespeare",
      .val_fraction = 0.1,
      .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
@@ -60,7 +61,8 @@ static const struct lks__prep_kind kinds[] = {
     {.name = "raw",
      .val_fraction = 0.1,
      .keeps = LKS__KEEPS_MARK | LKS__KEEPS_CRLF | LKS__KEEPS_NUL,
-     .run = lks__prep_raw},
+     .raw = true,
+     .run = lks__prep_char},
 };
 
 const char *lks__prep_kind_name(int i)
@@ -182,8 +184,7 @@ struct remarks {
 };
 
 /* Check the beginning of a file. */
-static lks_status look_at(const lks__prep_job *job, int keeps, size_t i, char *head,
-                          struct remarks *r)
+static lks_status look_at(const lks__prep_job *job, size_t i, char *head, struct remarks *r)
 {
     int fd;
     char remark[LKS__REMARK];
@@ -195,7 +196,7 @@ static lks_status look_at(const lks__prep_job *job, int keeps, size_t i, char *h
     LKS__TRY(st);
     LKS__TRY(lks__check_container(file->path, head, n));
     for (int k = 0; k < REMARKS && !file->is_jsonl; k++) {
-        lks__text_remark(file->path, head, n, keeps & 1 << k, remark);
+        lks__text_remark(file->path, head, n, job->kind->keeps & 1 << k, remark);
         if (remark[0] != '\0' && r->n[k]++ == 0)
             memcpy(r->first[k], remark, sizeof remark);
     }
@@ -216,14 +217,14 @@ static void note_remarks(const lks__prep_job *job, const struct remarks *r)
     }
 }
 
-static lks_status look_at_all(const lks__prep_job *job, int keeps)
+static lks_status look_at_all(const lks__prep_job *job)
 {
     struct remarks r = {0};
     lks_status st = LKS_OK;
     char *head = malloc(HEAD_BYTES);
     LKS__MEMORY(head, "to read a text");
     for (size_t i = 0; i < job->texts.n && st == LKS_OK; i++)
-        st = look_at(job, keeps, i, head, &r);
+        st = look_at(job, i, head, &r);
     free(head);
     if (st == LKS_OK)
         note_remarks(job, &r);
@@ -360,7 +361,7 @@ static lks_status find_earlier(const char *dir, const char **tokenizer_p)
     return damaged ? LKS_OK : st; /* a damaged one is replaced, too */
 }
 
-static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
+static lks_status run(lks__prep_job *job)
 {
     const char *tokenizer;
     LKS__TRY(check_folders(&job->o));
@@ -368,9 +369,9 @@ static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
     LKS__TRY(check_field(job));
     note_left(job);
     LKS__TRY(note_twice(job));
-    LKS__TRY(look_at_all(job, kind->keeps));
+    LKS__TRY(look_at_all(job));
     LKS__TRY(find_earlier(job->o.out_dir, &tokenizer));
-    LKS__TRY(kind->run(job));
+    LKS__TRY(job->kind->run(job));
     LKS__TRY(lks__staged_commit(&job->staged));
     return lks__split_remove_others(&job->staged, tokenizer);
 }
@@ -378,7 +379,8 @@ static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
 lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *options,
                      lks__prep_result *result)
 {
-    lks__prep_job job = {.o = *options,
+    lks__prep_job job = {.kind = kind,
+                         .o = *options,
                          .texts = {.spool = -1},
                          .staged = {.dir = options->out_dir},
                          .writer = {.fd = -1}};
@@ -393,7 +395,7 @@ lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *option
     LKS__TRY(check(kind, o));
     sigset_t before;
     lks__sys_limit_begin(&before);
-    lks_status st = run(kind, &job);
+    lks_status st = run(&job);
     lks__prep_progress(&job, 1, 1);
     if (st == LKS_OK)
         *result = job.result;

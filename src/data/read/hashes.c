@@ -1,10 +1,9 @@
 #include "data/read/hashes.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "data/text/meta.h"
@@ -45,7 +44,7 @@ static lks_status combine(lks__shards *const data[2], const json_t *hashes, bool
         }
     }
     if (st == LKS_OK)
-        snprintf(out, 17, "%016" PRIx64, XXH3_64bits_digest(sum));
+        lks__hex_to(out, XXH3_64bits_digest(sum));
     if (!all)
         out[0] = '\0';
     XXH3_freeState(sum);

@@ -22,8 +22,6 @@ struct lks__batch_sampler {
     lks__data_start from;
 };
 
-enum { STATE_WORDS = 625 };
-
 static lks_status check(const lks__batch_sampler_config *c)
 {
     static const char *const splits[2] = {"train", "val"};
@@ -293,76 +291,67 @@ void lks__batch_sampler_back(lks__batch_sampler *s)
         copy_state(s, s->generators, s->marked_generators, s->drawn, s->marked_drawn);
 }
 
-static uint8_t *put_le(uint8_t *p, uint64_t x, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        *p++ = (uint8_t)(x >> (8 * i));
-    return p;
-}
+/* Bytes of the generator's words, of its position and of all of a virtual rank's state. Numbers are
+ * little-endian, as in memory. */
+enum { WORDS = 624 * 4, HEAD = WORDS + 4 };
 
-static uint64_t get_le(const uint8_t *p, int bytes)
+static size_t rank_bytes(const lks__batch_sampler *s)
 {
-    uint64_t x = 0;
-    for (int i = 0; i < bytes; i++)
-        x |= (uint64_t)p[i] << (8 * i);
-    return x;
+    return HEAD + (size_t)s->config.B * sizeof *s->drawn;
 }
 
 size_t lks__batch_sampler_state_bytes(const lks__batch_sampler *s)
 {
-    if (s->config.kind != LKS__SAMPLER_NANOGPT)
-        return 0;
-    return (size_t)s->config.V * (STATE_WORDS * 4 + (size_t)s->config.B * 8);
+    return s->config.kind == LKS__SAMPLER_NANOGPT ? (size_t)s->config.V * rank_bytes(s) : 0;
 }
 
 void lks__batch_sampler_state_save(const lks__batch_sampler *s, void *out)
 {
-    if (s->config.kind != LKS__SAMPLER_NANOGPT)
-        return;
-    uint8_t *p = out;
-    for (int v = 0; v < s->config.V; v++) {
+    const size_t B = (size_t)s->config.B;
+    char *p = out;
+    for (int v = 0; s->generators != NULL && v < s->config.V; v++, p += rank_bytes(s)) {
         const lks__mt *g = &s->generators[v];
-        for (int i = 0; i < STATE_WORDS - 1; i++)
-            p = put_le(p, g->state[i], 4);
-        p = put_le(p, g->pos, 4);
-        for (int b = 0; b < s->config.B; b++)
-            p = put_le(p, s->drawn[(size_t)v * (size_t)s->config.B + (size_t)b], 8);
+        memcpy(p, g->state, WORDS);
+        memcpy(p + WORDS, &g->pos, sizeof g->pos);
+        memcpy(p + HEAD, s->drawn + (size_t)v * B, B * sizeof *s->drawn);
     }
+}
+
+static lks_status check_state(const lks__batch_sampler *s, const char *data, int v)
+{
+    uint32_t position;
+    memcpy(&position, data + WORDS, sizeof position);
+    if (position > WORDS / 4)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "the sampler's state of virtual rank %d has position %u; at most %d is "
+                         "possible",
+                         v, position, WORDS / 4);
+    for (int b = 0; b < s->config.B; b++) {
+        uint64_t offset;
+        memcpy(&offset, data + HEAD + (size_t)b * sizeof offset, sizeof offset);
+        if (offset >= s->range[0])
+            return lks__fail(LKS_ERR_FORMAT,
+                             "the sampler's state of virtual rank %d has offset %llu; it must be "
+                             "below %llu",
+                             v, (unsigned long long)offset, (unsigned long long)s->range[0]);
+    }
+    return LKS_OK;
 }
 
 lks_status lks__batch_sampler_state_load(lks__batch_sampler *s, const void *data, size_t bytes)
 {
-    const lks__batch_sampler_config *c = &s->config;
-    const uint8_t *p = data;
-    const size_t each = STATE_WORDS * 4 + (size_t)c->B * 8;
-    if (bytes != lks__batch_sampler_state_bytes(s))
+    const size_t B = (size_t)s->config.B, n = lks__batch_sampler_state_bytes(s);
+    const char *p = data;
+    if (bytes != n)
         return lks__fail(LKS_ERR_FORMAT, "the sampler's state has %zu bytes; %zu are expected",
-                         bytes, lks__batch_sampler_state_bytes(s));
-    if (c->kind != LKS__SAMPLER_NANOGPT)
-        return LKS_OK;
-    for (int v = 0; v < c->V; v++) { /* check all of it before using any */
-        const uint8_t *q = p + (size_t)v * each + (STATE_WORDS - 1) * 4;
-        if (get_le(q, 4) > STATE_WORDS - 1)
-            return lks__fail(LKS_ERR_FORMAT,
-                             "the sampler's state of virtual rank %d has position %llu; at most "
-                             "%d is possible",
-                             v, (unsigned long long)get_le(q, 4), STATE_WORDS - 1);
-        for (int b = 0; b < c->B; b++)
-            if (get_le(q + 4 + 8 * (size_t)b, 8) >= s->range[0])
-                return lks__fail(LKS_ERR_FORMAT,
-                                 "the sampler's state of virtual rank %d has offset %llu; it must "
-                                 "be below %llu",
-                                 v, (unsigned long long)get_le(q + 4 + 8 * (size_t)b, 8),
-                                 (unsigned long long)s->range[0]);
-    }
-    for (int v = 0; v < c->V; v++) {
+                         bytes, n);
+    for (int v = 0; n > 0 && v < s->config.V; v++) /* check all of it before using any */
+        LKS__TRY(check_state(s, p + (size_t)v * rank_bytes(s), v));
+    for (int v = 0; n > 0 && v < s->config.V; v++, p += rank_bytes(s)) {
         lks__mt *g = &s->generators[v];
-        for (int i = 0; i < STATE_WORDS - 1; i++, p += 4)
-            g->state[i] = (uint32_t)get_le(p, 4);
-        g->pos = (uint32_t)get_le(p, 4);
-        p += 4;
-        for (int b = 0; b < c->B; b++, p += 8)
-            s->drawn[(size_t)v * (size_t)c->B + (size_t)b] = get_le(p, 8);
+        memcpy(g->state, p, WORDS);
+        memcpy(&g->pos, p + WORDS, sizeof g->pos);
+        memcpy(s->drawn + (size_t)v * B, p + HEAD, B * sizeof *s->drawn);
     }
     return LKS_OK;
 }

@@ -1,10 +1,10 @@
 #include "data/text/meta.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number/units.h"
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "data/text/bpe/bpe.h"
@@ -133,12 +133,11 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
 
 json_t *lks__meta_to_json(const lks__meta *meta)
 {
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016" PRIx64, meta->model_hash);
     if (meta->is_sentencepiece || meta->is_bpe)
         return json_pack("{s:s, s:I, s:s, s:s}", "kind", meta->is_bpe ? "gpt2" : "sentencepiece",
                          "vocab_size", (json_int_t)meta->vocab_size, "file",
-                         meta->is_bpe ? LKS__BPE_FILE : LKS__META_MODEL, "hash", hash);
+                         meta->is_bpe ? LKS__BPE_FILE : LKS__META_MODEL, "hash",
+                         lks__hex(meta->model_hash));
     if (!meta->chars)
         return json_pack("{s:s, s:I}", "kind", meta->is_bytes ? "bytes" : "ids", "vocab_size",
                          (json_int_t)meta->vocab_size);

@@ -48,42 +48,46 @@ static int newest_first(const void *a, const void *b)
     return (int)x->kind - (int)y->kind;
 }
 
+struct scan {
+    lks__entry *entries;
+    size_t n, room;
+};
+
+static lks_status add_entry(const char *out_dir, const char *name, void *ctx)
+{
+    struct scan *s = ctx;
+    char path[LKS__CKPT_PATH];
+    const lks__entry e = lks__entry_parse(name);
+    if (e.kind == LKS__ENTRY_OTHER)
+        return LKS_OK;
+    if (e.kind != LKS__ENTRY_TMP &&
+        (lks__ckpt_join(path, out_dir, name) != LKS_OK || !lks__ckpt_is_folder(path)))
+        return LKS_OK;
+    if (!lks__list_grow(&s->entries, s->n, &s->room, sizeof *s->entries))
+        return lks__no_memory("for the list of checkpoints");
+    s->entries[s->n++] = e;
+    return LKS_OK;
+}
+
 lks_status lks__ckpt_scan(const char *out_dir, lks__entry **entries_p, size_t *n_p)
 {
-    lks__entry *entries = NULL;
-    size_t n = 0, room = 0;
-    struct dirent *d;
-    struct stat info;
-    DIR *dir = opendir(out_dir);
-    if (!dir)
-        return lks__sys_fail("cannot read the folder", out_dir);
-    while (errno = 0, (d = readdir(dir)) != NULL) {
-        lks__entry e = lks__entry_parse(d->d_name);
-        if (e.kind == LKS__ENTRY_OTHER)
-            continue;
-        if (e.kind != LKS__ENTRY_TMP &&
-            (fstatat(dirfd(dir), d->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
-             !S_ISDIR(info.st_mode)))
-            continue;
-        if (!lks__list_grow(&entries, n, &room, sizeof *entries)) {
-            free(entries);
-            closedir(dir);
-            return lks__no_memory("for the list of checkpoints");
-        }
-        entries[n++] = e;
+    struct scan s = {0};
+    lks_status st = lks__sys_each_name("cannot read the folder", out_dir, add_entry, &s);
+    if (st != LKS_OK) {
+        free(s.entries);
+        return st;
     }
-    int err = errno;
-    closedir(dir);
-    if (err) {
-        free(entries);
-        errno = err;
-        return lks__sys_fail("cannot read the folder", out_dir);
-    }
-    if (n > 0)
-        qsort(entries, n, sizeof *entries, newest_first);
-    *entries_p = entries;
-    *n_p = n;
+    if (s.n > 0)
+        qsort(s.entries, s.n, sizeof *s.entries, newest_first);
+    *entries_p = s.entries;
+    *n_p = s.n;
     return LKS_OK;
+}
+
+bool lks__ckpt_is_folder(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 lks_status lks__ckpt_join(char out[LKS__CKPT_PATH], const char *dir, const char *name)

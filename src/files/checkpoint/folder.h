@@ -62,6 +62,9 @@ lks_status lks__ckpt_scan(const char *out_dir, lks__entry **entries_p, size_t *n
 /* Read why an entry's checkpoint was written; verifies its state.json. */
 lks_status lks__entry_asked(const char *out, const lks__entry *e, lks__asked *asked_p);
 
+/* True for a folder, but not for a link to one. */
+bool lks__ckpt_is_folder(const char *path);
+
 /* "dir/name"; ERR_IO if it's too long. */
 lks_status lks__ckpt_join(char out[LKS__CKPT_PATH], const char *dir, const char *name);
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "files/checkpoint/ckpt.h"
@@ -14,39 +15,25 @@
 #include "files/checkpoint/name.h"
 #include "files/safetensors/dtype.h"
 
-typedef char shown_path[512];
-
-static const char *show(shown_path out, const char *path)
-{
-    return lks__escape(out, sizeof(shown_path), path, strlen(path));
-}
-
 /* ---- one folder ---------------------------------------------------------------------------- */
 
 static lks_status bad_state(const char *path, const char *why)
 {
-    shown_path shown;
-    return lks__fail(LKS_ERR_FORMAT, "%s is not a sound checkpoint state: %s", show(shown, path),
-                     why);
+    return lks__fail(LKS_ERR_FORMAT, "%s is not a sound checkpoint state: %s",
+                     lks__shown(path, 512), why);
 }
 
 static lks_status parse_state(const char *path, char *text, size_t bytes, json_t **state_p)
 {
     uint64_t hash;
-    char digits[17];
     json_error_t error;
     char *stored = lks__state_hash(text, bytes, &hash);
-    if (stored) {
-        lks__hash_text(hash, digits);
-        if (memcmp(stored, digits, 16) != 0)
-            return bad_state(path, "it is altered or damaged, as it does not match its own hash");
-    }
+    if (stored && memcmp(stored, lks__hex(hash), 16) != 0)
+        return bad_state(path, "it is altered or damaged, as it does not match its own hash");
     /* A run's characters may include U+0000. */
     json_t *state = lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
-    if (!state && lks__json_no_memory(&error)) {
-        shown_path shown;
-        return lks__no_memory("to read %s", show(shown, path));
-    }
+    if (!state && lks__json_no_memory(&error))
+        return lks__no_memory("to read %s", lks__shown(path, 512));
     if (!state)
         return bad_state(path, lks__shown(error.text, JSON_ERROR_TEXT_LENGTH * 4));
     const char *format = json_string_value(json_object_get(state, "format"));
@@ -70,11 +57,10 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
 static lks_status file_path(char out[LKS__CKPT_PATH], const char *dir, const char *name)
 {
     struct stat info;
-    shown_path shown;
     LKS__TRY(lks__ckpt_join(out, dir, name));
     if (stat(out, &info) < 0 && errno == ENOENT)
         return lks__fail(LKS_ERR_FORMAT, "the checkpoint %s is torn: it has no %s",
-                         show(shown, dir), name);
+                         lks__shown(dir, 512), name);
     return LKS_OK;
 }
 
@@ -94,17 +80,16 @@ static lks_status open_tensors(const char *dir, const char *name, const json_t *
                                lks__st_file **file_p, uint64_t **hashes_p)
 {
     char path[LKS__CKPT_PATH];
-    shown_path shown;
     lks__st_file *file;
     LKS__TRY(file_path(path, dir, name));
     const char *stored = json_string_value(json_object_get(json_object_get(state, "files"), name));
     if (!stored)
         return lks__fail(LKS_ERR_FORMAT, "%s can't be verified: %s has no hash of its header",
-                         show(shown, path), LKS__CKPT_STATE);
+                         lks__shown(path, 512), LKS__CKPT_STATE);
     LKS__TRY(lks__st_open_known(path, LKS__CKPT_JSON_LIMIT, stored, &file));
     uint64_t *hashes = calloc(lks__st_count(file) + 1, sizeof *hashes);
-    lks_status st =
-        hashes ? lks__st_verify(file, hashes) : lks__no_memory("to verify %s", show(shown, path));
+    lks_status st = hashes ? lks__st_verify(file, hashes)
+                           : lks__no_memory("to verify %s", lks__shown(path, 512));
     if (st != LKS_OK) {
         free(hashes);
         lks__st_close(file);
@@ -118,7 +103,7 @@ static lks_status open_tensors(const char *dir, const char *name, const json_t *
 static lks_status open_parts(const char *dir, int parts, lks__ckpt *ckpt)
 {
     uint64_t *hashes;
-    char path[LKS__CKPT_PATH], digits[17];
+    char path[LKS__CKPT_PATH];
     LKS__TRY(file_path(path, dir, LKS__CKPT_STATE));
     LKS__TRY(open_state(path, &ckpt->state));
     ckpt->iter = (uint64_t)json_integer_value(json_object_get(ckpt->state, "iter"));
@@ -129,10 +114,10 @@ static lks_status open_parts(const char *dir, int parts, lks__ckpt *ckpt)
     if (parts == LKS__CKPT_ONLY_STATE)
         return LKS_OK;
     LKS__TRY(open_tensors(dir, LKS__CKPT_MODEL, ckpt->state, &ckpt->model, &hashes));
-    lks__hash_text(XXH3_64bits(hashes, lks__st_count(ckpt->model) * sizeof *hashes), digits);
+    const char *hash = lks__hex(XXH3_64bits(hashes, lks__st_count(ckpt->model) * sizeof *hashes));
     free(hashes);
     const char *stored = json_string_value(json_object_get(ckpt->state, "params_hash"));
-    if (!stored || strcmp(stored, digits) != 0)
+    if (!stored || strcmp(stored, hash) != 0)
         return bad_state(path, "its \"params_hash\" differs from the hash of the model's tensors");
     if (parts == LKS__CKPT_ONLY_MODEL)
         return LKS_OK;
@@ -184,8 +169,7 @@ lks__asked lks__asked_of(const json_t *state)
 
 static lks_status no_checkpoint(const char *out)
 {
-    shown_path shown;
-    return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s", show(shown, out));
+    return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s", lks__shown(out, 512));
 }
 
 lks_status lks__ckpt_open_newest(const char *out, const char *except, int parts, lks__ckpt *ckpt)
@@ -193,7 +177,6 @@ lks_status lks__ckpt_open_newest(const char *out, const char *except, int parts,
     lks__entry *entries;
     size_t n;
     char path[LKS__CKPT_PATH], first_cause[1024] = "";
-    shown_path shown;
     lks_status first = LKS_OK;
     LKS__TRY(lks__ckpt_scan(out, &entries, &n));
     for (size_t i = 0; i < n; i++) {
@@ -213,7 +196,7 @@ lks_status lks__ckpt_open_newest(const char *out, const char *except, int parts,
     free(entries);
     if (first != LKS_OK)
         return lks__fail(first, "%s; no other checkpoint in %s is good", first_cause,
-                         show(shown, out));
+                         lks__shown(out, 512));
     return no_checkpoint(out);
 }
 
@@ -222,23 +205,16 @@ static lks_status offer(lks_status st, const char *out, const char *except, int 
 {
     lks__ckpt good;
     char cause[1024];
-    shown_path shown;
     if (parts == LKS__CKPT_ALL_ALONE || (st != LKS_ERR_FORMAT && st != LKS_ERR_IO))
         return st;
     snprintf(cause, sizeof cause, "%s", lks_last_error());
     if (lks__ckpt_open_newest(out, except, parts, &good) != LKS_OK)
         return lks__fail(st, "%s; there is no other good checkpoint in %s", cause,
-                         show(shown, out));
+                         lks__shown(out, 512));
     lks__fail(st, "%s; the newest good checkpoint is %s: give its folder, %s", cause, good.name,
-              show(shown, good.path));
+              lks__shown(good.path, 512));
     lks__ckpt_close(&good);
     return st;
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 /* Find the folder of the checkpoint `e`. If a save of the same iter died between its two renames,
@@ -247,7 +223,7 @@ static bool find_folder(const char *out, lks__entry *e, char path[LKS__CKPT_PATH
 {
     for (int kind = LKS__ENTRY_CKPT; kind <= LKS__ENTRY_OLD; kind++) {
         lks__entry_name(e->name, (lks__entry_kind)kind, e->iter);
-        if (lks__ckpt_join(path, out, e->name) == LKS_OK && is_folder(path))
+        if (lks__ckpt_join(path, out, e->name) == LKS_OK && lks__ckpt_is_folder(path))
             return true;
     }
     return false;
@@ -272,7 +248,7 @@ static lks_status open_found(const char *out, const char *name, lks__entry *e,
 {
     bool found = false;
     lks_status st = open_folder(path, parts, ckpt);
-    if (st != LKS_OK && name != NULL && !is_folder(path) &&
+    if (st != LKS_OK && name != NULL && !lks__ckpt_is_folder(path) &&
         find_named(out, name, e, path, &found) == LKS_OK && found)
         st = open_folder(path, parts, ckpt);
     return st == LKS_OK ? st : offer(st, out, e->name, parts);
@@ -322,11 +298,10 @@ static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
 /* Copy OUT without trailing slashes; it must exist. */
 static lks_status clean_path(const char *out_dir, char out[LKS__CKPT_PATH])
 {
-    shown_path shown;
     struct stat info;
     const size_t len = lks__sys_path_length(out_dir);
     if (len >= LKS__CKPT_PATH)
-        return lks__fail(LKS_ERR_IO, "the folder's path is too long: %s", show(shown, out_dir));
+        return lks__fail(LKS_ERR_IO, "the folder's path is too long: %s", lks__shown(out_dir, 512));
     memcpy(out, out_dir, len);
     out[len] = '\0';
     if (stat(out, &info) < 0)
@@ -354,7 +329,6 @@ lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt)
 lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt)
 {
     char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
-    shown_path shown;
     lks__entry e;
     bool found;
     LKS__TRY(clean_path(out_dir, out));
@@ -363,7 +337,7 @@ lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s has no best checkpoint: none has been evaluated, or it was deleted; "
                          "a resume finds it again",
-                         show(shown, out));
+                         lks__shown(out, 512));
     return open_found(out, LKS__NAME_BEST, &e, path, parts, ckpt);
 }
 
@@ -390,14 +364,13 @@ static void list_checkpoints(const char *out, char text[160])
 lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt)
 {
     char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH], name[LKS__CKPT_NAME], others[160];
-    shown_path shown;
     lks__entry e = {.iter = iter};
     LKS__TRY(clean_path(out_dir, out));
     lks__entry_name(name, LKS__ENTRY_CKPT, iter);
     if (!find_folder(out, &e, path)) {
         list_checkpoints(out, others);
         return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint %s in %s%s", name,
-                         show(shown, out), others);
+                         lks__shown(out, 512), others);
     }
     return open_found(out, NULL, &e, path, parts, ckpt);
 }
@@ -435,7 +408,6 @@ static lks_status is_target(const char *out, const lks__entry *entries, size_t i
 lks_status lks__ckpt_open_target(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt)
 {
     char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
-    shown_path shown;
     lks__entry *entries;
     size_t n, i;
     bool yes = false;
@@ -452,7 +424,7 @@ lks_status lks__ckpt_open_target(const char *out_dir, uint64_t iter, int parts, 
         st = lks__fail(LKS_ERR_IO,
                        "%s has no checkpoint up to iteration %" PRIu64
                        " that was on the schedule or improved the validation loss",
-                       show(shown, out), iter);
+                       lks__shown(out, 512), iter);
     else if (st == LKS_OK)
         st = lks__ckpt_join(path, out, entries[i].name);
     free(entries);

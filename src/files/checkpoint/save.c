@@ -8,6 +8,7 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "files/checkpoint/ckpt.h"
@@ -23,7 +24,7 @@ void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17])
         uint64_t hash = XXH3_64bits(model[i].data, model[i].bytes);
         XXH3_64bits_update(&all, &hash, sizeof hash);
     }
-    lks__hash_text(XXH3_64bits_digest(&all), out);
+    lks__hex_to(out, XXH3_64bits_digest(&all));
 }
 
 /* All paths of one save. */
@@ -176,15 +177,15 @@ lks_status lks__ckpt_went_back(const char *out_dir, uint64_t iter)
 static lks_status write_tensors(const places *p, const char *name, const lks__st_tensor *tensors,
                                 size_t n, const json_t *metadata, json_t *hashes)
 {
-    char path[LKS__CKPT_PATH], digits[17];
+    char path[LKS__CKPT_PATH];
     lks__st_file *file;
     LKS__TRY(lks__ckpt_join(path, p->temp, name));
     LKS__TRY(lks__st_write(path, tensors, n, metadata));
     /* Check that a reader accepts the file. */
     LKS__TRY(lks__st_open_known(path, LKS__CKPT_JSON_LIMIT, NULL, &file));
-    lks__hash_text(lks__st_header_hash(file), digits);
+    const char *hash = lks__hex(lks__st_header_hash(file));
     lks__st_close(file);
-    if (json_object_set_new(hashes, name, json_string(digits)) < 0)
+    if (json_object_set_new(hashes, name, json_string(hash)) < 0)
         return lks__no_memory("for a checkpoint's state");
     return LKS_OK;
 }
@@ -193,15 +194,14 @@ static lks_status write_state(const places *p, const lks__ckpt_content *content,
                               const char *params_hash, json_t *hashes)
 {
     lks_status st = LKS_OK;
-    char path[LKS__CKPT_PATH], digits[17], *text = NULL;
+    char path[LKS__CKPT_PATH], *text = NULL;
     uint64_t hash;
     json_t *state = content->state ? json_copy(content->state) : json_object();
-    lks__hash_text(0, digits);
     if (json_object_set_new(state, "format", json_string(LKS__CKPT_FORMAT)) < 0 ||
         json_object_set_new(state, "iter", json_integer((json_int_t)content->iter)) < 0 ||
         json_object_set_new(state, "params_hash", json_string(params_hash)) < 0 ||
         json_object_set(state, "files", hashes) < 0 ||
-        json_object_set_new(state, "state_hash", json_string(digits)) < 0)
+        json_object_set_new(state, "state_hash", json_string(lks__hex(0))) < 0)
         st = lks__no_memory("for a checkpoint's state");
     if (st == LKS_OK) {
         text = lks__json_dump(state, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
@@ -211,8 +211,7 @@ static lks_status write_state(const places *p, const lks__ckpt_content *content,
     if (st == LKS_OK) {
         size_t bytes = strlen(text);
         char *at = lks__state_hash(text, bytes, &hash);
-        lks__hash_text(hash, digits);
-        memcpy(at, digits, 16);
+        memcpy(at, lks__hex(hash), 16);
         if (bytes > LKS__CKPT_JSON_LIMIT)
             st = lks__fail(LKS_ERR_ARG, "a checkpoint's state of %zu bytes is too large", bytes);
         else

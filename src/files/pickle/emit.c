@@ -37,16 +37,6 @@ void lks__emit_start(lks__emit *e)
     put_number(e, LKS__OP_PROTO, 2, 1);
 }
 
-void lks__emit_stop(lks__emit *e)
-{
-    put_op(e, LKS__OP_STOP);
-}
-
-void lks__emit_none(lks__emit *e)
-{
-    put_op(e, LKS__OP_NONE);
-}
-
 void lks__emit_bool(lks__emit *e, bool truth)
 {
     put_op(e, truth ? LKS__OP_NEWTRUE : LKS__OP_NEWFALSE);
@@ -77,37 +67,20 @@ void lks__emit_text(lks__emit *e, const char *text)
     put(e, text, bytes);
 }
 
-void lks__emit_list(lks__emit *e)
-{
-    put_op(e, LKS__OP_EMPTY_LIST);
-    put_op(e, LKS__OP_MARK);
-}
-
-void lks__emit_list_end(lks__emit *e)
-{
-    put_op(e, LKS__OP_APPENDS);
-}
-
-void lks__emit_dict(lks__emit *e)
-{
-    put_op(e, LKS__OP_EMPTY_DICT);
-    put_op(e, LKS__OP_MARK);
-}
-
-void lks__emit_dict_end(lks__emit *e)
-{
-    put_op(e, LKS__OP_SETITEMS);
-}
-
-void lks__emit_tuple(lks__emit *e)
-{
-    put_op(e, LKS__OP_MARK);
-}
-
-void lks__emit_tuple_end(lks__emit *e)
-{
-    put_op(e, LKS__OP_TUPLE);
-}
+#define EMIT(name, ...)                                                                            \
+    void lks__emit_##name(lks__emit *e)                                                            \
+    {                                                                                              \
+        static const unsigned char ops[] = {__VA_ARGS__};                                          \
+        put(e, ops, sizeof ops);                                                                   \
+    }
+EMIT(stop, LKS__OP_STOP)
+EMIT(none, LKS__OP_NONE)
+EMIT(list, LKS__OP_EMPTY_LIST, LKS__OP_MARK)
+EMIT(list_end, LKS__OP_APPENDS)
+EMIT(dict, LKS__OP_EMPTY_DICT, LKS__OP_MARK)
+EMIT(dict_end, LKS__OP_SETITEMS)
+EMIT(tuple, LKS__OP_MARK)
+EMIT(tuple_end, LKS__OP_TUPLE)
 
 static void global(lks__emit *e, const char *module, const char *name)
 {

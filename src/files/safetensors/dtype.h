@@ -2,9 +2,7 @@
 #ifndef LKS_FILES_SAFETENSORS_DTYPE_H
 #define LKS_FILES_SAFETENSORS_DTYPE_H
 
-#include <inttypes.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #define LKS__ST_METADATA   "__metadata__"
@@ -28,12 +26,6 @@ static inline const lks__st_dtype *lks__st_dtype_find(const char *name)
         if (strcmp(table[i].name, name) == 0)
             return &table[i];
     return NULL;
-}
-
-/* Write a hash as in all files: 16 lower-case hex digits. */
-static inline void lks__hash_text(uint64_t hash, char out[17])
-{
-    snprintf(out, 17, "%016" PRIx64, hash);
 }
 
 #endif

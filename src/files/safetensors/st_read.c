@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "base/number/checked.h"
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "files/safetensors/dtype.h"
@@ -178,15 +179,13 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
 static lks_status read_block(lks__st_file *file, char *block, uint64_t length, uint64_t file_bytes,
                              const char *expected)
 {
-    char digits[17];
     if (lks__sys_read_at(file->fd, block, 8 + length, 0) < 0)
         return read_failed(file);
     /* Bytes 0..7 were read again: the file may have been replaced meanwhile. */
     if (memcmp(block, &length, 8) != 0)
         return bad(file, "it changed while it was read");
     file->header_hash = XXH3_64bits(block, 8 + length);
-    lks__hash_text(file->header_hash, digits);
-    if (expected && strcmp(digits, expected) != 0)
+    if (expected && strcmp(lks__hex(file->header_hash), expected) != 0)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is altered or damaged: its header has changed since it was written",
                          file->shown);
@@ -323,9 +322,7 @@ static lks_status stored_hash(const lks__st_file *file, const char *name, const 
 static lks_status check_hash(const lks__st_file *file, const char *name, uint64_t hash,
                              const char *stored)
 {
-    char digits[17];
-    lks__hash_text(hash, digits);
-    if (strcmp(digits, stored) == 0)
+    if (strcmp(lks__hex(hash), stored) == 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT,
                      "%s is altered or damaged: the bytes of tensor \"%s\" do not match their hash",

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "base/number/checked.h"
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "files/safetensors/dtype.h"
 #include "files/safetensors/safetensors.h"
@@ -57,11 +58,11 @@ static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
         return LKS_OK;
 
     size_t key_bytes = sizeof LKS__ST_HASH_KEY + strlen(t->name);
-    char *key = malloc(key_bytes), digits[17];
+    char *key = malloc(key_bytes);
     LKS__MEMORY(key, "for the header of a safetensors file");
     snprintf(key, key_bytes, "%s%s", LKS__ST_HASH_KEY, t->name);
-    lks__hash_text(XXH3_64bits(t->data, t->bytes), digits);
-    int rc = json_object_set_new(meta, key, json_string(digits));
+    const char *hash = lks__hex(XXH3_64bits(t->data, t->bytes));
+    int rc = json_object_set_new(meta, key, json_string(hash));
     free(key);
     return rc < 0 ? lks__no_memory("for the header of a safetensors file") : LKS_OK;
 }

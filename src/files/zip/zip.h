@@ -7,6 +7,13 @@
 
 #include "base/status.h"
 
+struct lks__zip_module;
+
+/* Load the module lockstep_zip.so, or only check that it can be loaded. ERR_SUPPORT names the
+ * package to install. */
+lks_status lks__zip_module_open(const struct lks__zip_module **module_p);
+lks_status lks__zip_available(void);
+
 typedef struct lks__zip lks__zip; /* opaque; close with lks__zip_close() */
 
 typedef struct lks__zip_entry {

@@ -1,5 +1,5 @@
-/* files/zip/zip_module.h - the interface of the module lockstep_zip.so to files/zip/zip_load.c:
- * libzip without its file access. The module is loaded when a zip file is first read or written. */
+/* files/zip/zip_module.h - the interface of the module lockstep_zip.so: libzip without its file
+ * access. The module is loaded when a zip file is first read or written. */
 #ifndef LKS_FILES_ZIP_ZIP_MODULE_H
 #define LKS_FILES_ZIP_ZIP_MODULE_H
 

@@ -1,8 +1,6 @@
 #include "files/zip/zip_write.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,27 +8,28 @@
 
 #include "base/list.h"
 #include "base/system/sys.h"
-#include "files/zip/zip_load.h"
+#include "files/zip/zip.h"
+#include "files/zip/zip_module.h"
 
 enum { WHY_BYTES = 400 };
 
 typedef struct part {
     struct part *next;
     lks__zip_writer *writer;
-    lks__zip_part *read;
-    void *ctx;
+    size_t entry;
 } part;
 
 struct lks__zip_writer {
     const lks__zip_module *module;
     void *zip;
-    char path[PATH_MAX], target[PATH_MAX], temp[PATH_MAX + 32];
-    int fd; /* -1: write into memory */
+    lks__sys_new file; /* fd -1: write into memory */
     uint64_t at;
     unsigned char *data;
     size_t bytes, room;
     lks_status failed; /* status of a callback, whose message is recorded */
-    part *parts;
+    lks__zip_part *read;
+    const void *ctx;
+    part *parts; /* the last entry first */
 };
 
 /* ---- libzip's output ------------------------------------------------------------------------ */
@@ -49,10 +48,11 @@ static int write_memory(lks__zip_writer *w, const void *data, size_t bytes, uint
 
 static int write_file(lks__zip_writer *w, const void *data, size_t bytes, uint64_t offset)
 {
-    bool moved = offset == w->at || lseek(w->fd, (off_t)offset, SEEK_SET) >= 0;
-    if (!moved || lks__sys_write_all(w->fd, data, bytes) < 0) {
+    const int fd = w->file.fd;
+    bool moved = offset == w->at || lseek(fd, (off_t)offset, SEEK_SET) >= 0;
+    if (!moved || lks__sys_write_all(fd, data, bytes) < 0) {
         int failed = errno;
-        w->failed = lks__sys_fail("cannot write", w->path);
+        w->failed = lks__sys_fail("cannot write", w->file.path);
         return failed ? failed : EIO;
     }
     w->at = offset + bytes;
@@ -64,16 +64,18 @@ static int write_at(void *ctx, const void *data, size_t bytes, uint64_t offset)
     lks__zip_writer *w = ctx;
     if (bytes == 0)
         return 0;
-    return w->fd < 0 ? write_memory(w, data, bytes, offset) : write_file(w, data, bytes, offset);
+    return w->file.fd < 0 ? write_memory(w, data, bytes, offset)
+                          : write_file(w, data, bytes, offset);
 }
 
 /* Read bytes that libzip has written; it reads nothing else. */
 static int read_part(void *ctx, void *out, size_t bytes, uint64_t offset)
 {
-    part *p = ctx;
-    lks_status st = p->read(p->ctx, offset, out, bytes);
+    const part *p = ctx;
+    lks__zip_writer *w = p->writer;
+    lks_status st = w->read(w->ctx, p->entry, offset, out, bytes);
     if (st != LKS_OK)
-        p->writer->failed = st;
+        w->failed = st;
     return st == LKS_OK ? 0 : EIO;
 }
 
@@ -88,24 +90,8 @@ static lks_status failed(const lks__zip_writer *w, const char *why)
 
 /* ---- the archive ------------------------------------------------------------------------- */
 
-static lks_status open_file(const char *path, lks__zip_writer *w)
-{
-    const int flags = O_WRONLY | O_CREAT | O_EXCL;
-    if (snprintf(w->path, sizeof w->path, "%s", path) >= (int)sizeof w->path) {
-        errno = ENAMETOOLONG;
-        return lks__sys_fail("cannot write", path);
-    }
-    LKS__TRY(lks__sys_target(path, w->target));
-    snprintf(w->temp, sizeof w->temp, "%s.tmp-%ld", w->target, (long)getpid());
-    w->fd = lks__sys_open(w->temp, flags, 0666);
-    if (w->fd < 0 && errno == EEXIST) { /* left by a killed process with the same number */
-        unlink(w->temp);
-        w->fd = lks__sys_open(w->temp, flags, 0666);
-    }
-    return w->fd >= 0 ? LKS_OK : lks__sys_fail("cannot write", path);
-}
-
-lks_status lks__zip_writer_open(const char *path, lks__zip_writer **w_p)
+lks_status lks__zip_writer_open(const char *path, lks__zip_part *read, const void *ctx,
+                                lks__zip_writer **w_p)
 {
     char why[WHY_BYTES];
     const lks__zip_module *module;
@@ -113,8 +99,10 @@ lks_status lks__zip_writer_open(const char *path, lks__zip_writer **w_p)
     lks__zip_writer *w = calloc(1, sizeof *w);
     LKS__MEMORY(w, "to write a zip file");
     w->module = module;
-    w->fd = -1;
-    lks_status st = path ? open_file(path, w) : LKS_OK;
+    w->read = read;
+    w->ctx = ctx;
+    w->file.fd = -1;
+    lks_status st = path ? lks__sys_new_open(path, &w->file) : LKS_OK;
     const lks__zip_io io = {.write_at = write_at, .ctx = w};
     if (st == LKS_OK) {
         w->zip = module->create(&io, why, sizeof why);
@@ -128,12 +116,12 @@ lks_status lks__zip_writer_open(const char *path, lks__zip_writer **w_p)
 }
 
 lks_status lks__zip_writer_add(lks__zip_writer *w, const char *name, uint64_t bytes,
-                               unsigned filling, lks__zip_part *read, void *ctx)
+                               unsigned filling)
 {
     char why[WHY_BYTES];
     part *p = calloc(1, sizeof *p);
     LKS__MEMORY(p, "to write a zip file");
-    *p = (part){.next = w->parts, .writer = w, .read = read, .ctx = ctx};
+    *p = (part){.next = w->parts, .writer = w, .entry = w->parts ? w->parts->entry + 1 : 0};
     w->parts = p;
     const lks__zip_io io = {.read_at = read_part, .ctx = p, .bytes = bytes};
     return w->module->add(w->zip, name, &io, filling, why, sizeof why) == 0 ? LKS_OK
@@ -153,33 +141,11 @@ void lks__zip_writer_take(lks__zip_writer *w, unsigned char **data_p, size_t *by
     w->data = NULL;
 }
 
-static lks_status give_name(lks__zip_writer *w)
-{
-    bool synced = lks__sys_fsync(w->fd) == 0;
-    int err = errno;
-    if (lks__sys_close(w->fd) < 0 && synced) {
-        synced = false;
-        err = errno;
-    }
-    w->fd = -1;
-    if (synced && lks__sys_rename(w->temp, w->target) == 0) {
-        w->temp[0] = '\0';
-        return LKS_OK;
-    }
-    if (!synced)
-        errno = err;
-    return lks__sys_fail("cannot write", w->path);
-}
-
 lks_status lks__zip_writer_close(lks__zip_writer *w, lks_status st)
 {
     if (w->zip)
         w->module->close(w->zip);
-    if (st == LKS_OK && w->fd >= 0)
-        st = give_name(w);
-    lks__sys_close(w->fd);
-    if (w->temp[0] != '\0')
-        unlink(w->temp);
+    st = lks__sys_new_close(&w->file, st);
     while (w->parts) {
         part *p = w->parts;
         w->parts = p->next;

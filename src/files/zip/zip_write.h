@@ -9,16 +9,19 @@
 
 typedef struct lks__zip_writer lks__zip_writer; /* opaque; close with lks__zip_writer_close() */
 
-/* Put bytes [first, first + bytes) of an entry into `out`. */
-typedef lks_status lks__zip_part(void *ctx, uint64_t first, void *out, size_t bytes);
+/* Put bytes [first, first + bytes) of the entry that was added as number `entry`, from 0, into
+ * `out`. */
+typedef lks_status lks__zip_part(const void *ctx, size_t entry, uint64_t first, void *out,
+                                 size_t bytes);
 
-/* `path` NULL: write into memory. Otherwise write a temporary file in the same folder until the
- * writer is closed with LKS_OK. */
-lks_status lks__zip_writer_open(const char *path, lks__zip_writer **w_p);
+/* `path` NULL: write into memory. Otherwise the file is an lks__sys_new until the writer is closed;
+ * the path is kept, not copied. */
+lks_status lks__zip_writer_open(const char *path, lks__zip_part *read, const void *ctx,
+                                lks__zip_writer **w_p);
 /* Add an entry; the file keeps the order of the calls. `filling`: bytes of an extra field before
  * the data. lks__zip_writer_finish() reads the data. */
 lks_status lks__zip_writer_add(lks__zip_writer *w, const char *name, uint64_t bytes,
-                               unsigned filling, lks__zip_part *read, void *ctx);
+                               unsigned filling);
 lks_status lks__zip_writer_finish(lks__zip_writer *w);
 /* The bytes written into memory; the caller frees them. */
 void lks__zip_writer_take(lks__zip_writer *w, unsigned char **data_p, size_t *bytes_p);

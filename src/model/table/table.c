@@ -143,13 +143,3 @@ const lks__table_tensor *lks__table_find(const lks__table *table, const char *na
             return &table->tensors[i];
     return NULL;
 }
-
-const lks__table_tensor *lks__table_at(const lks__table *table, size_t at)
-{
-    const lks__table_tensor *best = NULL;
-    for (size_t i = 0; i < table->n_tensors; i++)
-        if (table->tensors[i].offset <= at && table->tensors[i].count > 0 &&
-            (best == NULL || table->tensors[i].offset > best->offset))
-            best = &table->tensors[i];
-    return best;
-}

@@ -147,7 +147,4 @@ const lks__table_tensor *lks__table_find(const lks__table *table, const char *na
  * rows' fields; SIZE_MAX for tensors that the model lacks, such as biases. */
 void lks__table_offsets(const lks__table *table, int layer, void *offsets, size_t bytes);
 
-/* The tensor that contains arena offset `at` (floats). */
-const lks__table_tensor *lks__table_at(const lks__table *table, size_t at);
-
 #endif

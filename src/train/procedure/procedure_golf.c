@@ -8,6 +8,7 @@
 
 #include "base/system/sys.h"
 #include "data/read/sampler.h"
+#include "files/zip/zip.h"
 #include "lockstep/reduce.h"
 #include "model/optim/schedule.h"
 #include "report/record/files.h"
@@ -301,7 +302,7 @@ const struct lks__procedure lks__procedure_golf = {
     .rehearse_evaluation = rehearse_evaluation,
     .evaluates_end = true,
     .finish = finish,
-    .can_finish = lks__artifact_available,
+    .can_finish = lks__zip_available,
     .log_path = lks__golf_log_path,
     .head_lines = lks__golf_head_lines,
     .train_line = lks__golf_train_line,

@@ -33,9 +33,6 @@ typedef struct lks__artifact_stats {
     uint64_t file_bytes;
 } lks__artifact_stats;
 
-/* OK if artifacts can be written here; else ERR_SUPPORT, with the package to install. */
-lks_status lks__artifact_available(void);
-
 /* Compute the numbers that follow from the table, whatever the values are: all but the last two. */
 void lks__artifact_count(const lks__table *table, lks__artifact_stats *stats);
 

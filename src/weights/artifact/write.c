@@ -5,7 +5,6 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "files/pickle/torch/torchsave.h"
-#include "files/zip/zip_load.h"
 #include "weights/artifact/artifact.h"
 #include "weights/artifact/layout.h"
 #include "weights/artifact/saved.h"
@@ -31,11 +30,6 @@ typedef struct writer {
 static lks_status no_memory(void)
 {
     return lks__no_memory("to make an artifact");
-}
-
-lks_status lks__artifact_available(void)
-{
-    return lks__zip_available();
 }
 
 /* ---- the tensors' elements --------------------------------------------------------------- */

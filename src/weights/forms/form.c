@@ -50,19 +50,16 @@ bool lks__weights_has(const char *folder, const char *name)
 
 /* Element i is written before those from i + 1 on are overwritten: they begin at byte
  * 2 n + 2 i + 2, and the floats up to i end at 4 i + 4. */
-#define WIDEN(type, convert)                                                                       \
-    void lks__weights_widen_##type(float *out, size_t n)                                           \
-    {                                                                                              \
-        const char *from = (const char *)out + n * sizeof(uint16_t);                               \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            uint16_t bits;                                                                         \
-            memcpy(&bits, from + i * sizeof bits, sizeof bits);                                    \
-            const float x = convert(bits);                                                         \
-            memcpy(out + i, &x, sizeof x);                                                         \
-        }                                                                                          \
+void lks__weights_widen(float *out, size_t n, bool half)
+{
+    const char *from = (const char *)out + n * sizeof(uint16_t);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t bits;
+        memcpy(&bits, from + i * sizeof bits, sizeof bits);
+        const float x = half ? lks__f16_to_float(bits) : lks__bf16_to_float(bits);
+        memcpy(out + i, &x, sizeof x);
     }
-WIDEN(bf16, lks__bf16_to_float)
-WIDEN(half, lks__f16_to_float)
+}
 
 /* --- names and shapes ------------------------------------------------------------------------ */
 

@@ -50,8 +50,7 @@ lks_status lks__weights_check_shape(const lks__weights *w, const lks__weights_te
 /* True if the folder contains a file of this name. */
 bool lks__weights_has(const char *folder, const char *name);
 
-/* Widen n two-byte numbers, stored in the upper half of out[n], to floats. */
-void lks__weights_widen_bf16(float *out, size_t n);
-void lks__weights_widen_half(float *out, size_t n);
+/* Widen n numbers, float16 (`half`) or bfloat16, stored in the upper half of out[n], to floats. */
+void lks__weights_widen(float *out, size_t n, bool half);
 
 #endif

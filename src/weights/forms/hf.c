@@ -369,10 +369,7 @@ static lks_status read_part(lks__weights *w, const lks__weights_tensor *t, uint6
         return lks__st_read_part(file, from, first * sizeof *out, out, n * sizeof *out);
     }
     LKS__TRY(lks__st_read_part(file, from, first * 2, (char *)out + n * 2, n * 2));
-    if (strcmp(from->dtype, "F16") == 0)
-        lks__weights_widen_half(out, n);
-    else
-        lks__weights_widen_bf16(out, n);
+    lks__weights_widen(out, n, strcmp(from->dtype, "F16") == 0);
     return LKS_OK;
 }
 

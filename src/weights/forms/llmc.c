@@ -153,7 +153,7 @@ static lks_status read_part(lks__weights *w, const lks__weights_tensor *t, uint6
         return errno == 0 ? lks__fail(LKS_ERR_FORMAT, "%s ended while it was read", w->shown)
                           : lks__sys_fail("cannot read", w->path);
     if (!wide)
-        lks__weights_widen_bf16(out, n);
+        lks__weights_widen(out, n, false);
     return LKS_OK;
 }
 

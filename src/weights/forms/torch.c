@@ -37,10 +37,8 @@ lks_status lks__weights_torch_read(lks__torchfile *file, const lks__weights_tens
     const bool wide = from->storage->item_bytes == sizeof *out;
     char *to = (char *)out + (wide ? 0 : n * sizeof(uint16_t)); /* widened in place */
     LKS__TRY(lks__torchfile_read_part(file, from, first, n, to));
-    if (is_type(from, "BF16"))
-        lks__weights_widen_bf16(out, n);
-    else if (!wide)
-        lks__weights_widen_half(out, n);
+    if (!wide)
+        lks__weights_widen(out, n, !is_type(from, "BF16"));
     return LKS_OK;
 }
 

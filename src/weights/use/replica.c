@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/number/units.h"
 #include "base/text/jsontext.h"
 #include "lockstep/reduce.h"
 #include "weights/artifact/artifact.h"
@@ -46,7 +47,7 @@ static lks_status load(lks__weights *w, const lks__settings *s, lks__session *se
     const lks__ckpt *ckpt = lks__weights_checkpoint(w);
     uint64_t digest;
     if (ckpt != NULL && lks__json_hash(ckpt->state, "data_digest", &digest))
-        snprintf(r->data_digest, sizeof r->data_digest, "%016" PRIx64, digest);
+        lks__hex_to(r->data_digest, digest);
     r->iter = w->iter;
     r->run = w->model;
     r->meta = w->meta;

@@ -1,13 +1,13 @@
 #include "data/prep/output/split_writer.h"
 
 #include <fnmatch.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "data/read/sampler.h"
 #include "data/read/shards.h"
@@ -101,9 +101,8 @@ static lks_status write_header(lks__split_writer *w)
 
 static lks_status record_hash(const lks__split_writer *w)
 {
-    char text[17];
-    snprintf(text, sizeof text, "%016" PRIx64, XXH3_64bits_digest(w->hash));
-    return json_object_set_new(w->hashes, w->name, json_string(text)) == 0
+    const char *hash = lks__hex(XXH3_64bits_digest(w->hash));
+    return json_object_set_new(w->hashes, w->name, json_string(hash)) == 0
                ? LKS_OK
                : lks__no_memory("for the hash of a token file");
 }

@@ -199,37 +199,25 @@ lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, c
     LKS__TRY(module_open(&module));
     snprintf(size, sizeof size, "%u", vocab_size);
     snprintf(longest, sizeof longest, "%d", MAX_TEXT_BYTES);
+    /* clang-format off */
     const char *const options[] = {
-        "model_type",
-        "bpe", /* as in the exporter */
-        "vocab_size",
-        size, //
-        "character_coverage",
-        "0.999", //
-        "byte_fallback",
-        "true", //
-        "split_digits",
-        "true", //
-        "normalization_rule_name",
-        "nmt_nfkc", //
-        "add_dummy_prefix",
-        "false", //
-        "pad_id",
-        "0", //
-        "bos_id",
-        "1", //
-        "eos_id",
-        "2", //
-        "unk_id",
-        "3", //
-        "hard_vocab_limit",
-        "false", //
-        "max_sentence_length",
-        longest, /* by default it drops sentences of more than 4,192 bytes */
-        "minloglevel",
-        "1", /* print only warnings */
+        "model_type", "bpe", /* as in the exporter */
+        "vocab_size", size,
+        "character_coverage", "0.999",
+        "byte_fallback", "true",
+        "split_digits", "true",
+        "normalization_rule_name", "nmt_nfkc",
+        "add_dummy_prefix", "false",
+        "pad_id", "0",
+        "bos_id", "1",
+        "eos_id", "2",
+        "unk_id", "3",
+        "hard_vocab_limit", "false",
+        "max_sentence_length", longest, /* by default it drops sentences of over 4,192 bytes */
+        "minloglevel", "1", /* print only warnings */
         NULL,
     };
+    /* clang-format on */
     if (module->train(options, next, ctx, model_p, bytes_p, why, sizeof why) != 0)
         return why[0] == '\0' ? no_memory() : cannot_train(vocab_size, why);
     return LKS_OK;

@@ -441,7 +441,7 @@ static lks_status open_logs(lks__report *r, const lks__run *run)
     if (run->procedure->log_path == NULL)
         return LKS_OK;
     LKS__TRY(run->procedure->log_path(run, path));
-    return path[0] != '\0' ? lks__log_copy_to(&r->log, path) : LKS_OK;
+    return path[0] != '\0' ? lks__log_to_file(&r->log, path) : LKS_OK;
 }
 
 static void describe_files(lks__report *r, const lks__run *run, const lks__state *state,
