@@ -420,7 +420,8 @@ __attribute__((constructor)) void begin()
     const unsigned seed =
         number_of("CUDA_STANDIN_SEED", number_of("LKS_TEST_START", 0)) + number_of("RANK", 0);
     listen();
-    prctl(PR_SET_TIMERSLACK, 1000000); /* naps of microseconds, with more ranks than cores, cost most */
+    prctl(PR_SET_TIMERSLACK,
+          1000000); /* naps of microseconds, with more ranks than cores, cost most */
     how = (order)(seed % ORDERS);
     random_state = (seed + 1) * 2654435761u | 1;
     lks_fibers_queue(queue_kernel);
