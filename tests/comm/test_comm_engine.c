@@ -630,10 +630,11 @@ static int expect_all(const char *hosts, const char *body)
 
 static void test_suite(void **state)
 {
-    static const char *const divisions[] = {"1", "11", "21", "22", "212", "2222"};
-    for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++) {
+    static const char *const divisions[] = {"1", "11", "21", "212", "2222"};
+    /* MPICH is a library for the same module, and takes long with many ranks. */
+    const size_t n = sizeof divisions / sizeof divisions[0] - (strcmp(engine, "mpich") == 0);
+    for (size_t i = 0; i < n; i++)
         assert_int_equal(expect_all(divisions[i], "suite"), 0);
-    }
 }
 
 static void test_failures(void **state)

@@ -8,12 +8,12 @@
 #include "base/number/cpu.h"
 
 #define GPT2                                                                                       \
-    "--n_layer=1", "--n_head=6", "--n_embd=288", "--block_size=64", "--batch_size=1",              \
+    "--n_layer=1", "--n_head=6", "--n_embd=288", "--block_size=20", "--batch_size=1",              \
         "--max_iters=1", "--eval_iters=1", "--checkpoint_interval=2", "--bucket_mb=1",             \
         "--gradient_accumulation_steps=2", "--virtual_ranks=2"
 #define GOLF                                                                                       \
-    "--n_layer=1", "--n_head=8", "--num_kv_heads=4", "--n_embd=320", "--block_size=64",            \
-        "--train_batch_tokens=128", "--val_batch_size=128", "--gradient_accumulation_steps=2",     \
+    "--n_layer=1", "--n_head=8", "--num_kv_heads=4", "--n_embd=320", "--block_size=20",            \
+        "--train_batch_tokens=40", "--val_batch_size=40", "--gradient_accumulation_steps=2",       \
         "--virtual_ranks=2", "--iterations=1", "--eval_interval=0", "--bucket_mb=1",               \
         "--muon_backend_steps=2"
 
@@ -36,7 +36,7 @@ static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, 
     for (int i = 0; more[golf][i] != NULL; i++)
         law_add(&args, "%s", more[golf][i]);
     if (golf)
-        law_add(&args, "--dataset=%s", law_golf_data(129));
+        law_add(&args, "--dataset=%s", law_golf_data(41));
     law_add(&args, "%s", dtype);
     const char *const env[] = {lks_test_text("LEVEL_0=%s", lks__cpu_level_name(levels[0])),
                                lks_test_text("LEVEL_1=%s", lks__cpu_level_name(levels[ranks - 1])),

@@ -1,8 +1,8 @@
 /* Each call of the library that communicates, on three ranks: with 0, 1, an odd number of elements
- * and 64 MB; and with a rank that is killed before the call, inside it, or while calls follow each
- * other. Then the others name that rank within seconds, and no file is left. The argument `gloo`
- * or `mpi` takes several hosts. A function of the public headers that is in no list here is an
- * error. */
+ * and 16 MB, which is more than an engine has in progress; and with a rank that is killed before
+ * the call, inside it, or while calls follow each other. Then the others name that rank within
+ * seconds, and no file is left. The argument `gloo` or `mpi` takes several hosts. A function of the
+ * public headers that is in no list here is an error. */
 #include "support.h"
 
 #include <dirent.h>
@@ -23,7 +23,7 @@
 #include "comm/hosts.h"
 #include "lockstep/lockstep.h"
 
-enum { W = 3, LARGE = 16 << 20, SOME = 1 << 18, PARAM = 100003, AT_ONCE = 6 };
+enum { W = 3, LARGE = 4 << 20, SOME = 1 << 18, PARAM = 100003, AT_ONCE = 6 };
 
 static const double TIMEOUT_S = 30, KNOWN_S = 8;
 static const char *engine, *folder;

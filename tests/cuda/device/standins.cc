@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <deque>
@@ -60,6 +61,7 @@ struct block {
     char *map, *data;
     size_t map_bytes, bytes;
     bool device, released;
+    bool open; /* without protection_key() */
 };
 
 /* They outlive destructors: the list of calls is written at the very end. */
@@ -72,7 +74,7 @@ uint32_t random_state;
 order how;
 int refused; /* consecutive queries that were answered "not yet" */
 cudaError_t last_error;
-bool is_open;          /* without protection_key() */
+bool is_allowed;       /* without protection_key(): what runs may touch the device's memory */
 int own_unit;          /* of the GPU that is set */
 unsigned long n_turns; /* calls of the program */
 std::recursive_mutex &mutex = *new std::recursive_mutex();
@@ -137,11 +139,23 @@ block *block_at(const void *p)
     return NULL;
 }
 
-/* The fault happens again after this, and ends the process. */
+void protect(block *b, int protection)
+{
+    mprotect(b->map, b->map_bytes - PAGE, protection);
+    b->open = protection != PROT_NONE;
+}
+
+/* Open a block that is touched by who may. Otherwise the fault happens again after this, and ends
+ * the process. */
 void on_fault(int, siginfo_t *info, void *)
 {
     char text[300];
-    const block *b = block_at(info->si_addr);
+    block *b = block_at(info->si_addr);
+    if (b != NULL && b->device && !b->released && is_allowed && !b->open &&
+        (char *)info->si_addr < b->map + b->map_bytes - PAGE) {
+        protect(b, PROT_READ | PROT_WRITE);
+        return;
+    }
     sigaction(SIGSEGV, &before, NULL);
     if (b == NULL)
         return;
@@ -152,6 +166,17 @@ void on_fault(int, siginfo_t *info, void *)
     (void)!write(2, text, (size_t)n);
 }
 
+/* A test's program may have put another handler in its place. */
+void listen()
+{
+    struct sigaction action = {}, now;
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, &now);
+    if (now.sa_sigaction != on_fault)
+        before = now;
+}
+
 /* A key of the processor's, with which a thread opens all blocks at once; -1: there is none. */
 int protection_key()
 {
@@ -159,21 +184,18 @@ int protection_key()
     return key;
 }
 
-void put_protection(int protection)
-{
-    for (const block &b : blocks)
-        if (b.device && !b.released)
-            mprotect(b.map, b.map_bytes - PAGE, protection);
-    is_open = protection != PROT_NONE;
-}
-
-/* Only as long as something runs that may use it. */
+/* Only as long as something runs that may use it. Without a key, a block is opened when it is first
+ * touched: to open and close all for each entry takes most of the time of a run. */
 void open_memory(bool open)
 {
     if (protection_key() >= 0)
         pkey_set(protection_key(), open ? 0 : PKEY_DISABLE_ACCESS);
-    else if (open != is_open)
-        put_protection(open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    else if (open && !is_allowed)
+        listen();
+    for (block &b : blocks)
+        if (!open && b.open)
+            protect(&b, PROT_NONE);
+    is_allowed = open;
 }
 
 /* NaNs that end before an unreadable page, at a multiple of 256 bytes as CUDA's. */
@@ -193,8 +215,8 @@ void *take(size_t bytes, bool device)
         memset(b.data, 0xff, used);
     if (device && protection_key() >= 0)
         pkey_mprotect(b.map, pages, PROT_READ | PROT_WRITE, protection_key());
-    else if (device && !is_open)
-        mprotect(b.map, pages, PROT_NONE);
+    else if (device)
+        protect(&b, PROT_NONE);
     blocks.push_back(b);
     return b.data;
 }
@@ -397,10 +419,9 @@ __attribute__((constructor)) void begin()
 {
     const unsigned seed =
         number_of("CUDA_STANDIN_SEED", number_of("LKS_TEST_START", 0)) + number_of("RANK", 0);
-    struct sigaction action = {};
-    action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigaction(SIGSEGV, &action, &before);
+    listen();
+    prctl(PR_SET_TIMERSLACK,
+          1000000); /* naps of microseconds, with more ranks than cores, cost most */
     how = (order)(seed % ORDERS);
     random_state = (seed + 1) * 2654435761u | 1;
     lks_fibers_queue(queue_kernel);

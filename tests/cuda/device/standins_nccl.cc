@@ -108,6 +108,9 @@ void must_be_idle(ncclComm_t comm, const char *call)
 
 /* --- files ----------------------------------------------------------------------------------- */
 
+/* The device's memory is opened when the program touches it, not when the kernel does. So files are
+ * written and read by way of other memory. */
+
 std::string name_of(const ncclComm *c, const piece &p, int to)
 {
     char text[100];
@@ -120,9 +123,9 @@ std::string name_of(const ncclComm *c, const piece &p, int to)
 
 void write_file(const std::string &name, const void *data, size_t bytes)
 {
-    const std::string first = name + ".part";
+    const std::string first = name + ".part", copy((const char *)data, bytes);
     FILE *f = fopen(first.c_str(), "wb");
-    if (f == NULL || fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0 ||
+    if (f == NULL || fwrite(copy.data(), 1, bytes, f) != bytes || fclose(f) != 0 ||
         rename(first.c_str(), name.c_str()) != 0)
         DIE("NCCL can't write %s", name.c_str());
 }
@@ -137,8 +140,10 @@ bool read_file(const std::string &name, void *data, size_t bytes)
     if (fstat(fileno(f), &info) != 0 || (size_t)info.st_size != bytes)
         DIE("NCCL: %zu bytes were asked for, and %lld come, in %s", bytes, (long long)info.st_size,
             name.c_str());
-    if (fread(data, 1, bytes, f) != bytes)
+    std::string copy(bytes, '\0');
+    if (fread(&copy[0], 1, bytes, f) != bytes)
         DIE("NCCL can't read %s", name.c_str());
+    memcpy(data, copy.data(), bytes);
     fclose(f);
     unlink(name.c_str());
     return true;

@@ -7,10 +7,10 @@
 enum { DEPTH = LKS__GEMM_DEPTH, COLS = 32, VECTORS = COLS / LKS__WIDE_LANES };
 
 /* acc[j] = x * b[j] + acc[j], rounded once. */
-static void multiply_add(lks__wides acc[VECTORS], lks__wide x, const lks__wides b[VECTORS])
+static inline void multiply_add(lks__wides *acc, lks__wide x, const lks__wides *b, size_t vectors)
 {
     const lks__wides all = x - (lks__wides){0};
-    for (size_t j = 0; j < VECTORS; j++)
+    for (size_t j = 0; j < vectors; j++)
         acc[j] = lks__fused(all, b[j], acc[j]);
 }
 
@@ -42,12 +42,17 @@ void lks__gemm_plain(char ta, char tb, size_t m, size_t n, size_t k, float alpha
         for (size_t j = 0; j < n; j += COLS) {
             const size_t depth = k - p0 < DEPTH ? k - p0 : DEPTH;
             const size_t cols = n - j < COLS ? n - j : COLS;
+            const size_t vectors = (cols + LKS__WIDE_LANES - 1) / LKS__WIDE_LANES;
             copy_tile((lks__wide(*)[COLS])tile, tb, tb == 'T' ? b + j * ldb + p0 : b + p0 * ldb + j,
                       ldb, depth, cols);
             for (size_t i = 0; i < m; i++) {
                 lks__wides sum[VECTORS] = {0};
+                const float *x = a + i * row_step + p0 * step;
                 for (size_t p = 0; p < depth; p++)
-                    multiply_add(sum, (lks__wide)a[i * row_step + (p0 + p) * step], tile[p]);
+                    if (vectors == VECTORS) /* a number that the compiler knows */
+                        multiply_add(sum, (lks__wide)x[p * step], tile[p], VECTORS);
+                    else
+                        multiply_add(sum, (lks__wide)x[p * step], tile[p], vectors);
                 add_block(c + i * ldc + j, (const lks__wide *)sum, cols, alpha,
                           p0 == 0 ? beta : 1.0f);
             }
