@@ -303,8 +303,7 @@ def shakespeare_char(a):
                     "max_iters": last, "lr_decay_iters": 5000, "eval_interval": every}
     summary(a, rows=rows, steps=steps, plans={}, whole=5001)
     plans = {name: planned(a, *more) for name, more in
-             {"this machine": [], "16 cores": ["--nproc_per_node=1", "--threads=16"],
-              "an H100": ["--device=cuda", "--memory=80G"]}.items()}
+             {"this machine": [], "an H100": ["--device=cuda", "--memory=80G"]}.items()}
     summary(a, rows=rows, steps=steps, plans=plans, whole=5001)
     theirs = nanogpt(a, "nanogpt", recipe, 1337, data)
     if theirs:

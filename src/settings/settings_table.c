@@ -360,10 +360,13 @@ const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_R
     case LKS__SETTING_IS_STR:
         if (d->choices) {
             list_choices(d->choices, choices, sizeof choices);
-            snprintf(out, LKS__SETTING_RANGE, "%s%s", choices,
-                     d->built    ? " in this build"
-                     : d->begins ? " and a command, in one line"
-                                 : "");
+            if (d->begins)
+                snprintf(out, LKS__SETTING_RANGE,
+                         "%s and a command, in one line of at most %d bytes", choices,
+                         LKS__SETTING_STR - 1);
+            else
+                snprintf(out, LKS__SETTING_RANGE, "%s%s", choices,
+                         d->built ? " in this build" : "");
         } else {
             snprintf(out, LKS__SETTING_RANGE, "text of 1 to %d bytes%s", LKS__SETTING_STR - 1,
                      d == &lks__setting_table[LKS__SETTING_start] ? ", or FILE:PATH" : "");

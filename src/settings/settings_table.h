@@ -75,7 +75,7 @@ bool lks__setting_same(const lks__setting *d, lks__setting_value a, lks__setting
 bool lks__setting_is_used(const lks__settings *s, const lks__setting *d);
 bool lks__setting_in_range(const lks__setting *d, lks__setting_value v);
 
-enum { LKS__SETTING_RANGE = 160, LKS__SETTING_HELP = 700, LKS__NUMBER_TEXT = 32 };
+enum { LKS__SETTING_RANGE = 180, LKS__SETTING_HELP = 700, LKS__NUMBER_TEXT = 32 };
 
 /* A number in readable form: 0.1, 6e-5, and with `commas` 1,000,000; returns `out`. */
 const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT]);

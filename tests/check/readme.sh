@@ -70,7 +70,7 @@ run_line() {
         echo - ;;
     build-check/tests/*) # ./check makes that build, and runs these in a short form
         echo - ;;
-    'export LOCKSTEP_TOKEN='* | 'lockstep run --nnodes='* | 'lockstep run --hosts='*) # other hosts
+    'lockstep run --hosts='*) # other hosts
         echo - ;;
     'lockstep fetch '* | 'scripts/novels.sh '*) # a download
         echo - ;;

@@ -607,7 +607,8 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "prometheus", "@prometheus", 0, .makes = true),
     ROW(TRAIN, "exec_on", "end:true", FILES),
     ROW(TRAIN, "exec_on", "later:true", REFUSED,
-        .says = "checkpoint:, best:, end: or failure: and a command, in one line"),
+        .says = "checkpoint:, best:, end: or failure: and a command, in one line of at most "
+                "1023 bytes"),
     ROW(TRAIN, "exec_on", "end:", REFUSED, .says = "and a command"),
     ROW(TRAIN, "exec_timeout", "7", 0,
         .with = "--exec_on=end:true"), /* what it ends: watch_commands */

@@ -19,7 +19,7 @@ static const char usage[] =
     "With --margin the test is one-sided: is the later group lower by more than the margin?\n"
     "\n"
     "  lockstep report out/small out/large\n"
-    "  lockstep report --metric=artifact_bpb --margin=0.005 --alpha=0.01 out/record out/mine-*\n";
+    "  lockstep report --metric=artifact_loss --margin=0.005 --alpha=0.01 out/record out/mine-*\n";
 
 static lks_status report(const lks__settings *s, tool_runs *runs)
 {
