@@ -28,6 +28,10 @@
 #define LKS__TOKEN_ENV "LOCKSTEP_TOKEN"
 #define LKS__LINK_ENV  "LOCKSTEP_LINK_TIMEOUT"
 
+/* Keys of a group that is being opened: attempt, number of the group, name. "failed" is a reason
+ * why it can't be opened. */
+#define LKS__STORE_GROUP_KEY "engine/%.16s/%u/%s"
+
 enum {
     LKS__STORE_KEY_BYTES = 256,
     LKS__STORE_VALUE_BYTES = 1 << 20,
