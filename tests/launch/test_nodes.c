@@ -891,9 +891,9 @@ TEST(test_second_job)
     assert_ok(lks__store_open("127.0.0.1", port, secret, 20 * lks_test_patience(), &slow));
     assert_ok(lks__store_will(slow, "lockstep/launch", lost, strlen(lost)));
     wait_for_message(slow, &at, "\"hello\"");
-    assert_ok(lks__store_post(slow, "lockstep/launch", hello, strlen(hello)));
+    assert_ok(lks__store_post_later(slow, "lockstep/launch", hello, strlen(hello)));
     wait_for_message(slow, &at, "\"round\",");
-    assert_ok(lks__store_post(slow, "lockstep/launch", verdict, strlen(verdict)));
+    assert_ok(lks__store_post_later(slow, "lockstep/launch", verdict, strlen(verdict)));
     wait_for_message(slow, &at, "\"end\"");
     struct node b =
         START(port, lks_test_text("touch \"%s\"", ran), "--nnodes=2", "--node-rank=1", link);
