@@ -55,7 +55,7 @@ static void use(void *data, size_t bytes)
     free(data);
 }
 
-/* One of the calls that wait for their answer. */
+/* One of the calls. A post doesn't wait for its answer: the next call does. */
 static lks_status call(lks__store *s, unsigned which)
 {
     void *data = NULL;
@@ -73,7 +73,7 @@ static lks_status call(lks__store *s, unsigned which)
     case 2:
         return lks__store_add(s, "sum", 5, &sum);
     case 3:
-        return lks__store_post(s, "list", "news", 4);
+        return lks__store_post_later(s, "list", "news", 4);
     default:
         return lks__store_will(s, "list", "last", 4);
     }

@@ -434,7 +434,8 @@ TEST(test_newcomer_at_end)
     open_job(&j, 2, true);
     hear(&j, hello('a', 1, 2));
     const char *newcomer = hello('b', 1, 2);
-    assert_ok(lks__store_post(j.reader, LKS__NODES_LIST, newcomer, strlen(newcomer)));
+    assert_ok(lks__store_post_later(j.reader, LKS__NODES_LIST, newcomer, strlen(newcomer)));
+    assert_ok(lks__store_add(j.reader, LKS__NODES_LIST, 0, &n)); /* waits for both answers */
     assert_ok(lks__nodes_ask_next(j.nodes));
     j.nodes->gather_since = -1000; /* long ago */
     assert_fails(LKS_ERR_TIMEOUT, lks__nodes_gather(j.nodes, 0, &part, &over, &code),
@@ -446,7 +447,8 @@ TEST(test_newcomer_at_end)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         lks__store *store = connect_to(&j);
         usleep(300000); /* the coordinator must not have left by then */
-        assert_ok(lks__store_post(store, LKS__NODES_LIST, lost, strlen(lost)));
+        assert_ok(lks__store_post_later(store, LKS__NODES_LIST, lost, strlen(lost)));
+        assert_ok(lks__store_add(store, LKS__NODES_LIST, 0, &n));
         _exit(0);
     }
     lks__nodes_close(j.nodes);

@@ -528,6 +528,49 @@ TEST(test_left_early)
     check_left_early("--nproc-per-node=2", "2", "3"); /* also if another rank there ends late */
 }
 
+/* A rank ends with code 0 before it has joined: the ranks of the other host don't wait for it. A
+ * rank that isn't waiting goes on. */
+static void check_never_joined(const char *n_here, const char *left, const char *busy)
+{
+    const char *out;
+    const int port = lks_test_free_port();
+    law_args args = law_train("random", &out);
+    law_add(&args, "--timeout=600");
+    const char *script = lks_test_text("case $RANK in %s) ;; %s) exec sleep 50;; *) exec %s;; esac",
+                                       left, busy, law_words(&args));
+    START_TWO(a, b, port, script, n_here);
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int n = 0; n < 2; n++)
+        assert_exits(1, r[n], lks_test_text("lockstep run: rank %s (pid ", left),
+                     ") exited with code 0 while other ranks still waited for it. All ranks must "
+                     "make the same calls: find out why rank ");
+}
+
+TEST(test_never_joined)
+{
+    check_never_joined("--nproc-per-node=1", "1", "none");
+    check_never_joined("--nproc-per-node=1", "0", "none");
+    check_never_joined("--nproc-per-node=2", "3", "2"); /* isn't the first of its host */
+}
+
+/* A rank that ends with code 0 doesn't end one that works alone. */
+TEST(test_works_alone)
+{
+    const int port = lks_test_free_port();
+    const char *end = lks_test_text("%s/end", lks_test_folder());
+    const char *script =
+        lks_test_text("[ $RANK = 1 ] || while [ ! -e \"%s\" ]; do sleep 0.05; done", end);
+    lks__store *store;
+    int at = 1;
+    START_TWO(a, b, port, script);
+    assert_ok(lks__store_open("127.0.0.1", port, secret, 20 * lks_test_patience(), &store));
+    wait_for_message(store, &at, "\"verdict\"");
+    lks__store_close(store);
+    lks_test_write(end, "", 0);
+    assert_exits(0, end_of(&a));
+    assert_exits(0, end_of(&b));
+}
+
 /* A rank that gave up is named with its host, and its exit code is the job's, although it ends
  * after the other host's rank. */
 TEST(test_gave_up)
@@ -848,9 +891,9 @@ TEST(test_second_job)
     assert_ok(lks__store_open("127.0.0.1", port, secret, 20 * lks_test_patience(), &slow));
     assert_ok(lks__store_will(slow, "lockstep/launch", lost, strlen(lost)));
     wait_for_message(slow, &at, "\"hello\"");
-    assert_ok(lks__store_post(slow, "lockstep/launch", hello, strlen(hello)));
+    assert_ok(lks__store_post_later(slow, "lockstep/launch", hello, strlen(hello)));
     wait_for_message(slow, &at, "\"round\",");
-    assert_ok(lks__store_post(slow, "lockstep/launch", verdict, strlen(verdict)));
+    assert_ok(lks__store_post_later(slow, "lockstep/launch", verdict, strlen(verdict)));
     wait_for_message(slow, &at, "\"end\"");
     struct node b =
         START(port, lks_test_text("touch \"%s\"", ran), "--nnodes=2", "--node-rank=1", link);

@@ -265,12 +265,8 @@ refused 2 'the text is too short' short.txt --out_dir=empty/a/b/o
 mkdir two && sed 's/things/thoughts/' text.txt >two/text.txt
 LOCKSTEP_FAULT=rename:1:hang lockstep train text.txt --out_dir=o >"$work/hang" 2>&1 &
 first=$! refused=yes
-tries=0
-until ls o/data.tmp/meta.json.new-*.tmp-* >/dev/null 2>&1; do # the file that it hangs with
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 3000)" ] || fail "the first one doesn't begin: $(cat "$work/hang")"
-    sleep 0.02
-done
+hangs() { ls o/data.tmp/meta.json.new-*.tmp-* >/dev/null; } # the file that it hangs with
+await "the first one doesn't begin" hangs
 # shellcheck disable=SC2086
 (refused 2 "o is the folder of a run that is still in progress (pid $first " two/text.txt $small --max_iters=1 --out_dir=o) || refused=no
 for data in data/ data.tmp; do # a folder that doesn't exist, and one that does
@@ -297,12 +293,8 @@ grep -q '^lockstep train: metrics.jsonl in o was missing or empty: the record of
 # shellcheck disable=SC2086
 lockstep train text.txt $small --out_dir=o --nproc_per_node=2 --max_restarts=1 --max_iters=100000000 --checkpoint_interval=50 \
     >"$work/hang" 2>&1 &
-tries=0
-until [ -e o/latest ] && [ -e o/earlier-1/latest ]; do
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 3000)" ] || fail "no checkpoint: $(cat "$work/hang")"
-    sleep 0.02
-done
+has_both() { [ -e o/latest ] && [ -e o/earlier-1/latest ]; }
+await 'no checkpoint' has_both
 rm o/metrics.jsonl
 code=0
 wait $! || code=$?

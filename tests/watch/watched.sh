@@ -42,25 +42,16 @@ until grep -q '"kind":"train"' "$work/run/metrics.jsonl" 2>/dev/null; do
 done
 "$tool" watch --port=0 "$work/run" >"$work/url" 2>"$work/watch.log" &
 watch=$!
-tries=0
-until [ -s "$work/url" ]; do
-    ! grep -qs "can't serve the page" "$work/watch.log" || { wait $run; lacks libmicrohttpd libmicrohttpd-dev; }
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 400)" ] || fail 'no page'
-    sleep 0.05
-done
+answered() { [ -s "$work/url" ] || grep -q "can't serve the page" "$work/watch.log"; }
+await 'no page' answered
+[ -s "$work/url" ] || { wait $run; lacks libmicrohttpd libmicrohttpd-dev; }
 python3 -c 'import sys, urllib.request
 for line in urllib.request.urlopen(sys.argv[1] + "events"):
     sys.stdout.write(line.decode())
     sys.stdout.flush()' "$(cat "$work/url")" >"$work/seen" 2>"$work/client.log" &
 client=$!
 wait $run || fail 'the watched run'
-tries=0
-until grep -q '\[12,' "$work/seen"; do # all of it was seen
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 400)" ] || fail 'the page has not got the last step'
-    sleep 0.05
-done
+await 'the page has not got the last step' grep -q '\[12,' "$work/seen" # all of it was seen
 kill $client $watch
 [ "$(wc -l <"$work/alone.kinds")" -gt 10 ] || fail 'no system calls were seen'
 diff "$work/alone.kinds" "$work/watched.kinds" >"$work/log" || fail 'a watched run makes system calls of another kind'

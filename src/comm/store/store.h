@@ -28,6 +28,10 @@
 #define LKS__TOKEN_ENV "LOCKSTEP_TOKEN"
 #define LKS__LINK_ENV  "LOCKSTEP_LINK_TIMEOUT"
 
+/* Keys of a group that is being opened: attempt, number of the group, name. "failed" is a reason
+ * why it can't be opened. */
+#define LKS__STORE_GROUP_KEY "engine/%.16s/%u/%s"
+
 enum {
     LKS__STORE_KEY_BYTES = 256,
     LKS__STORE_VALUE_BYTES = 1 << 20,
@@ -94,18 +98,15 @@ lks_status lks__store_get(lks__store *store, const char *key, double timeout_s, 
 /* Add to a number, which starts at 0; *sum_p is the new value. */
 lks_status lks__store_add(lks__store *store, const char *key, int64_t n, int64_t *sum_p);
 
-/* set() and post() without waiting for the answer. told() collects the answers: IN_PROGRESS until
- * all have arrived, and an error if a request was refused or the connection has ended. Other calls
- * wait for them. */
+/* set() without waiting for the answer, and post(), which sets `LIST/n` for the next n from 1 on.
+ * told() collects the answers: IN_PROGRESS until all have arrived, and an error if a request was
+ * refused or the connection has ended. Other calls wait for them. */
 lks_status lks__store_set_later(lks__store *store, const char *key, const void *data, size_t bytes);
 lks_status lks__store_post_later(lks__store *store, const char *list, const void *data,
                                  size_t bytes);
 lks_status lks__store_told(lks__store *store);
 
 /* --- lists: every client that waits for LIST/1, LIST/2 ... gets the same values --------------- */
-
-/* Append a value: set `LIST/n` for the next n, starting at 1. */
-lks_status lks__store_post(lks__store *store, const char *list, const void *data, size_t bytes);
 
 /* Register the data that the server posts to `list` when this connection ends, for any reason. Each
  * connection has at most one. */

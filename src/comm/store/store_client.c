@@ -367,11 +367,6 @@ lks_status lks__store_add(lks__store *store, const char *key, int64_t n, int64_t
     return st;
 }
 
-lks_status lks__store_post(lks__store *store, const char *list, const void *data, size_t bytes)
-{
-    return exchange(store, LKS__OP_POST, list, data, bytes, ANSWER_S, NULL, NULL);
-}
-
 lks_status lks__store_set_later(lks__store *store, const char *key, const void *data, size_t bytes)
 {
     return ask_later(store, LKS__OP_SET, key, data, bytes);

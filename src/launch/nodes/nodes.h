@@ -35,6 +35,9 @@ double lks__nodes_due(const struct lks__nodes *n); /* latest time for next(); 0:
 bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_event *event);
 /* Our ranks are being ended, because of a failure with this status and sentence. */
 void lks__nodes_down(struct lks__nodes *n, lks_status status, const char *why);
+/* A rank of ours has ended and will never join the ranks' group. Only ranks that wait for it, here
+ * or elsewhere, fail with this sentence. */
+void lks__nodes_never_joins(struct lks__nodes *n, const char *why);
 void lks__nodes_signal(struct lks__nodes *n, int sig); /* ... because of the user's signal */
 
 /* After this node's ranks have ended: publish their end, with the culprit's last lines in `tail`,

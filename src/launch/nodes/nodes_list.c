@@ -6,6 +6,7 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
+#include "launch/nodes/nodes.h"
 #include "launch/nodes/nodes_state.h"
 
 enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
@@ -47,6 +48,16 @@ void lks__nodes_show_life(struct lks__nodes *n)
     n->n_shown++;
     snprintf(key, sizeof key, LKS__NODES_ALIVE, n->self);
     keep_error(n, lks__store_set_later(n->say, key, &n->n_shown, sizeof n->n_shown));
+}
+
+void lks__nodes_never_joins(struct lks__nodes *n, const char *why)
+{
+    char attempt[16], key[LKS__STORE_KEY_BYTES];
+    if (n == NULL || n->lost_text[0] != '\0')
+        return;
+    snprintf(attempt, sizeof attempt, "%d", n->part.attempt);
+    snprintf(key, sizeof key, LKS__STORE_GROUP_KEY, attempt, 0U, "failed");
+    keep_error(n, lks__store_set_later(n->say, key, why, strlen(why)));
 }
 
 double lks__nodes_limit(const struct lks__nodes *n, double seconds)

@@ -69,6 +69,18 @@ static int record_failure(struct lks__supervisor *sup, int rank)
     return keep_first(sup) == LKS_ERR_PEER ? sup->first_rank : -1;
 }
 
+/* A rank that ended with code 0 never joins: tell the ranks on other nodes that wait for it. */
+static void tell_absence(const struct lks__supervisor *sup, int rank)
+{
+    char text[LKS__LAUNCH_MESSAGE], end[LKS__LAUNCH_MESSAGE];
+    lks__describe_end(sup->attempt, rank, end);
+    snprintf(text, sizeof text,
+             "%.700s while other ranks still waited for it. All ranks must make the same "
+             "calls: find out why rank %d ended so early",
+             end, sup->attempt->first_global + rank);
+    lks__nodes_never_joins(sup->nodes, text);
+}
+
 static void record_end(struct lks__supervisor *sup, const siginfo_t *info)
 {
     struct lks__attempt *a = sup->attempt;
@@ -82,7 +94,9 @@ static void record_end(struct lks__supervisor *sup, const siginfo_t *info)
         p->order = a->n_ended;
         p->late = sup->failed;
         a->n_running--;
-        lks__segment_rank_ended(a->segment, r, p->pid);
+        if (lks__segment_rank_ended(a->segment, r, p->pid) && !lks__rank_failed(p) &&
+            !sup->failed && sup->user_signal == 0)
+            tell_absence(sup, r);
     }
     if (info->si_pid == a->guard) {
         a->guard = -1;

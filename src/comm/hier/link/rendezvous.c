@@ -19,7 +19,7 @@
 static lks_status key_of(const struct lks__hier *h, const char *key, char out[LKS__STORE_KEY_BYTES])
 {
     const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
-    int n = snprintf(out, LKS__STORE_KEY_BYTES, "engine/%.16s/%u/%s",
+    int n = snprintf(out, LKS__STORE_KEY_BYTES, LKS__STORE_GROUP_KEY,
                      attempt != NULL ? attempt : "0", h->group, key);
     return n < LKS__STORE_KEY_BYTES ? LKS_OK : LKS_ERR_ARG;
 }

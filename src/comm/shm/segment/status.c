@@ -53,12 +53,14 @@ bool lks__segment_given_up(const lks__segment *s)
     return atomic_load(&h->abort_state) == ABORT_READY && h->abort_status == LKS_ERR_STOPPED;
 }
 
-void lks__segment_rank_ended(lks__segment *s, int rank, pid_t pid)
+bool lks__segment_rank_ended(lks__segment *s, int rank, pid_t pid)
 {
     struct lks__rank_line *line = lks__segment_line(s, rank);
     unsigned absent = LKS__RANK_ABSENT;
-    if (atomic_compare_exchange_strong(&line->state, &absent, LKS__RANK_LEFT))
+    const bool never_joined = atomic_compare_exchange_strong(&line->state, &absent, LKS__RANK_LEFT);
+    if (never_joined)
         atomic_store(&line->pid, (int)pid);
+    return never_joined;
 }
 
 void lks__segment_expect(lks__segment *s, int rank, pid_t pid)

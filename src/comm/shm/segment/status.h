@@ -27,8 +27,8 @@ bool lks__segment_lasting(const lks__segment *segment);
 /* The process that will join as this rank, so that the others notice if it ends before. */
 void lks__segment_expect(lks__segment *segment, int rank, pid_t pid);
 /* For the launcher: the process of a rank has ended. A rank that hasn't joined counts as having
- * left, so that the others don't wait for it. */
-void lks__segment_rank_ended(lks__segment *segment, int rank, pid_t pid);
+ * left, so that the others don't wait for it: then the result is true. */
+bool lks__segment_rank_ended(lks__segment *segment, int rank, pid_t pid);
 
 /* Request a stop. The first signal is kept. May be called in a signal handler. */
 void lks__segment_ask_stop(lks__segment *segment, int signo);
