@@ -5,7 +5,6 @@
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "train/procedure/procedure.h"
 
@@ -113,7 +112,10 @@ TEST(test_clock)
     /* the code is part of the run's total, also of a resume that doesn't name it */
     const char *const resume[] = {"lockstep", "resume", out, "--nproc_per_node=1", NULL};
     const char *artifact = lks_test_text("%s/final_model.int8.ptz", out);
-    assert_int_equal(truncate(artifact, 100), 0); /* it is written again */
+    size_t bytes;
+    char *packed = lks_test_read(artifact, &bytes);
+    packed[bytes / 2] ^= 1; /* so it is written again */
+    lks_test_write(artifact, packed, bytes);
     r = assert_exits(0, lks_test_run(resume, NULL, 120));
     assert_line(r.out, "^Code size: 9 bytes$");
     const char *model = strstr(r.out, "Serialized model: ");
