@@ -131,6 +131,10 @@ TEST(test_clock)
     assert_exits(0, lks_test_run(resume, NULL, 120), "Its final_model.int8.ptz is whole, so ",
                  " stays unchanged\n");
     assert_string_equal(lks_test_read(metrics, NULL), text);
+
+    /* unless another tokenizer's bits per byte are wanted */
+    const char *const none[] = {"lockstep", "resume", out, "--tokenizer_path=", NULL};
+    assert_line(lks_test_run(none, NULL, 120).out, "^Code size: 9 bytes$");
 }
 
 /* A limit that a resume gives: only the steps since then were timed. Here each takes 6 s, so the 10
