@@ -534,21 +534,22 @@ static void back_otherwise(void **state)
     assert_true(opens_as(out, 30, 0));
 
     /* How metrics.jsonl has the newest checkpoint: not, in its last line, at the border of two
-     * pieces that are read, or nobody knows, as the file is gone. */
-    enum { PIECE = 256 << 10 };
+     * pieces that are read, or nobody knows, as the file is gone; in a torn line. */
+    enum { PIECE = 1 << 20 };
     static char long_metrics[PIECE + sizeof metrics];
     const size_t line =
         (size_t)(strstr(metrics, "\n{\"kind\":\"checkpoint\",\"iter\":30") - metrics);
     memset(long_metrics, '\n', sizeof long_metrics);
     memcpy(long_metrics + PIECE - 5 - line, metrics, strlen(metrics));
-    for (int how = 0; how < 4; how++) {
+    for (int how = 0; how < 5; how++) {
         out = prepared(&scenarios[1]);
         assert_true(WIFSIGNALED(run(&scenarios[1], out, "symlink:1:die", text, sizeof text)));
-        if (how < 3)
+        if (how != 3)
             lks_test_write(in_scratch("out/metrics.jsonl"), how == 2 ? long_metrics : metrics,
                            how == 0   ? strlen(metrics) / 2
                            : how == 1 ? strlen(metrics)
-                                      : sizeof long_metrics);
+                           : how == 2 ? sizeof long_metrics
+                                      : line + 36);
         assert_int_equal(lks__outdir_back(out, 20, moved), LKS_OK);
         assert_true(opens_as(out, 20, 0));
         assert_false(lks_test_exists(in_scratch("out/ckpt-00000030")));

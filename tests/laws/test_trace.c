@@ -234,6 +234,11 @@ TEST(test_failures)
     assert_false(lks_test_exists(lks_test_text("%s/latest", out)));
 
     args = law_train("random", &out);
+    law_add_all(&args, "--max_iters=1", "--trace=/dev/full");
+    assert_exits(1, lks_test_run(args.argv, NULL, 60),
+                 "can't write the trace /dev/full: No space left on device");
+
+    args = law_train("random", &out);
     const char *path = lks_test_text("%s/trace.json", lks_test_folder());
     law_add(&args, "--trace=%s", path);
     law_add(&args, "--learning_rate=1e6"); /* makes the loss infinite */

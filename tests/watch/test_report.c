@@ -343,7 +343,7 @@ TEST(test_seeds)
         runs[n++] =
             fake_run(lks_test_text("b%d", i), i, 20, b[i], "\"n_layer\":3,\"max_iters\":20");
     runs[n++] = fake_run("again", 2, 20, a[2], "\"n_layer\":2,\"max_iters\":20");
-    runs[n++] = fake_run("longer", 9, 20, a[2], "\"n_layer\":3,\"max_iters\":20");
+    runs[n++] = fake_run("\"longer\"", 9, 20, a[2], "\"n_layer\":3,\"max_iters\":20");
     runs[n] = NULL;
     fake_append(runs[n - 1], "{'kind':'host','changed':{'max_iters':30}}\n");
     const json_t *o = report(runs);
@@ -358,15 +358,26 @@ TEST(test_seeds)
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
     lks_test_result r = tool("report", NULL, runs);
     assert_contains(r.out, "\n- runs like a0 (n_layer=2, max_iters=20), 4 seeds: mean 1.5025, ");
-    assert_contains(r.out, "\n- longer is left out of the runs like b0: its max_iters is 30\n"
-                           "- b0 (n_layer=3, max_iters=20) against a0 (n_layer=2, max_iters=20): ");
+    assert_contains(r.out,
+                    "\n- \\\"longer\\\" is left out of the runs like b0: its max_iters is "
+                    "30\n- b0 (n_layer=3, max_iters=20) against a0 (n_layer=2, max_iters=20): ");
     assert_contains(r.out, "more than chance (p < 0.05)");
     r = assert_exits(0, tool("report", "--csv", runs));
     assert_contains(r.out, "\nseeds,settings,a0,\"n_layer=2, max_iters=20\"\nseeds,seeds,a0,4\n"
                            "seeds,mean,a0,1.50");
-    assert_contains(r.out, "\nleft_out,max_iters,longer,30\n");
+    assert_contains(r.out, "\nleft_out,run,\"\"\"longer\"\"\",\"\"\"longer\"\"\"\n");
     assert_contains(r.out, "\ntests,p,b0 against a0,0.00553");
     assert_contains(r.out, "\ntests,more_than_chance,b0 against a0,yes\n");
+
+    const char *name[4]; /* long names are whole */
+    for (int i = 0; i < 4; i++) {
+        name[i] = lks_test_text("%c%0200d", "ab"[i / 2], i);
+        runs[i] = fake_run(name[i], i % 2, 20, a[i], lks_test_text("\"n_layer\":%d", i / 2));
+    }
+    runs[4] = NULL;
+    r = assert_exits(0, tool("report", "--csv", runs));
+    assert_contains(
+        r.out, lks_test_text("\ntests,a,%s against %s,%s\ntests,b,", name[2], name[0], name[0]));
 }
 
 /* One-sided, as parameter-golf's contest asks: is the second group's artifact better by more than a

@@ -163,7 +163,10 @@ static bool is_recorded(const char *out_dir, uint64_t iter)
     bool readable, found = false;
     do {
         readable = lks__lines_text(&lines, &line, &bytes) == LKS_OK;
-        found = readable && line != NULL && bytes >= len && memcmp(line, begins, len) == 0;
+        if (readable && line == NULL) /* the rest may be its line, torn */
+            found = lines.have >= len && memcmp(lines.chunk, begins, len) == 0;
+        else
+            found = readable && bytes >= len && memcmp(line, begins, len) == 0;
     } while (readable && line != NULL && !found);
     lks__lines_close(&lines);
     return found || !readable;

@@ -151,6 +151,8 @@ static void csv_row(FILE *out, const char *table, const char *row, const char *r
     fputc(',', out);
     if (json_is_real(value))
         fprintf(out, "%.17g", json_real_value(value));
+    else if (json_is_string(value))
+        csv_text(out, json_string_value(value));
     else if (!json_is_null(value))
         csv_text(out, cell(value, text));
     fputc('\n', out);
@@ -167,7 +169,7 @@ static void csv_line(const struct printer *p, const char *table, const struct li
 static void csv_seeds(FILE *out, const json_t *report)
 {
     static const char *const tables[] = {"seeds", "left_out", "tests"};
-    char run[2 * CELL];
+    char run[2 * sizeof((lks__series *)0)->name + 16];
     const char *key;
     json_t *value;
     for (int t = 0; t < 3; t++)

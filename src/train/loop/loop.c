@@ -392,8 +392,21 @@ static lks_status close_report(struct run_loop *r)
     return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
 }
 
-/* True if the run has ended here with these settings, its artifact has the recorded size, and
- * `best` names a checkpoint. */
+/* True if the artifact is of this iteration, and all of it can be read. */
+static bool is_whole(const lks__run *run, const char *path, uint64_t iter)
+{
+    lks__artifact artifact = {.iter = 0};
+    float *params = calloc(run->table.count, sizeof *params);
+    const bool whole = params != NULL && lks__artifact_open(path, &artifact) == LKS_OK &&
+                       artifact.iter == iter &&
+                       lks__artifact_read(&artifact, &run->table, params) == LKS_OK;
+    lks__artifact_close(&artifact);
+    free(params);
+    return whole;
+}
+
+/* True if the run has ended here with these settings, its artifact is whole and has the recorded
+ * size, and `best` names a checkpoint. */
 static bool has_finished(const lks__run *run, const lks__state *state)
 {
     lks__series s;
@@ -401,16 +414,17 @@ static bool has_finished(const lks__run *run, const lks__state *state)
     char path[LKS__SETTING_STR + 64];
     uint64_t bytes;
     if (run->procedure->finish == NULL || run->s.from[LKS__SETTING_code] == LKS__FROM_ARG ||
+        run->s.from[LKS__SETTING_tokenizer_path] == LKS__FROM_ARG ||
         lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL) >
             0 ||
         lks__series_open(run->s.out_dir, &s) != LKS_OK)
         return false;
     snprintf(path, sizeof path, "%s/%s", run->s.out_dir, LKS__ARTIFACT_FILE);
-    const bool whole = lks__series_complete(&s) &&
-                       (uint64_t)lks__json_int(s.artifact, "iter") == state->iter &&
-                       lks__artifact_file_bytes(path, &bytes) == LKS_OK &&
-                       (uint64_t)lks__json_int(s.artifact, "bytes") == bytes &&
-                       lks__ckpt_open_best(run->s.out_dir, LKS__CKPT_ONLY_STATE, &best) == LKS_OK;
+    const bool whole =
+        lks__series_complete(&s) && (uint64_t)lks__json_int(s.artifact, "iter") == state->iter &&
+        lks__artifact_file_bytes(path, &bytes) == LKS_OK &&
+        (uint64_t)lks__json_int(s.artifact, "bytes") == bytes && is_whole(run, path, state->iter) &&
+        lks__ckpt_open_best(run->s.out_dir, LKS__CKPT_ONLY_STATE, &best) == LKS_OK;
     lks__ckpt_close(&best);
     lks__series_close(&s);
     return whole;
