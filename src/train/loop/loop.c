@@ -7,12 +7,9 @@
 #include <string.h>
 
 #include "base/system/sys.h"
-#include "base/text/jsontext.h"
 #include "base/trace.h"
 #include "data/read/sampler.h"
 #include "files/checkpoint/name.h"
-#include "report/record/files.h"
-#include "report/view/series.h"
 #include "train/checkpoint.h"
 #include "train/checks/recheck.h"
 #include "train/loop/report/report.h"
@@ -392,42 +389,13 @@ static lks_status close_report(struct run_loop *r)
     return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
 }
 
-/* True if the artifact is of this iteration, and all of it can be read. */
-static bool is_whole(const lks__run *run, const char *path, uint64_t iter)
-{
-    lks__artifact artifact = {.iter = 0};
-    float *params = calloc(run->table.count, sizeof *params);
-    const bool whole = params != NULL && lks__artifact_open(path, &artifact) == LKS_OK &&
-                       artifact.iter == iter &&
-                       lks__artifact_read(&artifact, &run->table, params) == LKS_OK;
-    lks__artifact_close(&artifact);
-    free(params);
-    return whole;
-}
-
-/* True if the run has ended here with these settings, its artifact is whole and has the recorded
- * size, and `best` names a checkpoint. */
+/* True if the run has ended here with these settings, and its end left all that it leaves. */
 static bool has_finished(const lks__run *run, const lks__state *state)
 {
-    lks__series s;
-    lks__ckpt best = {.iter = 0};
-    char path[LKS__SETTING_STR + 64];
-    uint64_t bytes;
-    if (run->procedure->finish == NULL || run->s.from[LKS__SETTING_code] == LKS__FROM_ARG ||
-        run->s.from[LKS__SETTING_tokenizer_path] == LKS__FROM_ARG ||
-        lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL) >
-            0 ||
-        lks__series_open(run->s.out_dir, &s) != LKS_OK)
-        return false;
-    snprintf(path, sizeof path, "%s/%s", run->s.out_dir, LKS__ARTIFACT_FILE);
-    const bool whole =
-        lks__series_complete(&s) && (uint64_t)lks__json_int(s.artifact, "iter") == state->iter &&
-        lks__artifact_file_bytes(path, &bytes) == LKS_OK &&
-        (uint64_t)lks__json_int(s.artifact, "bytes") == bytes && is_whole(run, path, state->iter) &&
-        lks__ckpt_open_best(run->s.out_dir, LKS__CKPT_ONLY_STATE, &best) == LKS_OK;
-    lks__ckpt_close(&best);
-    lks__series_close(&s);
-    return whole;
+    return run->procedure->finish != NULL &&
+           lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG,
+                              NULL) == 0 &&
+           run->procedure->has_finished(run, state);
 }
 
 /* What a resume without a step to train finds. */

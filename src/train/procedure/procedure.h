@@ -81,6 +81,9 @@ struct lks__procedure {
     /* Called after the last iteration; NULL: does nothing. Collective; ERR_STOPPED as above. */
     lks_status (*finish)(const lks__run *run, lks__session *ses, const lks__state *state,
                          lks__step_work *work, lks__finish_result *result);
+    /* For a resume with unchanged settings: true if finish() has nothing to do. On rank 0; NULL if
+     * finish() is. */
+    bool (*has_finished)(const lks__run *run, const lks__state *state);
 
     /* Path of the script's own log file, written in addition to train.log; creates its folder. "":
      * no such file. NULL: never one. */

@@ -7,11 +7,14 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "data/read/sampler.h"
+#include "files/checkpoint/folder.h"
 #include "files/zip/zip.h"
 #include "lockstep/reduce.h"
 #include "model/optim/schedule.h"
 #include "report/record/files.h"
+#include "report/view/series.h"
 #include "train/evaluate/evaluate.h"
 #include "train/procedure/golf.h"
 #include "weights/choice/given.h"
@@ -240,13 +243,15 @@ static lks_status write_artifact(const lks__run *run, const lks__state *state, c
     return st;
 }
 
-/* Replace the parameters by the artifact's. The last checkpoint still holds the originals. */
-static lks_status replace_parameters(const lks__run *run, const lks__state *state, const char *path)
+/* *iter_p is the artifact's iteration. */
+static lks_status read_artifact(const lks__run *run, const char *path, float *params,
+                                uint64_t *iter_p)
 {
     lks__artifact artifact;
     LKS__TRY(lks__artifact_open(path, &artifact));
     lks_status st = lks__artifact_check(&artifact, &run->table);
-    LKS__THEN(st, lks__artifact_read(&artifact, &run->table, state->memory->params.host));
+    LKS__THEN(st, lks__artifact_read(&artifact, &run->table, params));
+    *iter_p = artifact.iter;
     lks__artifact_close(&artifact);
     return st;
 }
@@ -258,6 +263,8 @@ static lks_status finish(const lks__run *run, lks__session *ses, const lks__stat
 {
     char path[LKS__SETTING_STR + 64];
     size_t bytes = run->table.count * sizeof(float);
+    float *params = state->memory->params.host;
+    uint64_t iter;
     lks_status st = LKS_OK;
     snprintf(path, sizeof path, "%s/%s", run->s.out_dir, LKS__ARTIFACT_FILE);
     lks_comm_note(ses->comm, state->iter, "artifact");
@@ -267,12 +274,12 @@ static lks_status finish(const lks__run *run, lks__session *ses, const lks__stat
     if (ses->world.rank == 0) {
         st = lks__session_check_stop(ses);
         LKS__THEN(st, write_artifact(run, state, path, &r->stats));
-        LKS__THEN(st, replace_parameters(run, state, path));
+        /* The last checkpoint still holds the originals. */
+        LKS__THEN(st, read_artifact(run, path, params, &iter));
     }
     LKS__TRY(lks__session_agree(ses, st));
-    LKS__TRY(run->shared
-                 ? lks_comm_replicate(ses->comm, state->memory->params.host, bytes)
-                 : lks_comm_broadcast(ses->comm, state->memory->params.host, bytes, LKS_UINT8, 0));
+    LKS__TRY(run->shared ? lks_comm_replicate(ses->comm, params, bytes)
+                         : lks_comm_broadcast(ses->comm, params, bytes, LKS_UINT8, 0));
     LKS__TRY(lks__memory_upload(state->memory, false));
     double started = lks__sys_now();
     LKS__TRY(evaluate_by(run, ses, state, work, (size_t)run->s.eval_stride, &r->eval));
@@ -281,6 +288,37 @@ static lks_status finish(const lks__run *run, lks__session *ses, const lks__stat
     snprintf(path, sizeof path, "%s/ckpt-%08" PRIu64 "/model.safetensors", run->s.out_dir,
              state->iter);
     return ses->world.rank == 0 ? lks__artifact_file_bytes(path, &r->model_bytes) : LKS_OK;
+}
+
+static bool is_whole(const lks__run *run, const char *path, uint64_t iter)
+{
+    uint64_t found;
+    float *params = calloc(run->table.count, sizeof *params);
+    const bool whole = params != NULL && read_artifact(run, path, params, &found) == LKS_OK;
+    free(params);
+    return whole && found == iter;
+}
+
+/* The artifact is whole and has the recorded size, and `best` names a checkpoint. */
+static bool has_finished(const lks__run *run, const lks__state *state)
+{
+    lks__series s;
+    lks__ckpt best = {.iter = 0};
+    char path[LKS__SETTING_STR + 64];
+    uint64_t bytes;
+    if (run->s.from[LKS__SETTING_code] == LKS__FROM_ARG ||
+        run->s.from[LKS__SETTING_tokenizer_path] == LKS__FROM_ARG ||
+        lks__series_open(run->s.out_dir, &s) != LKS_OK)
+        return false;
+    snprintf(path, sizeof path, "%s/%s", run->s.out_dir, LKS__ARTIFACT_FILE);
+    const bool whole =
+        lks__series_complete(&s) && (uint64_t)lks__json_int(s.artifact, "iter") == state->iter &&
+        lks__artifact_file_bytes(path, &bytes) == LKS_OK &&
+        (uint64_t)lks__json_int(s.artifact, "bytes") == bytes && is_whole(run, path, state->iter) &&
+        lks__ckpt_open_best(run->s.out_dir, LKS__CKPT_ONLY_STATE, &best) == LKS_OK;
+    lks__ckpt_close(&best);
+    lks__series_close(&s);
+    return whole;
 }
 
 const struct lks__procedure lks__procedure_golf = {
@@ -302,6 +340,7 @@ const struct lks__procedure lks__procedure_golf = {
     .rehearse_evaluation = rehearse_evaluation,
     .evaluates_end = true,
     .finish = finish,
+    .has_finished = has_finished,
     .can_finish = lks__zip_available,
     .log_path = lks__golf_log_path,
     .head_lines = lks__golf_head_lines,
