@@ -132,6 +132,19 @@ TEST(test_utf8)
     assert_int_equal(lks__utf8_decode("\xe2\x82\xac", 2, &cut), 0); /* the third byte is missing */
 }
 
+/* What stays of a text: characters of JSON, of some lines, of one line. */
+TEST(test_replaced)
+{
+    static const char text[] = "\xff\xc3\xa9\n\x1b\xc2\x9bz\xc3";
+    char made[sizeof text], lines[sizeof text], line[sizeof text];
+    lks__utf8_make(memcpy(made, text, sizeof text));
+    assert_string_equal(made, "?\xc3\xa9\n\x1b\xc2\x9bz?");
+    lks__utf8_printable(memcpy(lines, text, sizeof text), true);
+    assert_string_equal(lines, "?\xc3\xa9\n???z?");
+    lks__utf8_printable(memcpy(line, text, sizeof text), false);
+    assert_string_equal(line, "?\xc3\xa9????z?");
+}
+
 static lks_status append(void *ctx, const char *text, size_t bytes)
 {
     strncat(ctx, text, bytes);

@@ -359,6 +359,13 @@ TEST(test_hostile_state)
                  "virtual rank 1", "offset 4992", "below 4992");
     lks__batch_sampler_state_save(s, now);
     assert_memory_equal(now, good, sizeof good);
+    good[2496] = 624 & 255; /* the words are used up, the offset is the last one */
+    good[2497] = 624 >> 8;
+    good[2500] = 4991 & 255;
+    good[2501] = 4991 >> 8;
+    assert_ok(lks__batch_sampler_state_load(s, good, sizeof good));
+    lks__batch_sampler_state_save(s, now);
+    assert_memory_equal(now, good, sizeof good);
 
     assert_int_equal(lks__batch_sampler_state_bytes(r), 0);
     lks__batch_sampler_state_save(r, NULL);
