@@ -66,6 +66,10 @@ run_line() {
         echo - ;;
     scripts/prove.sh | ./scripts/prove.sh) # check_prove runs it
         echo - ;;
+    'lockstep bench kernels') # test_tool runs it
+        echo - ;;
+    './quickstart --iters=1') # ./quickstart, shortened, is this
+        echo - ;;
     'python3 bench/compare.py'* | 'python3 bench/launch.py'*) # half an hour, and they measure
         echo - ;;
     build-check/tests/*) # ./check makes that build, and runs these in a short form
@@ -94,7 +98,7 @@ run_line() {
         printf '%s\n' "$1" ;;
     'lockstep bench comm'*) # each size many times, by each backend; test_tool has the others
         set_option "$(set_option "$1" iters 1)" backend mpi ;;
-    'lockstep bench step'* | 'lockstep bench kernels'*) # many times
+    'lockstep bench step'*) # many times
         set_option "$1" iters 1 ;;
     'lockstep sample '*) # each token after a full context takes a whole pass
         set_option "$1" max_new_tokens 50 ;;

@@ -521,7 +521,7 @@ static void test_failures(void **state)
         {"kernel:200", "can't be started on GPU 1"},
         {"ncclCommInitRankConfig:1", "ncclCommInitRankConfig failed: unhandled system error"},
         {"ncclRecv:9", "ncclRecv failed: unhandled system error: a cable is missing, on GPU 1"},
-        {"ncclGroupEnd:12", "ncclGroupEnd failed"}, /* in an update */
+        {"ncclGroupEnd:12", "at step 1, phase update: ncclGroupEnd failed"},
         {"asynchronous:60", "NCCL failed: remote process exited or there was a network error"},
     };
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
