@@ -200,6 +200,8 @@ int lks__comm_number_in_whole(const lks_comm *comm, pid_t pid);
 /* A part has lost a rank of this host (`st`, `text`). Fail the first group too, whose launcher can
  * then name the rank, unless the rank still makes progress there. */
 void lks__comm_lost_in_whole(const lks_comm *comm, lks_status st, pid_t pid, const char *text);
+/* True if the first group that `comm` is a part of has failed: its status and sentence. */
+bool lks__comm_whole_failed(const lks_comm *comm, lks_status *st_p, char *text, size_t bytes);
 /* A forked child inherits the handle, but not the rank: there every call fails, and
  * lks_comm_close() frees the child's copies without telling the group. ERR_ARG if `comm` was
  * inherited, else OK. */

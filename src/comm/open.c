@@ -331,6 +331,15 @@ void lks__comm_lost_in_whole(const lks_comm *comm, lks_status st, pid_t pid, con
     lks__comm_unlock();
 }
 
+bool lks__comm_whole_failed(const lks_comm *comm, lks_status *st_p, char *text, size_t bytes)
+{
+    lks__comm_lock();
+    const lks_comm *host = outermost(comm);
+    const bool failed = host != NULL && lks__shm_failed(host, st_p, text, bytes);
+    lks__comm_unlock();
+    return failed;
+}
+
 bool lks__comm_is_closed(const lks_comm *comm)
 {
     return comm->closed || lks__comm_is_inherited(comm);

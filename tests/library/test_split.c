@@ -454,6 +454,28 @@ static lks_status hung(void)
     return LKS_OK;
 }
 
+/* The whole group fails, and a rank therefore leaves the part: the others learn the reason. */
+static lks_status left(void)
+{
+    lks_comm *group, *part;
+    const int last = world.world_size - 1;
+    const lks_comm_options o = {hosts_backend(engine), TIMEOUT_S * lks_test_patience()};
+    if (strcmp(engine, "shm") != 0 || last < 2)
+        return LKS_OK;
+    LKS__TRY(lks_comm_open(&world, &o, &group));
+    LKS__TRY(lks_comm_split(group, world.rank == 0 ? -1 : 0, 0, &part));
+    if (world.rank == 0)
+        lks_comm_abort(group, "the reason");
+    EXPECT(lks_comm_barrier(group) == LKS_ERR_PEER || world.rank == 0);
+    if (part != NULL && world.rank != last) {
+        EXPECT(lks_comm_barrier(part) == LKS_ERR_PEER);
+        EXPECT(strstr(lks_last_error(), "the reason") != NULL);
+    }
+    lks_comm_close(part);
+    lks_comm_close(group);
+    return LKS_OK;
+}
+
 /* The last rank is killed when it wants to connect to its part's other hosts. It may be the rank at
  * which the part meets (`key`). The other part's ranks call nothing for `idle_s`, so that none of
  * them waits for the last rank on its host. */
@@ -519,6 +541,7 @@ static const struct row {
     {"another call", another_call, 0, true, false},
     {"refused", refused, 0, false, false},
     {"hung", hung, 0, true, false},
+    {"left", left, 0, true, false},
     {"killed", killed, 128 + SIGKILL, true, false},
     {"killed as last", killed_as_last, 128 + SIGKILL, true, true},
     {"killed as first", killed_as_first, 128 + SIGKILL, true, true},

@@ -49,6 +49,8 @@ int lks__shm_rank_of(const lks_comm *local, pid_t pid);
 /* A part of this group has lost the rank with that process: lks__shm_fail(), unless the rank has
  * left, or with ERR_TIMEOUT makes progress or waits in this group. Any thread. */
 void lks__shm_lost(lks_comm *local, lks_status st, pid_t pid, const char *text);
+/* True if the group has failed: its status and sentence. Any thread. */
+bool lks__shm_failed(const lks_comm *local, lks_status *st_p, char *text, size_t bytes);
 /* Record that this rank waits for other hosts in its current call, or no longer does. */
 void lks__shm_wait_for_hosts(lks_comm *local, bool waits);
 

@@ -278,6 +278,16 @@ void lks__shm_lost(lks_comm *comm, lks_status st, pid_t pid, const char *text)
         (void)lks__shm_fail(comm, st, rank, -1, text);
 }
 
+bool lks__shm_failed(const lks_comm *comm, lks_status *st_p, char *text, size_t bytes)
+{
+    const struct lks__shm *g = comm->state;
+    int rank;
+    if (!lks__segment_aborted(g->segment))
+        return false;
+    lks__segment_failure(g->segment, st_p, &rank, text, bytes);
+    return true;
+}
+
 /* "rank 2 (", or in a part "rank 1 (rank 2 of its part, " */
 static void name_number(const struct lks__shm *g, int rank, pid_t pid, char text[64])
 {
@@ -363,7 +373,11 @@ static double silence(const struct lks__shm_clock *c, double beat)
 /* Fail for all ranks, because rank r has ended or left without its part in the operation. */
 static lks_status fail_ended(struct lks__shm *g, const struct wait *w, int r, int state, pid_t pid)
 {
-    char who[NAME_BYTES], number[64], in[96], text[512];
+    char who[NAME_BYTES], number[64], in[96], text[1536];
+    lks_status st;
+    /* A rank leaves the part, too, because the whole group has failed: that is the reason. */
+    if (state == LKS__RANK_LEFT && lks__comm_whole_failed(g->comm, &st, text, sizeof text))
+        return lks__shm_abort(g, st, r, text);
     name_number(g, r, pid, number);
     name_rank(g, r, who, sizeof who);
     name_wait(g, w, in, sizeof in);
