@@ -1,12 +1,12 @@
 /* session/device.c - the device of a session, and checks that the ranks' kernels and devices match.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/number/units.h"
 #include "comm/liveness.h"
 #include "compute/exchange.h"
 #include "lockstep/reduce.h"
@@ -103,9 +103,7 @@ lks_status lks__session_same_word(lks__session *s, const char *what, const char 
 
 lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
 {
-    char text[SAME_TEXT];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    return same_text(s, what, text, "");
+    return same_text(s, what, lks__hex(value), "");
 }
 
 /* The bits of a run depend on the CPU's kernels, in bfloat16 also on the kind of their products,
@@ -117,13 +115,13 @@ static lks_status agree_on_fingerprint(lks__session *s)
                                    : LKS__FINGERPRINT, /* set_up() has verified it */
                                s->device->fingerprint};
     const uint64_t print = prints[1] == 0 ? prints[0] : XXH3_64bits(prints, sizeof prints);
-    snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
-    char text[SAME_TEXT], about[SAME_ABOUT];
-    snprintf(text, sizeof text, "%016" PRIx64, prints[0]);
+    lks__hex_to(s->fingerprint, print);
+    char about[SAME_ABOUT];
     snprintf(about, sizeof about, " (level %s, products by %s, %s)",
              lks__cpu_level_name(s->kernels.level), lks__kernels_gemm_library(&s->kernels),
              lks__cpu_model());
-    LKS__TRY(same_text(s, "the kernel fingerprint (equal machines have the same)", text, about));
+    LKS__TRY(same_text(s, "the kernel fingerprint (equal machines have the same)",
+                       lks__hex(prints[0]), about));
     for (int i = 0; i < LKS__DEVICE_PARTS && s->device->parts[i].name != NULL; i++)
         LKS__TRY(lks__session_same(s, s->device->parts[i].name, s->device->parts[i].value));
     return LKS_OK;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number/units.h"
 #include "base/text/jsontext.h"
 #include "base/text/shell.h"
 #include "settings/family.h"
@@ -106,9 +107,8 @@ static json_t *state_json(const lks__run *run, const lks__session *ses, const lk
 {
     const char *algorithms =
         ses->device->ops->algorithms == NULL ? NULL : ses->device->ops->algorithms(ses->device);
-    char digest[17];
     const char *word = lks__asked_word(about->asked);
-    snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
+    const char *digest = lks__hex(run->data_digest);
     json_t *settings = lks__settings_to_json(&run->s);
     json_t *meta = lks__meta_to_json(&run->meta);
     /* json_pack() takes the references, even if it fails */
@@ -313,8 +313,7 @@ static lks_status load_segment(const lks__run *run, lks__state *state, lks__ckpt
 /* Check that the checkpoint was trained on the run's data. `digest`: of the checkpoint's. */
 static lks_status check_data(const lks__run *run, const lks__ckpt *c, const char *digest)
 {
-    char have[17];
-    snprintf(have, sizeof have, "%016" PRIx64, run->data_digest);
+    const char *have = lks__hex(run->data_digest);
     if (strcmp(digest, have) == 0)
         return LKS_OK;
     return lks__fail(

@@ -230,7 +230,7 @@ static lks_status time_item(const struct bench_item *item, lks__device *device,
     return LKS_OK;
 }
 
-/* What an operation does in a run, and its time. */
+/* Bytes and operations of one run, and its seconds. */
 struct measured {
     double bytes, flops, median, least;
 };

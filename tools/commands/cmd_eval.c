@@ -9,6 +9,7 @@
 #include "../runs.h"
 #include "../tool.h"
 #include "base/number/math.h"
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/shell.h"
 #include "base/text/utf8.h"
@@ -183,7 +184,6 @@ static lks_status check_tokenizer(const struct evaluation *e)
 static lks_status check_digest(const struct evaluation *e, bool golf)
 {
     const lks__replica *r = &e->replica;
-    char have[17];
     uint64_t digest = 0;
     lks__shards *data[2] = {NULL, NULL};
     lks_status st = LKS_OK;
@@ -196,7 +196,7 @@ static lks_status check_digest(const struct evaluation *e, bool golf)
     LKS__THEN(st, lks__procedure_digest(data, &digest));
     for (int split = 0; split < 2; split++)
         lks__shards_close(data[split]);
-    snprintf(have, sizeof have, "%016" PRIx64, digest);
+    const char *have = lks__hex(digest);
     if (st != LKS_OK || strcmp(have, r->data_digest) == 0)
         return st;
     const char *dir = lks__shown(e->dataset, 512);

@@ -50,8 +50,8 @@ struct advice {
     size_t used;
 };
 
-/* If the run of `s` fits without subtracting the error, add what is to be given, the bytes that it
- * needs, and what it costs. */
+/* If the run of `s` fits without subtracting the error, add a piece of advice: the settings
+ * (`fmt`), the bytes that they need, and their cost. */
 static bool offer(struct advice *a, const lks__settings *s, const lks__place *place,
                   const char *cost, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 static bool offer(struct advice *a, const lks__settings *s, const lks__place *place,

@@ -1,12 +1,12 @@
 #include "report/diff/claims.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/list.h"
+#include "base/number/units.h"
 #include "base/text/jsontext.h"
 
 static lks_status out_of_memory(void)
@@ -50,7 +50,7 @@ static lks_status add_save(lks__claims *c, const json_t *line)
     lks__claimed_save *save = &c->saves[c->n_saves++];
     *save = (lks__claimed_save){(uint64_t)lks__json_int(line, "iter"), ""};
     if (lks__json_hash(line, "params_hash", &hash))
-        snprintf(save->params_hash, sizeof save->params_hash, "%016" PRIx64, hash);
+        lks__hex_to(save->params_hash, hash);
     return LKS_OK;
 }
 

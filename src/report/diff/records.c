@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number/units.h"
 #include "report/diff/facts.h"
 #include "report/record/leaves.h"
 
@@ -259,7 +260,6 @@ static lks_status next_both(struct hashes *h)
 
 static void compare_hashes(struct hashes *h)
 {
-    char text[2][17];
     const uint64_t *a = h->a.record + 1, *b = h->b.record + 1;
     int first = -1, different = 0;
     h->last = h->a.last;
@@ -273,10 +273,9 @@ static void compare_hashes(struct hashes *h)
         h->steps++;
         return;
     }
-    snprintf(text[0], sizeof text[0], "%016" PRIx64, a[first]);
-    snprintf(text[1], sizeof text[1], "%016" PRIx64, b[first]);
-    h->first = json_pack("{s:I, s:i, s:i, s:s, s:s}", "iter", (json_int_t)h->last.iter,
-                         "virtual_rank", first, "different", different, "a", text[0], "b", text[1]);
+    h->first =
+        json_pack("{s:I, s:i, s:i, s:s, s:s}", "iter", (json_int_t)h->last.iter, "virtual_rank",
+                  first, "different", different, "a", lks__hex(a[first]), "b", lks__hex(b[first]));
 }
 
 static lks_status walk_hashes(struct hashes *h, uint64_t end)

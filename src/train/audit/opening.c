@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "data/read/hashes.h"
@@ -31,9 +32,8 @@ static lks_status check_files(lks__replay *r, const lks__trainer *t)
 /* The config line has the digest of the run's data. Checkpoints are compared with their own. */
 static lks_status check_data(const lks__replay *r, const lks__trainer *t, uint64_t start)
 {
-    char have[17];
     const char *digest = lks__json_str(r->claims->config, "data_digest");
-    snprintf(have, sizeof have, "%016" PRIx64, t->run.data_digest);
+    const char *have = lks__hex(t->run.data_digest);
     if (start > 0 || digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;
     return lks__fail(

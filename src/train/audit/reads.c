@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number/units.h"
 #include "base/text/jsontext.h"
 #include "data/read/differ.h"
 #include "report/diff/facts.h"
@@ -45,11 +46,11 @@ static const char *digest_of(const lks__history *h)
 
 static lks_status check_digest(const struct side *x)
 {
-    char have[17], used[LKS__METRICS_PATH], place[LKS__METRICS_PATH];
+    char used[LKS__METRICS_PATH], place[LKS__METRICS_PATH];
     const int k = x->k;
     const char *digest = digest_of(&x->both[k]), *other = digest_of(&x->both[!k]);
     bool found;
-    snprintf(have, sizeof have, "%016" PRIx64, x->run.data_digest);
+    const char *have = lks__hex(x->run.data_digest);
     if (digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;
     const char *shown = lks__shown(x->run.data_dir, 512);

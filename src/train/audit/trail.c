@@ -1,6 +1,5 @@
 #include "train/audit/trail.h"
 
-#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "report/diff/tensors.h"
@@ -57,8 +57,7 @@ static lks_status take_value(const struct writer *w, enum lks__trail_what what, 
 static lks_status take_tensor(const struct writer *w, enum lks__trail_what what, const char *name,
                               const lks__st_tensor *tensor)
 {
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016" PRIx64, XXH3_64bits(tensor->data, (size_t)tensor->bytes));
+    const char *hash = lks__hex(XXH3_64bits(tensor->data, (size_t)tensor->bytes));
     return take(w, what, name,
                 json_pack("{s:s, s:o}", "hash", hash, "first", lks__tensor_values(tensor, FIRST)),
                 tensor);
@@ -98,9 +97,8 @@ static lks__st_tensor form_of(const lks__table_tensor *x, const float *data)
 static lks_status take_head(const struct writer *w, int leaf)
 {
     const lks__run *run = &w->t->run;
-    char digest[17];
     json_t *settings = lks__settings_to_json(&run->s);
-    snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
+    const char *digest = lks__hex(run->data_digest);
     if (settings == NULL ||
         json_object_set_new(settings, "data_digest", json_string(digest)) != 0 ||
         json_object_set_new(settings, "version", json_string(LKS_VERSION_TEXT)) != 0) {
@@ -213,7 +211,6 @@ static lks_status take_micro(struct writer *w, float *grads)
 static lks_status take_leaf(struct writer *w, float *grads, uint64_t *hash_p)
 {
     const lks__trainer *t = w->t;
-    char hash[17];
     t->ses.device->layers->clear(t->ses.device->ex, grads, t->run.table.trained_count);
     for (w->m = 0; w->m < t->run.A; w->m++) {
         LKS__TRY(lks__session_check_stop(&t->ses));
@@ -223,8 +220,7 @@ static lks_status take_leaf(struct writer *w, float *grads, uint64_t *hash_p)
         return LKS_OK;
     w->m = -1;
     *hash_p = lks__reducer_hash(t->work.reducer, grads);
-    snprintf(hash, sizeof hash, "%016" PRIx64, *hash_p);
-    return take(w, LKS__TRAIL_LEAF, NULL, json_pack("{s:s}", "hash", hash), NULL);
+    return take(w, LKS__TRAIL_LEAF, NULL, json_pack("{s:s}", "hash", lks__hex(*hash_p)), NULL);
 }
 
 lks_status lks__trail_leaves(const lks__trail *trail, lks__trainer *t, int first, int end,

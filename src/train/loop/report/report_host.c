@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/number/units.h"
 #include "base/system/sys.h"
 #include "lks_commit.h"
 #include "plan/gradients.h"
@@ -53,8 +54,8 @@ static void write_parts(lks__jsonw *w, const lks__session *s)
     const lks__device_part *parts = s->device->parts;
     char text[17 + LKS__DEVICE_PART_TEXT];
     lks__jsonw_object(w, "fingerprint_parts");
-    snprintf(text, sizeof text, "%016" PRIx64, lks__kernels_fingerprint(&s->kernels, s->ex.bf16));
-    lks__jsonw_str(w, "the CPU's kernels", text);
+    lks__jsonw_str(w, "the CPU's kernels",
+                   lks__hex(lks__kernels_fingerprint(&s->kernels, s->ex.bf16)));
     for (int i = 0; i < LKS__DEVICE_PARTS && parts[i].name != NULL; i++) {
         snprintf(text, sizeof text, "%016" PRIx64 " %s", parts[i].value, parts[i].text);
         lks__jsonw_str(w, parts[i].name, text);

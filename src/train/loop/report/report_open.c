@@ -1,4 +1,5 @@
 /* train/loop/report/report_open.c - output of a run before its first step. */
+#include "base/number/units.h"
 #include "train/loop/report/report.h"
 
 #include <inttypes.h>
@@ -52,14 +53,12 @@ static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
 
 static lks_status config_line(lks__report *r, const lks__run *run)
 {
-    char digest[17];
-    snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "config");
     lks__jsonw_str(w, "version", LKS_VERSION_TEXT);
     lks__settings_write(&run->s, LKS__SETTING_CONFIG, NULL, w);
     lks__jsonw_u64(w, "parameters", run->table.n_params);
     lks__jsonw_u64(w, "trained_parameters", run->trained_params);
-    lks__jsonw_str(w, "data_digest", digest);
+    lks__jsonw_str(w, "data_digest", lks__hex(run->data_digest));
     if (run->data_hash[0] != '\0')
         lks__jsonw_str(w, "data_hash", run->data_hash);
     if (run->init_hash[0] != '\0')

@@ -2,14 +2,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/number/units.h"
 #include "train/checks/recheck.h"
 #include "train/loop/report/report.h"
 
 static void write_hash(lks__jsonw *w, const char *key, uint64_t hash)
 {
-    char text[17];
-    snprintf(text, sizeof text, "%016" PRIx64, hash);
-    lks__jsonw_str(w, key, text);
+    lks__jsonw_str(w, key, lks__hex(hash));
 }
 
 lks_status lks__report_recheck(lks__report *r, const lks__checks *checks,
