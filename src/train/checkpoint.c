@@ -45,24 +45,23 @@ static void names_close(struct names *list)
     free(list->tensors);
 }
 
-static void add_arena(struct names *list, const lks__run *run, const lks__step_work *work,
-                      int arena, const float *values)
+static void add_arena(struct names *list, const lks__trainer *t, int arena, const float *values)
 {
-    for (size_t i = 0; i < run->table.n_tensors; i++) {
-        const lks__table_tensor *t = &run->table.tensors[i];
-        const char *suffix = suffix_of(work->optim.optimizer, t, arena);
+    for (size_t i = 0; i < t->run.table.n_tensors; i++) {
+        const lks__table_tensor *tensor = &t->run.table.tensors[i];
+        const char *suffix = suffix_of(t->work.optim.optimizer, tensor, arena);
         if (suffix == NULL)
             continue;
         char *name = list->text[list->n];
-        snprintf(name, sizeof list->text[0], "%s%s", t->name, suffix);
+        snprintf(name, sizeof list->text[0], "%s%s", tensor->name, suffix);
         lks__st_tensor *out = &list->tensors[list->n++];
         *out = (lks__st_tensor){.name = name,
                                 .dtype = "F32",
-                                .n_dims = t->n_dims,
-                                .data = values + t->offset,
-                                .bytes = t->count * sizeof(float)};
-        for (int d = 0; d < t->n_dims; d++)
-            out->shape[d] = t->shape[d];
+                                .n_dims = tensor->n_dims,
+                                .data = values + tensor->offset,
+                                .bytes = tensor->count * sizeof(float)};
+        for (int d = 0; d < tensor->n_dims; d++)
+            out->shape[d] = tensor->shape[d];
     }
 }
 
@@ -102,11 +101,13 @@ static bool add_segment(json_t *json, lks__segment segment)
     return good;
 }
 
-static json_t *state_json(const lks__run *run, const lks__session *ses, const lks__state *state,
-                          const lks__save_about *about)
+static json_t *state_json(const lks__trainer *t, const lks__save_about *about)
 {
+    const lks__run *run = &t->run;
+    const lks__state *state = &t->state;
+    lks__device *device = t->ses.device;
     const char *algorithms =
-        ses->device->ops->algorithms == NULL ? NULL : ses->device->ops->algorithms(ses->device);
+        device->ops->algorithms == NULL ? NULL : device->ops->algorithms(device);
     const char *word = lks__asked_word(about->asked);
     const char *digest = lks__hex(run->data_digest);
     json_t *settings = lks__settings_to_json(&run->s);
@@ -138,16 +139,15 @@ static json_t *state_json(const lks__run *run, const lks__session *ses, const lk
     return json;
 }
 
-lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
-                                  const lks__step_work *work, char params_hash[17])
+lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17])
 {
-    const size_t n = run->table.n_tensors;
+    const size_t n = t->run.table.n_tensors;
     struct names model;
     lks_status st = LKS_OK;
     if (!names_open(&model, n)) {
         st = lks__no_memory("to describe %zu tensors", n);
     } else {
-        add_arena(&model, run, work, PARAMS, state->memory->params.host);
+        add_arena(&model, t, PARAMS, t->state.memory->params.host);
         lks__ckpt_params_hash(model.tensors, model.n, params_hash);
     }
     names_close(&model);
@@ -167,36 +167,35 @@ static void add_sampler(struct names *list, const lks__state *state, void *data,
                                                 .bytes = bytes};
 }
 
-lks_status lks__state_save(const lks__run *run, const lks__session *ses, const lks__state *state,
-                           const lks__step_work *work, const lks__save_about *about, char name[32],
+lks_status lks__state_save(const lks__trainer *t, const lks__save_about *about, char name[32],
                            char params_hash[17])
 {
-    const size_t n = run->table.n_tensors, sampler_bytes = lks__state_sampler_bytes(state);
+    const size_t n = t->run.table.n_tensors, sampler_bytes = lks__state_sampler_bytes(&t->state);
     struct names model, optim = {.n = 0};
     void *sampler = malloc(sampler_bytes + 1);
-    json_t *json = state_json(run, ses, state, about);
+    json_t *json = state_json(t, about);
     lks_status st = LKS_OK;
     if (!names_open(&model, n) || !names_open(&optim, LKS__OPTIM_STATES * n + 1) ||
         sampler == NULL || json == NULL) {
-        st = lks__no_memory("to describe checkpoint %" PRIu64, state->iter);
+        st = lks__no_memory("to describe checkpoint %" PRIu64, t->state.iter);
         goto out;
     }
-    add_arena(&model, run, work, PARAMS, state->memory->params.host);
+    add_arena(&model, t, PARAMS, t->state.memory->params.host);
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        add_arena(&optim, run, work, i, state->memory->moments[i].host);
-    add_sampler(&optim, state, sampler, sampler_bytes);
+        add_arena(&optim, t, i, t->state.memory->moments[i].host);
+    add_sampler(&optim, &t->state, sampler, sampler_bytes);
     lks__ckpt_content content = {
-        .iter = state->iter,
+        .iter = t->state.iter,
         .model = model.tensors,
         .n_model = model.n,
         .optimizer = optim.tensors,
         .n_optimizer = optim.n,
-        .fingerprint = ses->fingerprint,
+        .fingerprint = t->ses.fingerprint,
         .state = json,
         .best = about->best,
-        .keep_every = (uint64_t)run->s.keep_every,
+        .keep_every = (uint64_t)t->run.s.keep_every,
     };
-    st = lks__ckpt_save(run->s.out_dir, &content, (int)run->s.keep, name, params_hash);
+    st = lks__ckpt_save(t->run.s.out_dir, &content, (int)t->run.s.keep, name, params_hash);
 out:
     json_decref(json);
     names_close(&model);
@@ -221,13 +220,13 @@ static lks_status read_arena(lks__st_file *file, const char *path, const lks__ta
     return LKS_OK;
 }
 
-static lks_status load_arenas(const lks__run *run, const lks__state *state,
-                              const lks__step_work *work, lks__ckpt *c)
+static lks_status load_arenas(const lks__trainer *t, lks__ckpt *c)
 {
-    LKS__TRY(lks__state_read_params(c->model, c->path, &run->table, state->memory->params.host));
+    LKS__TRY(
+        lks__state_read_params(c->model, c->path, &t->run.table, t->state.memory->params.host));
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        LKS__TRY(read_arena(c->optimizer, c->path, &run->table, work->optim.optimizer, i,
-                            state->memory->moments[i].host));
+        LKS__TRY(read_arena(c->optimizer, c->path, &t->run.table, t->work.optim.optimizer, i,
+                            t->state.memory->moments[i].host));
     return LKS_OK;
 }
 
@@ -325,16 +324,16 @@ static lks_status check_data(const lks__run *run, const lks__ckpt *c, const char
         lks__quoted(run->s.out_dir, 512), lks__quoted(run->s.dataset, 512));
 }
 
-lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
-                           const lks__step_work *work, lks__checks *checks, lks__ckpt *c)
+lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
 {
+    lks__state *state = &t->state;
     const json_t *eval_done = json_object_get(c->state, "eval_done");
     const json_t *best = json_object_get(c->state, "best_val_loss");
     const char *digest = lks__json_str(c->state, "data_digest");
     if (!json_is_boolean(eval_done) || !json_is_number(best) || digest == NULL)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s/state.json lacks eval_done, best_val_loss or data_digest", c->path);
-    LKS__TRY(check_data(run, c, digest));
+    LKS__TRY(check_data(&t->run, c, digest));
     /* Older versions wrote none of them; all are then 0. */
     json_int_t shift = lks__json_int(c->state, "data_shift");
     json_int_t nonfinite = lks__json_int(c->state, "nonfinite");
@@ -344,21 +343,21 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
         return lks__fail(LKS_ERR_FORMAT,
                          "%s/state.json: data_shift, nonfinite or elapsed_from is no count",
                          c->path);
-    if (!run->shared || ses->world.local_rank == 0)
-        LKS__TRY(load_arenas(run, state, work, c));
+    if (!t->run.shared || t->ses.world.local_rank == 0)
+        LKS__TRY(load_arenas(t, c));
     state->iter = c->iter;
     state->data_shift = (uint64_t)shift;
-    LKS__TRY(load_segment(run, state, c));
+    LKS__TRY(load_segment(&t->run, state, c));
     state->nonfinite = (int)nonfinite;
     state->eval_done = json_is_true(eval_done);
     state->best_val_loss = json_number_value(best);
-    checks->loaded_val_loss = lks__json_number(c->state, "val_loss");
+    t->checks.loaded_val_loss = lks__json_number(c->state, "val_loss");
     double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
     state->elapsed_from = state->iter + state->data_shift;
-    if (lks__state_by_the_clock(run) && elapsed > 0.0) {
+    if (lks__state_by_the_clock(&t->run) && elapsed > 0.0) {
         state->elapsed_s = elapsed;
         state->elapsed_from = (uint64_t)from;
-        checks->out_of_time = elapsed >= run->s.max_wallclock_seconds;
+        t->checks.out_of_time = elapsed >= t->run.s.max_wallclock_seconds;
     }
     return LKS_OK;
 }

@@ -3,11 +3,7 @@
 #define LKS_TRAIN_CHECKPOINT_H
 
 #include "files/checkpoint/ckpt.h"
-#include "session/session.h"
-#include "train/checks/checks.h"
-#include "train/run.h"
-#include "train/state.h"
-#include "train/work.h"
+#include "train/trainer.h"
 #include "weights/forms/saved.h"
 
 typedef struct lks__save_about {
@@ -17,13 +13,11 @@ typedef struct lks__save_about {
 } lks__save_about;
 
 /* Write checkpoint state->iter from the host's arenas. On rank 0. */
-lks_status lks__state_save(const lks__run *run, const lks__session *ses, const lks__state *state,
-                           const lks__step_work *work, const lks__save_about *about, char name[32],
+lks_status lks__state_save(const lks__trainer *t, const lks__save_about *about, char name[32],
                            char params_hash[17]);
 
 /* The params_hash of the parameters in the host's arena. */
-lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
-                                  const lks__step_work *work, char params_hash[17]);
+lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17]);
 
 /* Read the segment that a checkpoint was written in. */
 lks_status lks__state_segment(const lks__ckpt *ckpt, lks__segment *segment);
@@ -44,7 +38,6 @@ uint64_t lks__state_tokens(const lks__run *run, const lks__state *state);
  * each host), iteration and sampler. `run->s` already has the checkpoint's settings, except perhaps
  * for the batch: then a new segment begins at its iteration. With zero=1 each host then holds all
  * moments, until lks__memory_fetched(). */
-lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
-                           const lks__step_work *work, lks__checks *checks, lks__ckpt *ckpt);
+lks_status lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
 
 #endif

@@ -3,27 +3,26 @@
 #include "model/optim/schedule.h"
 #include "train/procedure/procedure.h"
 
-lks_status lks__train_update(const lks__run *run, const lks__state *state,
-                             const lks__step_work *work, lks__step_result *r)
+lks_status lks__train_update(const lks__trainer *t, lks__step_result *r)
 {
-    const lks__settings *s = &run->s;
+    const lks__settings *s = &t->run.s;
     lks__rates rates = {
         .weight_decay = s->weight_decay,
         .beta1 = s->beta1,
         .beta2 = s->beta2,
         .momentum = lks__muon_momentum(s->muon_momentum_warmup_start, s->muon_momentum,
-                                       s->muon_momentum_warmup_steps, (int64_t)state->iter),
+                                       s->muon_momentum_warmup_steps, (int64_t)t->state.iter),
         .orthogonal_decay = s->muon_weight_decay,
         .ns_steps = (int)s->muon_backend_steps,
-        .t = state->iter + 1,
+        .t = t->state.iter + 1,
         .clip = lks__clip_factor(r->grad_norm, s->grad_clip),
     };
     const lks__optim_arenas arenas = {
-        .params = state->memory->params.dev,
-        .state = {state->memory->moments[0].dev, state->memory->moments[1].dev},
-        .grads = lks__memory_begin_update(state->memory, r->grads),
+        .params = t->state.memory->params.dev,
+        .state = {t->state.memory->moments[0].dev, t->state.memory->moments[1].dev},
+        .grads = lks__memory_begin_update(t->state.memory, r->grads),
     };
-    r->lr = run->procedure->rates(run, state, &rates);
-    lks__optim_update(&work->optim, &rates, &arenas);
-    return lks__memory_end_update(state->memory);
+    r->lr = t->run.procedure->rates(&t->run, &t->state, &rates);
+    lks__optim_update(&t->work.optim, &rates, &arenas);
+    return lks__memory_end_update(t->state.memory);
 }

@@ -3,13 +3,10 @@
 #define LKS_TRAIN_UPDATE_H
 
 #include "train/result.h"
-#include "train/run.h"
-#include "train/state.h"
-#include "train/work.h"
+#include "train/trainer.h"
 
 /* Clip the mean gradient r->grads and update this rank's share of the parameters with it. Fills in
  * r->lr. */
-lks_status lks__train_update(const lks__run *run, const lks__state *state,
-                             const lks__step_work *work, lks__step_result *r);
+lks_status lks__train_update(const lks__trainer *t, lks__step_result *r);
 
 #endif

@@ -15,6 +15,7 @@
 #include "train/checks/agree.h"
 #include "train/checks/divergence.h"
 #include "train/setup/trainer.h"
+#include "train/step.h"
 
 enum { FIRST = 4, STEPS = 8, GOES_BACK = 10 };
 
@@ -376,12 +377,11 @@ uint64_t __wrap_lks__model_init(const lks__model_config *config, const lks__tabl
 }
 
 __typeof__(lks__state_load) __real_lks__state_load, __wrap_lks__state_load;
-lks_status __wrap_lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
-                                  const lks__step_work *work, lks__checks *checks, lks__ckpt *ckpt)
+lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt)
 {
-    lks_status st = __real_lks__state_load(run, ses, state, work, checks, ckpt);
+    lks_status st = __real_lks__state_load(t, ckpt);
     if (spoils)
-        ((float *)state->memory->moments[0].host)[run->table.tensors[1].offset] += 1.0f;
+        ((float *)t->state.memory->moments[0].host)[t->run.table.tensors[1].offset] += 1.0f;
     return st;
 }
 
@@ -448,7 +448,7 @@ static lks_status compare(lks__trainer *t)
         return lks__session_same(&t->ses, "the thing", odd ? 0xabc : 0x123);
     if (is("back")) {
         lks__step_result step;
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step));
+        LKS__TRY(lks__train_step(t, &step));
         spoils = odd;
         return lks__trainer_go_back(t);
     }
@@ -466,7 +466,7 @@ static lks_status compare(lks__trainer *t)
     t->state.elapsed_s += odd && is("clock");
     if (odd && is("sampler"))
         lks__batch_sampler_step(t->state.sampler, 0);
-    return lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->checks, true);
+    return lks__agree_state(t, true);
 }
 
 /* A rank: the last one's state differs in one field, and every rank must learn it. */
@@ -486,7 +486,7 @@ static int run_compare(void)
         const bool leads = rank != 1;
         EXPECT(st == LKS_OK);
         t.state.iter = (uint64_t)t.run.s.check_interval;
-        lks__divergence_hash(&t.run, &t.ses, &t.state, &t.checks, &note);
+        lks__divergence_hash(&t, &note);
         EXPECT(note.iter == t.state.iter && note.compares == leads && (note.hash != 0) == leads);
     } else { /* each has the reason: mpirun kills all once one has ended */
         EXPECT(st == (rank == 0 ? LKS_ERR_DIVERGED : LKS_ERR_PEER));
@@ -539,8 +539,7 @@ TEST(test_state)
 static lks_status judge(const lks__divergence_vote notes[3])
 {
     lks__trainer t = {.ses.world = {0, 3, 0, 1}};
-    return lks__divergence_check(&t.run, &t.ses, &t.state, &t.checks, notes, sizeof notes[0],
-                                 &(int){0});
+    return lks__divergence_check(&t, notes, sizeof notes[0], &(int){0});
 }
 
 /* Notes that ranks exchange in a step: hashes of those that compare, and errors if one is

@@ -15,6 +15,7 @@
 #include "train/checkpoint.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
+#include "train/step.h"
 
 enum { FIRST = 2, STEPS = 10 };
 
@@ -497,7 +498,7 @@ static void open_trainer(lks__trainer *t, const char *sampler)
 static void step(lks__trainer *t, uint64_t offsets[N_OFFSETS])
 {
     lks__step_result r;
-    assert_ok(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &r));
+    assert_ok(lks__train_step(t, &r));
     memcpy(offsets, t->work.offsets, N_OFFSETS * sizeof *offsets);
 }
 
@@ -508,7 +509,7 @@ static void steps(lks__trainer *t, int first, int end, int evaluated, uint64_t o
     lks__eval_result eval;
     for (int i = first; i < end; i++) {
         if (i == evaluated)
-            assert_ok(t->run.procedure->evaluate(&t->run, &t->ses, &t->state, &t->work, &eval));
+            assert_ok(t->run.procedure->evaluate(t, &eval));
         step(t, offsets[i]);
     }
 }
@@ -525,8 +526,7 @@ static void check_data_behind(const char *sampler, int evaluated)
     lks__trainer_close(&t);
     open_trainer(&t, sampler);
     steps(&t, 0, 2, evaluated, seen);
-    assert_ok(lks__state_save(&t.run, &t.ses, &t.state, &t.work,
-                              &(lks__save_about){.val_loss = NAN}, name, hash));
+    assert_ok(lks__state_save(&t, &(lks__save_about){.val_loss = NAN}, name, hash));
     steps(&t, 2, 5, evaluated, seen);
     assert_ok(lks__trainer_go_back(&t));
     assert_int_equal(t.state.iter, 2);

@@ -5,9 +5,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "train/checks/divergence.h"
 #include "train/checks/nonfinite.h"
 #include "train/micro.h"
 #include "train/setup/trainer.h"
+#include "train/step.h"
 
 enum { N = 48, V = 4 };
 
@@ -28,7 +30,7 @@ static void steps(lks__trainer *t, uint64_t until)
 {
     lks__step_result r;
     while (t->state.iter < until)
-        assert_ok(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &r));
+        assert_ok(lks__train_step(t, &r));
 }
 
 /* The mean is computed in double, exact to the last bit. */
@@ -39,7 +41,7 @@ TEST(test_loss)
     open_trainer(&t, "--dropout=0.1");
     for (int k = 0; k < 3; k++) {
         double sum = 0.0;
-        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r));
+        assert_ok(lks__train_step(&t, &r));
         const float *losses = t.work.losses.host;
         for (int i = 0; i < N; i++) {
             assert_true(losses[i] > 0.0f);
@@ -60,7 +62,7 @@ TEST(test_keys)
         steps(&t, iter);
         for (int v = 0; v < V; v++)
             for (int m = 0; m < N / V; m++) {
-                lks__backward bw = lks__train_pass(&t.run, &t.ses, &t.state, v, m, NULL);
+                lks__backward bw = lks__train_pass(&t, v, m, NULL);
                 assert_int_equal(bw.seed, 77);
                 assert_int_equal(bw.step, iter);
                 assert_int_equal(bw.vm, v << 16 | m);
@@ -91,8 +93,7 @@ TEST(test_flips)
             steps(&t, 1);
             const lks__table_tensor *tensor = &t.run.table.tensors[i];
             flip(&t, tensor->offset + (last ? tensor->count - 1 : 0));
-            assert_fails(LKS_ERR_DIVERGED,
-                         lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r),
+            assert_fails(LKS_ERR_DIVERGED, lks__train_step(&t, &r),
                          lks_test_text("first in tensor %s,", tensor->name));
             lks__trainer_close(&t);
         }
@@ -103,8 +104,7 @@ TEST(test_flips)
     steps(&t, 1);
     flip(&t, t.run.table.tensors[n_tensors - 1].offset);
     flip(&t, t.run.table.tensors[3].offset);
-    assert_fails(LKS_ERR_DIVERGED,
-                 lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r),
+    assert_fails(LKS_ERR_DIVERGED, lks__train_step(&t, &r),
                  lks_test_text("first in tensor %s,", t.run.table.tensors[3].name));
     lks__trainer_close(&t);
 }
@@ -145,8 +145,8 @@ TEST(test_verdicts)
     t.ses.world.world_size = W;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int rank;
-        lks_status st = lks__divergence_check(&t.run, &t.ses, &t.state, &t.checks, cases[i].notes,
-                                              sizeof(lks__divergence_vote), &rank);
+        lks_status st =
+            lks__divergence_check(&t, cases[i].notes, sizeof(lks__divergence_vote), &rank);
         assert_int_equal(st, cases[i].says != NULL ? LKS_ERR_DIVERGED : LKS_OK);
         if (cases[i].says == NULL)
             continue;
@@ -171,8 +171,7 @@ TEST(test_check_interval)
         open_trainer(&t, lks_test_text("--check_interval=%s", cases[i].interval));
         steps(&t, cases[i].at);
         flip(&t, t.run.table.tensors[0].offset);
-        assert_int_equal(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r),
-                         cases[i].found ? LKS_ERR_DIVERGED : LKS_OK);
+        assert_int_equal(lks__train_step(&t, &r), cases[i].found ? LKS_ERR_DIVERGED : LKS_OK);
         lks__trainer_close(&t);
     }
 }
@@ -185,17 +184,17 @@ TEST(test_infinite_loss)
         lks__trainer t;
         lks__step_result r;
         open_trainer(&t, "--on_nan=skip");
-        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r));
+        assert_ok(lks__train_step(&t, &r));
         assert_true(isfinite(r.grad_norm));
         float *losses = t.work.losses.host;
         losses[N - 1] = values[i];
-        assert_ok(lks__nonfinite_check(&t.run, &t.ses, &t.state, &t.work, &r));
+        assert_ok(lks__nonfinite_check(&t, &r));
         assert_int_equal(r.outcome, LKS__STEP_SKIPPED);
         assert_int_equal(r.bad.index, N - 1);
         assert_true(r.bad.in_loss);
         assert_int_equal(t.state.nonfinite, 1);
         losses[N - 1] = 1.0f; /* a good one ends the row */
-        assert_ok(lks__nonfinite_check(&t.run, &t.ses, &t.state, &t.work, &r));
+        assert_ok(lks__nonfinite_check(&t, &r));
         assert_int_equal(r.outcome, LKS__STEP_DONE);
         assert_int_equal(t.state.nonfinite, 0);
         lks__trainer_close(&t);

@@ -466,18 +466,17 @@ TEST(test_limits)
          "TOO SLOW: the evaluation of the artifact took 601 s, over the contest's"},
     };
     static struct lks__golf_run golf;
-    static lks__run run = {.golf = &golf};
+    static lks__trainer t = {.run.golf = &golf, .checks.out_of_time = true};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const lks__state ended = {.elapsed_s = rows[i].train};
-        const lks__checks checks = {.out_of_time = true};
+        t.state.elapsed_s = rows[i].train;
         const lks__finish_result result = {.eval_seconds = rows[i].eval};
         FILE *out = tmpfile();
         char text[4096];
         lks__log log;
         assert_non_null(out);
-        run.s.max_wallclock_seconds = rows[i].limit;
+        t.run.s.max_wallclock_seconds = rows[i].limit;
         lks__log_open(&log, "t", out, out);
-        lks__golf_finish_lines(&run, &ended, &checks, &result, &log);
+        lks__golf_finish_lines(&t, &result, &log);
         lks__log_close(&log);
         rewind(out);
         text[fread(text, 1, sizeof text - 1, out)] = '\0';

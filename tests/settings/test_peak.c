@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/loop/report/report.h"
+#include "train/step.h"
 
 /* Result of the measurement, and number of calls. */
 struct meter {
@@ -74,7 +75,7 @@ TEST(test_run)
     r.peak.flops = r.peak.own = 1000;
     for (int i = 0; i < 3; i++) {
         lks__step_result step;
-        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &step));
+        assert_ok(lks__train_step(&t, &step));
         assert_ok(lks__report_train(&r, &t, &step));
     }
     assert_true(r.peak.flops > before / 20); /* the machine's, however busy it is */

@@ -5,6 +5,7 @@
 #include "session/session.h"
 #include "settings/settings.h"
 #include "train/setup/trainer.h"
+#include "train/step.h"
 
 /* The name of measurement i, "peak", "step", …; NULL after the last one. */
 const char *bench_name(int i);

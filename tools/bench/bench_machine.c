@@ -167,7 +167,7 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
         const int at = i < warm_up ? 0 : i - warm_up;
         progress_text("step %d of %d", i + 1, warm_up + turns);
         const double began = lks__sys_now();
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &result));
+        LKS__TRY(lks__train_step(t, &result));
         lks__trace_take_parts(lks__trace_current, parts[at]);
         LKS__TRY(layers_since(began, &forward[at], &backward[at]));
         if (i == 0)

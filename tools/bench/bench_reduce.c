@@ -206,7 +206,7 @@ static lks_status time_steps(lks__trainer *t, int turns, struct steps *s)
         lks__step_result result;
         if (i == 0)
             lks__trace_take_parts(lks__trace_current, parts);
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &result));
+        LKS__TRY(lks__train_step(t, &result));
         if (i < 0)
             continue;
         s->step[i] = result.seconds;

@@ -217,7 +217,7 @@ static lks_status time_steps(lks__trainer *t, int iters, double *times)
         if (i == WARM_UP)
             lks__trace_take_parts(lks__trace_current, warm_up);
         double t0 = lks__sys_now();
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &result));
+        LKS__TRY(lks__train_step(t, &result));
         if (i >= WARM_UP)
             times[i - WARM_UP] = lks__sys_now() - t0;
     }

@@ -16,6 +16,7 @@
 #include "train/micro.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
+#include "train/step.h"
 
 enum { MOST_PRINTED = 20 };
 
@@ -214,7 +215,7 @@ static lks_status compare_evaluation(lks__replay *r, lks__trainer *t, bool due)
         return LKS_OK;
     }
     lks__batch_sampler_mark(t->state.sampler);
-    LKS__TRY(t->run.procedure->evaluate(&t->run, &t->ses, &t->state, &t->work, &eval));
+    LKS__TRY(t->run.procedure->evaluate(t, &eval));
     lks__batch_sampler_back(t->state.sampler);
     r->evals++;
     for (size_t i = 0; i < r->claims->n_evals; i++) /* an `eval` and a `final` line, for example */
@@ -238,9 +239,8 @@ static lks_status replay_leaf(lks__replay *r, lks__trainer *t)
         return lks__fail(LKS_ERR_CONFIG, "leaf=%d, but the run has %d virtual ranks, from 0 on",
                          r->leaf, t->run.V);
     t->run.procedure->begin_step(&t->state, &t->work);
-    LKS__TRY(r->trail != NULL
-                 ? lks__trail_leaves(r->trail, t, r->leaf, r->leaf + 1, &hash)
-                 : lks__train_leaf(&t->run, &t->ses, &t->state, &t->work, r->leaf, &hash));
+    LKS__TRY(r->trail != NULL ? lks__trail_leaves(r->trail, t, r->leaf, r->leaf + 1, &hash)
+                              : lks__train_leaf(t, r->leaf, &hash));
     if (any && has_ranks(r, &t->run, t->state.iter))
         compare_hash(r, &t->run, t->state.iter, r->leaf, hash);
     return LKS_OK;
@@ -347,7 +347,7 @@ static lks_status replay_one(lks__replay *r, lks__trainer *t, bool trail, bool *
     lks__step_result step = {0};
     if (trail)
         LKS__TRY(trail_gradients(r, t));
-    const lks_status st = lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step);
+    const lks_status st = lks__train_step(t, &step);
     *again_p = false;
     if (st == LKS_ERR_NAN || (st == LKS_OK && step.outcome == LKS__STEP_BACK)) {
         lks__replay_false(r,

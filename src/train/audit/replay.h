@@ -8,7 +8,6 @@
 #include "report/diff/claims.h"
 #include "report/record/leaves.h"
 #include "settings/settings.h"
-#include "train/checks/checks.h"
 #include "train/run.h"
 #include "train/state.h"
 

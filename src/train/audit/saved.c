@@ -157,7 +157,7 @@ lks_status lks__replay_saved(lks__replay *r, lks__trainer *t)
     r->saves++;
     r->hashed += !folder;
     LKS__TRY(lks__memory_fetch(t->state.memory));
-    LKS__TRY(lks__state_params_hash(&t->run, &t->state, &t->work, hash));
+    LKS__TRY(lks__state_params_hash(t, hash));
     for (size_t i = 0; i < c->n_saves; i++)
         if (c->saves[i].iter == t->state.iter && strcmp(c->saves[i].params_hash, hash) != 0)
             lks__replay_false(r,

@@ -193,9 +193,9 @@ static lks_status take_micro(struct writer *w, float *grads)
     lks__trainer *t = w->t;
     const size_t at = (size_t)(w->v * t->run.A + w->m);
     lks__micro_batch mb;
-    LKS__TRY(lks__train_read(&t->run, &t->state, &t->work, w->v, w->m, &mb));
+    LKS__TRY(lks__train_read(t, w->v, w->m, &mb));
     LKS__TRY(take_tokens(w, &mb));
-    lks__backward backward = lks__train_pass(&t->run, &t->ses, &t->state, w->v, w->m, grads);
+    lks__backward backward = lks__train_pass(t, w->v, w->m, grads);
     backward.output = take_output;
     backward.output_ctx = w;
     lks__model_train(t->work.model, t->state.memory->params.dev, &mb, &backward,

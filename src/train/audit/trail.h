@@ -9,6 +9,7 @@
 
 #include "files/safetensors/safetensors.h"
 #include "report/diff/trails.h"
+#include "train/result.h"
 #include "train/setup/trainer.h"
 
 /* `take` gets each entry in order, and the tensor in the host's memory that the entry's hash is of,

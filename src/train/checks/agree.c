@@ -169,30 +169,29 @@ static uint64_t hash_tensor(const lks__session *ses, const float *arena,
 }
 
 /* Skip memory without moments: reading it would allocate its pages. */
-static uint64_t hash_replica(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             const lks__step_work *work, bool moments)
+static uint64_t hash_replica(const lks__trainer *t, bool moments)
 {
-    const size_t n = run->table.n_tensors;
+    const size_t n = t->run.table.n_tensors;
     uint64_t hash = 0;
     for (size_t i = 0; i < n; i++)
-        hash = hash_tensor(ses, state->memory->params.host, &run->table.tensors[i], hash);
+        hash = hash_tensor(&t->ses, t->state.memory->params.host, &t->run.table.tensors[i], hash);
     for (size_t i = 0; i < LKS__OPTIM_STATES * n && moments; i++) {
-        const lks__table_tensor *tensor = &run->table.tensors[i % n];
-        if (lks__optimizer_state(work->optim.optimizer, tensor, (int)(i / n)) != NULL)
-            hash = hash_tensor(ses, state->memory->moments[i / n].host, tensor, hash);
+        const lks__table_tensor *tensor = &t->run.table.tensors[i % n];
+        if (lks__optimizer_state(t->work.optim.optimizer, tensor, (int)(i / n)) != NULL)
+            hash = hash_tensor(&t->ses, t->state.memory->moments[i / n].host, tensor, hash);
     }
     return hash;
 }
 
-static lks_status hash_values(const lks__run *run, const lks__state *state,
-                              const lks__checks *checks, uint64_t *hash_p)
+static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)
 {
-    const double clock = lks__state_by_the_clock(run) ? state->elapsed_s : 0.0;
+    const lks__state *state = &t->state;
+    const double clock = lks__state_by_the_clock(&t->run) ? state->elapsed_s : 0.0;
     const uint64_t counts[] = {state->iter,
                                state->data_shift,
                                (uint64_t)state->nonfinite,
                                state->eval_done,
-                               checks->out_of_time,
+                               t->checks.out_of_time,
                                state->segment.iter,
                                state->segment.tokens,
                                state->segment.data.step,
@@ -241,22 +240,21 @@ static lks_status check_states(const lks__run *run, const struct state_hashes *a
     return LKS_OK;
 }
 
-lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__state *state,
-                            const lks__step_work *work, const lks__checks *checks, bool moments)
+lks_status lks__agree_state(lks__trainer *t, bool moments)
 {
-    const int W = ses->world.world_size;
+    const int W = t->ses.world.world_size;
     if (W == 1)
         return LKS_OK;
     struct state_hashes mine;
     memset(&mine, 0, sizeof mine);
-    lks_status st = lks__session_agree(ses, hash_values(run, state, checks, &mine.values));
+    lks_status st = lks__session_agree(&t->ses, hash_values(t, &mine.values));
     LKS__TRY(st);
-    mine.iter = state->iter;
-    mine.compares = lks__memory_has_copies(state->memory);
-    mine.arenas = mine.compares ? hash_replica(run, ses, state, work, moments) : 0;
+    mine.iter = t->state.iter;
+    mine.compares = lks__memory_has_copies(t->state.memory);
+    mine.arenas = mine.compares ? hash_replica(t, moments) : 0;
     lks__session_host(mine.host);
-    struct state_hashes *all = lks__session_gather(ses, &mine, sizeof mine, &st);
-    LKS__THEN(st, lks__session_agree(ses, check_states(run, all, W)));
+    struct state_hashes *all = lks__session_gather(&t->ses, &mine, sizeof mine, &st);
+    LKS__THEN(st, lks__session_agree(&t->ses, check_states(&t->run, all, W)));
     free(all);
     return st;
 }

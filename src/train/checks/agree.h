@@ -3,11 +3,7 @@
 #ifndef LKS_TRAIN_CHECKS_AGREE_H
 #define LKS_TRAIN_CHECKS_AGREE_H
 
-#include "session/session.h"
-#include "train/checks/checks.h"
-#include "train/run.h"
-#include "train/state.h"
-#include "train/work.h"
+#include "train/trainer.h"
 
 /* Settings, data and start weights that must be equal on all ranks, as lines: "seed=1337". */
 typedef struct lks__run_lines {
@@ -39,7 +35,6 @@ lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsign
 /* Before the first step, and after going back: compare parameters, sampler, iteration, clock and
  * the other values of a checkpoint. With `moments` also the optimizer's moments, which every host
  * must then hold completely. ERR_DIVERGED names rank, host and both hashes. Collective. */
-lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__state *state,
-                            const lks__step_work *work, const lks__checks *checks, bool moments);
+lks_status lks__agree_state(lks__trainer *t, bool moments);
 
 #endif

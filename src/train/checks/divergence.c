@@ -20,74 +20,69 @@ void lks__divergence_close(const lks__checks *checks)
     free(checks->divergence.hashes);
 }
 
-static bool due(const lks__run *run, const lks__state *state)
+static bool due(const lks__trainer *t)
 {
-    return run->s.check_interval > 0 && state->iter > 0 &&
-           state->iter % (uint64_t)run->s.check_interval == 0;
+    return t->run.s.check_interval > 0 && t->state.iter > 0 &&
+           t->state.iter % (uint64_t)t->run.s.check_interval == 0;
 }
 
 /* Hash the elements of tensor `i` that are in [start, end) of the arena; 0 if it has none there. */
-static lks_status hash_part(const lks__run *run, const lks__state *state, size_t i, size_t start,
-                            size_t end, uint64_t *hash_p)
+static lks_status hash_part(const lks__trainer *t, size_t i, size_t start, size_t end,
+                            uint64_t *hash_p)
 {
-    const lks__table_tensor *tensor = &run->table.tensors[i];
+    const lks__table_tensor *tensor = &t->run.table.tensors[i];
     size_t from = tensor->offset > start ? tensor->offset : start;
     size_t to = tensor->offset + tensor->count < end ? tensor->offset + tensor->count : end;
     *hash_p = 0;
-    return to > from ? lks__memory_hash(state->memory, from, to - from, hash_p) : LKS_OK;
+    return to > from ? lks__memory_hash(t->state.memory, from, to - from, hash_p) : LKS_OK;
 }
 
 /* Hash the tensors in blocks [first, end). *changed_p: the first tensor whose hash has changed, or
  * -1. */
-static lks_status hash_blocks(const lks__run *run, const lks__session *ses, const lks__state *state,
-                              lks__checks *checks, size_t first, size_t end, int32_t *changed_p)
+static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t *changed_p)
 {
     *changed_p = -1;
-    first = run->table.block_start[first];
-    end = run->table.block_start[end];
-    for (size_t i = 0; i < run->table.n_tensors; i++) {
+    first = t->run.table.block_start[first];
+    end = t->run.table.block_start[end];
+    for (size_t i = 0; i < t->run.table.n_tensors; i++) {
         uint64_t hash;
-        LKS__TRY(hash_part(run, state, i, first, end, &hash));
-        if (hash != checks->divergence.hashes[i] && *changed_p < 0)
+        LKS__TRY(hash_part(t, i, first, end, &hash));
+        if (hash != t->checks.divergence.hashes[i] && *changed_p < 0)
             *changed_p = (int32_t)i;
-        checks->divergence.hashes[i] = hash;
-        lks_comm_beat(ses->comm);
+        t->checks.divergence.hashes[i] = hash;
+        lks_comm_beat(t->ses.comm);
     }
     return LKS_OK;
 }
 
-static lks_status hash_share(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             lks__checks *checks, int32_t *changed_p)
+static lks_status hash_share(lks__trainer *t, int32_t *changed_p)
 {
     size_t first, end;
-    lks__memory_part(state->memory, run->table.n_blocks, &first, &end);
-    return hash_blocks(run, ses, state, checks, first, end, changed_p);
+    lks__memory_part(t->state.memory, t->run.table.n_blocks, &first, &end);
+    return hash_blocks(t, first, end, changed_p);
 }
 
-lks_status lks__divergence_record(const lks__run *run, const lks__session *ses,
-                                  const lks__state *state, lks__checks *checks)
+lks_status lks__divergence_record(lks__trainer *t)
 {
     int32_t changed;
-    checks->divergence.recorded = lks__memory_is_shared(state->memory) && due(run, state);
-    return checks->divergence.recorded ? hash_share(run, ses, state, checks, &changed) : LKS_OK;
+    t->checks.divergence.recorded = lks__memory_is_shared(t->state.memory) && due(t);
+    return t->checks.divergence.recorded ? hash_share(t, &changed) : LKS_OK;
 }
 
-lks_status lks__divergence_hash(const lks__run *run, const lks__session *ses,
-                                const lks__state *state, lks__checks *checks,
-                                lks__divergence_vote *mine)
+lks_status lks__divergence_hash(lks__trainer *t, lks__divergence_vote *mine)
 {
     int32_t changed;
-    *mine = (lks__divergence_vote){.iter = state->iter, .changed = -1};
-    mine->compares = lks__memory_passes_have_copies(state->memory);
+    *mine = (lks__divergence_vote){.iter = t->state.iter, .changed = -1};
+    mine->compares = lks__memory_passes_have_copies(t->state.memory);
     gethostname(mine->host, sizeof mine->host - 1);
-    if (checks->divergence.recorded)
-        LKS__TRY(hash_share(run, ses, state, checks, &mine->changed));
-    checks->divergence.recorded = false;
-    if (!mine->compares || !due(run, state))
+    if (t->checks.divergence.recorded)
+        LKS__TRY(hash_share(t, &mine->changed));
+    t->checks.divergence.recorded = false;
+    if (!mine->compares || !due(t))
         return LKS_OK;
-    LKS__TRY(hash_blocks(run, ses, state, checks, 0, run->table.n_blocks, &changed));
-    mine->hash = 1 | XXH3_64bits(checks->divergence.hashes,
-                                 run->table.n_tensors * sizeof *checks->divergence.hashes);
+    LKS__TRY(hash_blocks(t, 0, t->run.table.n_blocks, &changed));
+    mine->hash = 1 | XXH3_64bits(t->checks.divergence.hashes,
+                                 t->run.table.n_tensors * sizeof *t->checks.divergence.hashes);
     return LKS_OK;
 }
 
@@ -113,8 +108,7 @@ static const char *host_of(const lks__divergence_vote *vote, char shown[4 * LKS_
     return lks__escape(shown, 4 * LKS__HOST_NAME, vote->host, strlen(vote->host));
 }
 
-static lks_status fail_changed(const lks__run *run, const lks__state *state,
-                               const lks__divergence_vote *vote, int rank)
+static lks_status fail_changed(const lks__trainer *t, const lks__divergence_vote *vote, int rank)
 {
     char shown[4 * LKS__HOST_NAME];
     return lks__fail(LKS_ERR_DIVERGED,
@@ -122,7 +116,7 @@ static lks_status fail_changed(const lks__run *run, const lks__state *state,
                      "in tensor %s, on host %s (seen by rank %d): memory that loses bits, or a "
                      "program error; test that host's memory, and resume from the last checkpoint "
                      "with --init_from=resume",
-                     state->iter, run->table.tensors[vote->changed].name, host_of(vote, shown),
+                     t->state.iter, t->run.table.tensors[vote->changed].name, host_of(vote, shown),
                      rank);
 }
 
@@ -138,12 +132,10 @@ static int supporters(const struct votes *votes, int rank)
 
 /* Replicas differ: name the first tensor, and the rank that differs from most others. Of two ranks
  * either may be wrong. */
-static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
-                                const lks__state *state, const lks__checks *checks,
-                                const struct votes *votes, int *rank_p)
+static lks_status fail_replicas(const lks__trainer *t, const struct votes *votes, int *rank_p)
 {
     int good = 0, odd = 0;
-    const size_t n = run->table.n_tensors;
+    const size_t n = t->run.table.n_tensors;
     for (int r = 1; r < votes->W; r++)
         if (supporters(votes, r) > supporters(votes, good))
             good = r;
@@ -152,7 +144,7 @@ static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
         odd++;
     *rank_p = odd;
     lks_status st = LKS_OK;
-    uint64_t *all = lks__session_gather(ses, checks->divergence.hashes, n * sizeof *all, &st);
+    uint64_t *all = lks__session_gather(&t->ses, t->checks.divergence.hashes, n * sizeof *all, &st);
     size_t i = 0;
     while (st == LKS_OK && i + 1 < n && all[(size_t)odd * n + i] == all[(size_t)good * n + i])
         i++;
@@ -168,7 +160,7 @@ static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
                      "%d (host %s) has other values than rank %d (host %s)%s: memory that loses "
                      "bits, or a program error; resume from the last checkpoint with "
                      "--init_from=resume",
-                     state->iter, run->table.tensors[i].name, odd, host_of(&a, shown_a), good,
+                     t->state.iter, t->run.table.tensors[i].name, odd, host_of(&a, shown_a), good,
                      host_of(&b, shown_b), majority ? ", which agrees with most ranks" : "");
 }
 
@@ -203,11 +195,9 @@ static lks_status fail_missing(const struct votes *votes, int one, int other)
                      host_of(&missing, shown_missing));
 }
 
-lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
-                                 const lks__state *state, const lks__checks *checks,
-                                 const void *all, size_t stride, int *rank_p)
+lks_status lks__divergence_check(const lks__trainer *t, const void *all, size_t stride, int *rank_p)
 {
-    const struct votes votes = {all, stride, ses->world.world_size};
+    const struct votes votes = {all, stride, t->ses.world.world_size};
     const lks__divergence_vote first = vote_of(&votes, 0);
     int hashed = -1, missing = -1, n_hashed = 0;
     bool same = true;
@@ -216,8 +206,8 @@ lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
         *rank_p = r;
         if (vote.iter != first.iter)
             return fail_iterations(&vote, r, &first);
-        if (vote.changed >= 0 && (size_t)vote.changed < run->table.n_tensors)
-            return fail_changed(run, state, &vote, r);
+        if (vote.changed >= 0 && (size_t)vote.changed < t->run.table.n_tensors)
+            return fail_changed(t, &vote, r);
         if (vote.hash == 0) {
             missing = vote.compares && missing < 0 ? r : missing;
             continue;
@@ -231,5 +221,5 @@ lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
     *rank_p = missing;
     if (n_hashed > 0 && missing >= 0)
         return fail_missing(&votes, hashed, missing);
-    return same ? LKS_OK : fail_replicas(run, ses, state, checks, &votes, rank_p);
+    return same ? LKS_OK : fail_replicas(t, &votes, rank_p);
 }

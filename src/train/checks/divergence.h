@@ -10,10 +10,7 @@
 #ifndef LKS_TRAIN_CHECKS_DIVERGENCE_H
 #define LKS_TRAIN_CHECKS_DIVERGENCE_H
 
-#include "session/session.h"
-#include "train/checks/checks.h"
-#include "train/run.h"
-#include "train/state.h"
+#include "train/trainer.h"
 
 /* One rank's part of the votes. */
 typedef struct lks__divergence_vote {
@@ -29,19 +26,15 @@ void lks__divergence_close(const lks__checks *checks);
 
 /* Hash this rank's part of a shared replica, if a check is due. Call it after update number
  * state->iter, when all ranks have done it. ERR_DEVICE. */
-lks_status lks__divergence_record(const lks__run *run, const lks__session *ses,
-                                  const lks__state *state, lks__checks *checks);
+lks_status lks__divergence_record(lks__trainer *t);
 
 /* Hash again, and fill in this rank's vote. Call it before the next update. ERR_DEVICE. */
-lks_status lks__divergence_hash(const lks__run *run, const lks__session *ses,
-                                const lks__state *state, lks__checks *checks,
-                                lks__divergence_vote *mine);
+lks_status lks__divergence_hash(lks__trainer *t, lks__divergence_vote *mine);
 
 /* Compare the votes of all ranks, from `all` on, which are `stride` bytes apart. ERR_DIVERGED names
  * tensor, ranks and hosts, and *rank_p is the rank that it is about. A rank at another iteration,
  * or without the hash that is due, is an error, too. Collective if replicas differ. */
-lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
-                                 const lks__state *state, const lks__checks *checks,
-                                 const void *all, size_t stride, int *rank_p);
+lks_status lks__divergence_check(const lks__trainer *t, const void *all, size_t stride,
+                                 int *rank_p);
 
 #endif

@@ -39,12 +39,11 @@ struct place {
     int32_t local_rank;
 };
 
-static lks_status refuse(const lks__run *run, const lks__session *ses, const lks__memory *memory,
-                         bool *refused_p)
+static lks_status refuse(const lks__trainer *t, bool *refused_p)
 {
-    const bool given = run->s.from[LKS__SETTING_recheck] >= LKS__FROM_FILE;
-    const bool one = ses->world.local_world_size == ses->world.world_size;
-    *refused_p = one || !lks__memory_on_host(memory);
+    const bool given = t->run.s.from[LKS__SETTING_recheck] >= LKS__FROM_FILE;
+    const bool one = t->ses.world.local_world_size == t->ses.world.world_size;
+    *refused_p = one || !lks__memory_on_host(t->state.memory);
     if (!*refused_p || !given)
         return LKS_OK;
     if (one)
@@ -52,11 +51,11 @@ static lks_status refuse(const lks__run *run, const lks__session *ses, const lks
                          "recheck=%g compares gradients of different hosts, but all ranks are on "
                          "one host: leave --recheck out; `lockstep audit` computes parts of a run "
                          "again on any host",
-                         run->s.recheck);
+                         t->run.s.recheck);
     return lks__fail(LKS_ERR_CONFIG,
                      "recheck=%g compares hashes of gradients in host memory, and device=%s has "
                      "its own memory: leave --recheck out",
-                     run->s.recheck, ses->device->ops->name);
+                     t->run.s.recheck, t->ses.device->ops->name);
 }
 
 static lks_status allocate(const lks__run *run, int W, struct lks__recheck **recheck_p)
@@ -150,30 +149,30 @@ static lks_status read_record(const lks__run *run, uint64_t end, struct lks__rec
     return st == LKS_ERR_NOMEM ? st : LKS_OK;
 }
 
-lks_status lks__recheck_open(const lks__run *run, lks__session *ses, const lks__memory *memory,
-                             const lks__ckpt *resume, lks__checks *checks)
+lks_status lks__recheck_open(lks__trainer *t, const lks__ckpt *resume)
 {
     bool refused;
-    struct place mine = {.local_rank = ses->world.local_rank};
-    if (run->s.recheck == 0.0)
+    struct place mine = {.local_rank = t->ses.world.local_rank};
+    if (t->run.s.recheck == 0.0)
         return LKS_OK;
-    lks_status st = lks__session_agree(ses, refuse(run, ses, memory, &refused));
+    lks_status st = lks__session_agree(&t->ses, refuse(t, &refused));
     if (st != LKS_OK || refused)
         return st;
     lks__session_host(mine.host);
-    st = lks__session_agree(ses, allocate(run, ses->world.world_size, &checks->recheck));
-    struct place *all = lks__session_gather(ses, &mine, sizeof mine, &st);
-    struct lks__recheck *c = checks->recheck;
+    st =
+        lks__session_agree(&t->ses, allocate(&t->run, t->ses.world.world_size, &t->checks.recheck));
+    struct place *all = lks__session_gather(&t->ses, &mine, sizeof mine, &st);
+    struct lks__recheck *c = t->checks.recheck;
     if (st == LKS_OK)
-        find_hosts(c, all, ses->world.world_size);
+        find_hosts(c, all, t->ses.world.world_size);
     free(all);
     if (st != LKS_OK || resume == NULL)
         return st;
-    if (ses->world.rank == 0)
-        st = read_record(run, resume->iter, c);
-    LKS__TRY(lks__session_agree(ses, st));
-    return lks_comm_broadcast(ses->comm, c->hosts, (size_t)c->n_hosts * sizeof *c->hosts, LKS_UINT8,
-                              0);
+    if (t->ses.world.rank == 0)
+        st = read_record(&t->run, resume->iter, c);
+    LKS__TRY(lks__session_agree(&t->ses, st));
+    return lks_comm_broadcast(t->ses.comm, c->hosts, (size_t)c->n_hosts * sizeof *c->hosts,
+                              LKS_UINT8, 0);
 }
 
 void lks__recheck_close(const lks__checks *checks)
@@ -210,32 +209,30 @@ static int drawn_leaf(const lks__run *run, const struct lks__recheck *c, uint64_
 /* --- a step ----------------------------------------------------------------------------------- */
 
 /* This rank's result for virtual rank v. */
-static lks_status compute(const lks__run *run, const lks__session *ses, const lks__state *state,
-                          lks__step_work *work, int v, lks__recheck_result *result)
+static lks_status compute(lks__trainer *t, int v, lks__recheck_result *result)
 {
-    const size_t count = run->table.trained_count;
+    const size_t count = t->run.table.trained_count;
     uint64_t first_bad;
-    LKS__TRY(lks__train_leaf(run, ses, state, work, v, &result->hash));
-    ses->device->layers->first_not_finite(ses->device->ex, &first_bad,
-                                          lks__reducer_spare(work->reducer), count);
+    LKS__TRY(lks__train_leaf(t, v, &result->hash));
+    t->ses.device->layers->first_not_finite(t->ses.device->ex, &first_bad,
+                                            lks__reducer_spare(t->work.reducer), count);
     result->finite = first_bad == count;
     return LKS_OK;
 }
 
 /* After a request to stop the step is discarded, so the result isn't needed. */
-lks_status lks__recheck_begin(const lks__run *run, const lks__session *ses, const lks__state *state,
-                              lks__step_work *work, const lks__checks *checks)
+lks_status lks__recheck_begin(lks__trainer *t)
 {
-    struct lks__recheck *c = checks->recheck;
+    struct lks__recheck *c = t->checks.recheck;
     if (c == NULL)
         return LKS_OK;
-    c->drawn = is_drawn(run, state->iter, run->s.recheck);
+    c->drawn = is_drawn(&t->run, t->state.iter, t->run.s.recheck);
     if (!c->drawn)
         return LKS_OK;
-    lks_comm_note(ses->comm, state->iter, "recheck");
-    const int v = drawn_leaf(run, c, state->iter, ses->world.rank);
-    const lks_status st = compute(run, ses, state, work, v, &c->mine);
-    lks_comm_note(ses->comm, state->iter, "forward and backward");
+    lks_comm_note(t->ses.comm, t->state.iter, "recheck");
+    const int v = drawn_leaf(&t->run, c, t->state.iter, t->ses.world.rank);
+    const lks_status st = compute(t, v, &c->mine);
+    lks_comm_note(t->ses.comm, t->state.iter, "forward and backward");
     return st == LKS_ERR_STOPPED ? LKS_OK : st;
 }
 
@@ -290,28 +287,26 @@ static void judge(struct lks__recheck *c)
     }
 }
 
-lks_status lks__recheck_compare(const lks__run *run, lks__session *ses, const lks__state *state,
-                                lks__step_work *work, const lks__checks *checks,
-                                lks__step_result *r)
+lks_status lks__recheck_compare(lks__trainer *t, lks__step_result *r)
 {
-    struct lks__recheck *c = checks->recheck;
+    struct lks__recheck *c = t->checks.recheck;
     if (c == NULL || !c->drawn)
         return LKS_OK;
-    LKS__TRY(lks_comm_all_gather(ses->comm, &c->mine, c->all, sizeof c->mine, LKS_UINT8));
-    lks__votes_hashes(run, ses, work, c->hashes);
+    LKS__TRY(lks_comm_all_gather(t->ses.comm, &c->mine, c->all, sizeof c->mine, LKS_UINT8));
+    lks__votes_hashes(t, c->hashes);
     const bool finite = isfinite(r->loss) && isfinite(r->grad_norm);
-    if (!find_pair(run, c, state->iter, finite)) {
-        c->equal += finite ? (uint64_t)ses->world.world_size : 0;
+    if (!find_pair(&t->run, c, t->state.iter, finite)) {
+        c->equal += finite ? (uint64_t)t->ses.world.world_size : 0;
         return LKS_OK;
     }
     c->different++;
-    lks_comm_note(ses->comm, state->iter, "recheck");
-    LKS__TRY(lks__memory_release(state->memory));
-    LKS__TRY(lks__session_agree(ses, compute(run, ses, state, work, c->v, &c->mine)));
-    LKS__TRY(lks_comm_all_gather(ses->comm, &c->mine, c->all, sizeof c->mine, LKS_UINT8));
+    lks_comm_note(t->ses.comm, t->state.iter, "recheck");
+    LKS__TRY(lks__memory_release(t->state.memory));
+    LKS__TRY(lks__session_agree(&t->ses, compute(t, c->v, &c->mine)));
+    LKS__TRY(lks_comm_all_gather(t->ses.comm, &c->mine, c->all, sizeof c->mine, LKS_UINT8));
     judge(c);
     r->outcome = LKS__STEP_AGAIN;
-    lks__batch_sampler_back(state->sampler);
+    lks__batch_sampler_back(t->state.sampler);
     return LKS_OK;
 }
 
@@ -390,10 +385,9 @@ const char *lks__recheck_summary(const lks__checks *checks, char out[LKS__RECHEC
     return out;
 }
 
-lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,
-                              const lks__checks *checks)
+lks_status lks__recheck_limit(const lks__trainer *t)
 {
-    const struct lks__recheck *c = checks->recheck;
+    const struct lks__recheck *c = t->checks.recheck;
     char wrong[700], hosts[1000], right[64] = "never right";
     uint64_t at = UINT64_MAX;
     bool reached = false;
@@ -404,7 +398,7 @@ lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,
     }
     if (!reached)
         return LKS_OK;
-    const bool mpi = strcmp(lks_comm_backend(ses->comm), "mpi") == 0;
+    const bool mpi = strcmp(lks_comm_backend(t->ses.comm), "mpi") == 0;
     list_wrong(c, MOST_TIMES, wrong, sizeof wrong);
     const int ranks = other_hosts(c, hosts);
     if (at > 0)
@@ -414,6 +408,6 @@ lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,
                      "processor, and continue without it: %s%s lockstep train --init_from=resume "
                      "--out_dir=%s%s",
                      wrong, c->agree > 0 ? "" : " (no majority of hosts shows which one)", right,
-                     mpi ? "mpirun --host " : "lockstep run --hosts=", hosts, run->shown_out_dir,
-                     ranks > 0 && run->V % ranks != 0 ? " --allow_uneven" : "");
+                     mpi ? "mpirun --host " : "lockstep run --hosts=", hosts, t->run.shown_out_dir,
+                     ranks > 0 && t->run.V % ranks != 0 ? " --allow_uneven" : "");
 }

@@ -12,12 +12,8 @@
 #define LKS_TRAIN_CHECKS_RECHECK_H
 
 #include "files/checkpoint/ckpt.h"
-#include "session/session.h"
-#include "train/checks/checks.h"
 #include "train/result.h"
-#include "train/run.h"
-#include "train/state.h"
-#include "train/work.h"
+#include "train/trainer.h"
 
 typedef struct lks__recheck_host {
     char name[LKS__HOST_NAME];
@@ -50,19 +46,15 @@ struct lks__recheck {
 /* Learn the hosts, if the run is to be checked. ERR_CONFIG if it was asked to be and can't: on one
  * host, or if gradients aren't in host memory. (A value that a resume keeps is then ignored.)
  * A resume continues to count gradients and each host's errors from its record. Collective. */
-lks_status lks__recheck_open(const lks__run *run, lks__session *ses, const lks__memory *memory,
-                             const lks__ckpt *resume, lks__checks *checks);
+lks_status lks__recheck_open(lks__trainer *t, const lks__ckpt *resume);
 void lks__recheck_close(const lks__checks *checks);
 
 /* Compute this rank's share of the checks, if the step is drawn. Call it after begin_step(). */
-lks_status lks__recheck_begin(const lks__run *run, const lks__session *ses, const lks__state *state,
-                              lks__step_work *work, const lks__checks *checks);
+lks_status lks__recheck_begin(lks__trainer *t);
 /* Compare, after lks__votes_exchange(). If a pair differs, find out who is wrong, set r->outcome to
  * AGAIN, and put the sampler back; the step's gradient is then lost. ERR_STOPPED: a rank was asked
  * to stop meanwhile. Collective. */
-lks_status lks__recheck_compare(const lks__run *run, lks__session *ses, const lks__state *state,
-                                lks__step_work *work, const lks__checks *checks,
-                                lks__step_result *r);
+lks_status lks__recheck_compare(lks__trainer *t, lks__step_result *r);
 
 /* After AGAIN: "host c17 computed the gradient of virtual rank 5 wrongly: …". */
 enum { LKS__RECHECK_TEXT = 1600 };
@@ -72,7 +64,6 @@ enum { LKS__RECHECK_SUMMARY = 160 };
 const char *lks__recheck_summary(const lks__checks *checks, char out[LKS__RECHECK_SUMMARY]);
 /* ERR_DIVERGED, with the command that continues the run without it, if a host was wrong for the
  * third time. Ranks must agree on it, so that rank 0 reports the step before the group ends. */
-lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,
-                              const lks__checks *checks);
+lks_status lks__recheck_limit(const lks__trainer *t);
 
 #endif

@@ -33,66 +33,65 @@ void lks__votes_losses(const lks__run *run, size_t *first, size_t *bytes)
  * agreed save, it is the same request. */
 static const double SAME_REQUEST_S = 1.0;
 
-static bool asks_to_save(const lks__state *state, lks__checks *checks)
+static bool asks_to_save(lks__trainer *t)
 {
     bool asks = lks__save_requested != 0;
     lks__save_requested = 0;
-    bool just_now = checks->agreed_at > 0 && (state->iter <= checks->agreed_iter + 1 ||
-                                              lks__sys_now() - checks->agreed_at < SAME_REQUEST_S);
-    if (!asks || checks->noticed || !just_now)
+    bool just_now =
+        t->checks.agreed_at > 0 && (t->state.iter <= t->checks.agreed_iter + 1 ||
+                                    lks__sys_now() - t->checks.agreed_at < SAME_REQUEST_S);
+    if (!asks || t->checks.noticed || !just_now)
         return asks;
-    checks->noticed = true; /* the next signal is a new request */
+    t->checks.noticed = true; /* the next signal is a new request */
     return false;
 }
 
 /* Only rank 0 reads its clock, so that all ranks save in the same step. */
-static bool clock_asks(const lks__run *run, const lks__session *ses, const lks__checks *checks)
+static bool clock_asks(const lks__trainer *t)
 {
-    const double minutes = run->s.checkpoint_minutes;
-    return ses->world.rank == 0 && minutes > 0.0 &&
-           lks__sys_now() - checks->saved_at >= 60.0 * minutes;
+    const double minutes = t->run.s.checkpoint_minutes;
+    return t->ses.world.rank == 0 && minutes > 0.0 &&
+           lks__sys_now() - t->checks.saved_at >= 60.0 * minutes;
 }
 
 /* This rank's vote, without the hashes of divergence.h. */
-static lks__vote own_vote(const lks__run *run, const lks__session *ses, const lks__state *state,
-                          const lks__step_work *work, lks__checks *checks)
+static lks__vote own_vote(lks__trainer *t)
 {
-    lks__vote vote = {.stop_signal = lks__session_asked_stop(ses),
+    lks__vote vote = {.stop_signal = lks__session_asked_stop(&t->ses),
                       .save = LKS__ASKED_NOT,
-                      .skipped = work->skipped};
-    if (asks_to_save(state, checks))
+                      .skipped = t->work.skipped};
+    if (asks_to_save(t))
         vote.save = LKS__ASKED_SIGNAL;
-    else if (clock_asks(run, ses, checks))
+    else if (clock_asks(t))
         vote.save = LKS__ASKED_CLOCK;
     return vote;
 }
 
 /* Write this rank's message. */
-static void write_message(const lks__run *run, const lks__step_work *work, const lks__vote *vote,
-                          char *message, size_t message_bytes)
+static void write_message(const lks__trainer *t, const lks__vote *vote, char *message,
+                          size_t message_bytes)
 {
-    const uint64_t *hashes = lks__reducer_hashes(work->reducer);
-    const int n = run->end_v - run->first_v;
+    const uint64_t *hashes = lks__reducer_hashes(t->work.reducer);
+    const int n = t->run.end_v - t->run.first_v;
     size_t first, bytes;
-    lks__votes_losses(run, &first, &bytes);
+    lks__votes_losses(&t->run, &first, &bytes);
     memset(message, 0, message_bytes);
     memcpy(message, vote, sizeof *vote);
     message += sizeof *vote;
-    memcpy(message, (const char *)work->losses.host + first, bytes);
+    memcpy(message, (const char *)t->work.losses.host + first, bytes);
     if (hashes != NULL)
         memcpy(message + bytes, hashes, (size_t)n * sizeof *hashes);
 }
 
-void lks__votes_hashes(const lks__run *run, const lks__session *ses, const lks__step_work *work,
-                       uint64_t *hashes)
+void lks__votes_hashes(const lks__trainer *t, uint64_t *hashes)
 {
-    const int W = ses->world.world_size;
-    const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
+    const int W = t->ses.world.world_size;
+    const size_t bytes = lks__step_message_bytes(t->run.V, t->run.A, W);
     for (int rank = 0; rank < W; rank++) {
-        const int v = lks__first_leaf(run->V, W, rank);
-        const int n = lks__first_leaf(run->V, W, rank + 1) - v;
-        const char *theirs = work->exchange + (size_t)(1 + rank) * bytes;
-        memcpy(hashes + v, theirs + sizeof(lks__vote) + losses_bytes(run, n),
+        const int v = lks__first_leaf(t->run.V, W, rank);
+        const int n = lks__first_leaf(t->run.V, W, rank + 1) - v;
+        const char *theirs = t->work.exchange + (size_t)(1 + rank) * bytes;
+        memcpy(hashes + v, theirs + sizeof(lks__vote) + losses_bytes(&t->run, n),
                (size_t)n * sizeof *hashes);
     }
 }
@@ -128,36 +127,35 @@ static double mean(const float *values, int n)
     return sum / n;
 }
 
-lks_status lks__votes_exchange(const lks__run *run, lks__session *ses, const lks__state *state,
-                               const lks__step_work *work, lks__checks *checks, lks__step_result *r)
+lks_status lks__votes_exchange(lks__trainer *t, lks__step_result *r)
 {
-    const int W = ses->world.world_size;
-    const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
-    char *mine = work->exchange, *all = work->exchange + bytes;
-    lks__vote vote = own_vote(run, ses, state, work, checks);
-    LKS__TRY(lks__divergence_hash(run, ses, state, checks, &vote.divergence));
-    write_message(run, work, &vote, mine, bytes);
-    LKS__TRY(lks_comm_all_gather(ses->comm, mine, all, bytes, LKS_UINT8));
-    const bool skipped = read_messages(run, W, all, bytes, work->losses.host, r);
-    r->loss = mean(work->losses.host, run->N);
+    const int W = t->ses.world.world_size;
+    const size_t bytes = lks__step_message_bytes(t->run.V, t->run.A, W);
+    char *mine = t->work.exchange, *all = t->work.exchange + bytes;
+    lks__vote vote = own_vote(t);
+    LKS__TRY(lks__divergence_hash(t, &vote.divergence));
+    write_message(t, &vote, mine, bytes);
+    LKS__TRY(lks_comm_all_gather(t->ses.comm, mine, all, bytes, LKS_UINT8));
+    const bool skipped = read_messages(&t->run, W, all, bytes, t->work.losses.host, r);
+    r->loss = mean(t->work.losses.host, t->run.N);
     if (r->save == LKS__ASKED_SIGNAL) {
-        checks->agreed_at = lks__sys_now();
-        checks->agreed_iter = state->iter;
-        checks->noticed = vote.save == LKS__ASKED_SIGNAL;
+        t->checks.agreed_at = lks__sys_now();
+        t->checks.agreed_iter = t->state.iter;
+        t->checks.noticed = vote.save == LKS__ASKED_SIGNAL;
     }
     int named;
-    const lks_status st = lks__divergence_check(
-        run, ses, state, checks, all + offsetof(lks__vote, divergence), bytes, &named);
+    const lks_status st =
+        lks__divergence_check(t, all + offsetof(lks__vote, divergence), bytes, &named);
     if (st != LKS_OK) /* all ranks have found it: the one that it is about reports it */
-        return lks__session_agree(ses,
-                                  st == LKS_ERR_DIVERGED && named != ses->world.rank ? LKS_OK : st);
+        return lks__session_agree(
+            &t->ses, st == LKS_ERR_DIVERGED && named != t->ses.world.rank ? LKS_OK : st);
     return skipped ? LKS_ERR_STOPPED : LKS_OK;
 }
 
-void lks__votes_discard(const lks__session *ses, const lks__state *state, lks__step_result *r)
+void lks__votes_discard(const lks__trainer *t, lks__step_result *r)
 {
     if (r->stop_signal == 0) /* the signal came while searching for NaN */
-        r->stop_signal = lks__session_asked_stop(ses);
+        r->stop_signal = lks__session_asked_stop(&t->ses);
     r->outcome = LKS__STEP_DISCARDED;
-    lks__batch_sampler_back(state->sampler);
+    lks__batch_sampler_back(t->state.sampler);
 }

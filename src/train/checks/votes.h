@@ -3,27 +3,20 @@
 #ifndef LKS_TRAIN_CHECKS_VOTES_H
 #define LKS_TRAIN_CHECKS_VOTES_H
 
-#include "session/session.h"
-#include "train/checks/checks.h"
 #include "train/result.h"
-#include "train/run.h"
-#include "train/state.h"
-#include "train/work.h"
+#include "train/trainer.h"
 
 /* The part of work->losses that this rank computes: its offset and its length, both in bytes. */
 void lks__votes_losses(const lks__run *run, size_t *first, size_t *bytes);
 
 /* Exchange the N losses and the ranks' votes: sets r->loss, save and stop_signal. ERR_STOPPED if a
  * rank has left out micro-batches, ERR_DIVERGED if replicas differ. Collective. */
-lks_status lks__votes_exchange(const lks__run *run, lks__session *ses, const lks__state *state,
-                               const lks__step_work *work, lks__checks *checks,
-                               lks__step_result *r);
+lks_status lks__votes_exchange(lks__trainer *t, lks__step_result *r);
 
 /* The hashes of all leaves in that exchange, in order: hashes[V]. */
-void lks__votes_hashes(const lks__run *run, const lks__session *ses, const lks__step_work *work,
-                       uint64_t *hashes);
+void lks__votes_hashes(const lks__trainer *t, uint64_t *hashes);
 
 /* After ERR_STOPPED, on all ranks: set r->outcome and put the sampler back. */
-void lks__votes_discard(const lks__session *ses, const lks__state *state, lks__step_result *r);
+void lks__votes_discard(const lks__trainer *t, lks__step_result *r);
 
 #endif

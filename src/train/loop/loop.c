@@ -14,6 +14,7 @@
 #include "train/checks/recheck.h"
 #include "train/loop/report/report.h"
 #include "train/procedure/procedure.h"
+#include "train/step.h"
 
 struct run_loop {
     lks__trainer *t;
@@ -47,15 +48,15 @@ static bool evaluated(const struct run_loop *r)
 }
 
 /* True if an undisturbed run writes this checkpoint on its schedule. */
-static bool on_schedule(const lks__run *run, const lks__state *state)
+static bool on_schedule(const lks__trainer *t)
 {
-    uint64_t interval = checkpoint_interval(&run->s);
-    return state->iter > 0 && interval > 0 && state->iter % interval == 0;
+    uint64_t interval = checkpoint_interval(&t->run.s);
+    return t->state.iter > 0 && interval > 0 && t->state.iter % interval == 0;
 }
 
-static bool at_end(const lks__run *run, const lks__state *state, const lks__checks *checks)
+static bool at_end(const lks__trainer *t)
 {
-    return state->iter >= run->procedure->n_steps(&run->s) || checks->out_of_time;
+    return t->state.iter >= t->run.procedure->n_steps(&t->run.s) || t->checks.out_of_time;
 }
 
 /* The reason that the checkpoint records. NOT if an undisturbed run writes it, too, or if a
@@ -63,10 +64,10 @@ static bool at_end(const lks__run *run, const lks__state *state, const lks__chec
  * because a resume doesn't write it again. Else `otherwise`. */
 static lks__asked reason(const struct run_loop *r, lks__asked otherwise)
 {
-    bool undisturbed = on_schedule(&r->t->run, &r->t->state) || (r->improved && evaluated(r));
+    bool undisturbed = on_schedule(r->t) || (r->improved && evaluated(r));
     if (undisturbed || r->t->state.iter == r->back_to || r->t->state.iter == r->regular)
         return LKS__ASKED_NOT;
-    return at_end(&r->t->run, &r->t->state, &r->t->checks) ? LKS__ASKED_END : otherwise;
+    return at_end(r->t) ? LKS__ASKED_END : otherwise;
 }
 
 /* Rank 0 writes. The others continue, and wait for it in their next reduction. */
@@ -90,7 +91,7 @@ static lks_status write_checkpoint(struct run_loop *r, lks__asked asked)
     /* After a power loss, a resume needs the lines up to this checkpoint. */
     LKS__TRY(lks__metrics_sync(r->report.metrics));
     LKS__TRY(lks__leaves_sync(&r->report.leaves));
-    LKS__TRY(lks__state_save(&t->run, &t->ses, &t->state, &t->work, &about, name, hash));
+    LKS__TRY(lks__state_save(t, &about, name, hash));
     if (best)
         lks__best_set(&r->report.best, t->state.iter, r->eval.val_loss);
     lks__memory_fetched(t->state.memory);
@@ -145,7 +146,7 @@ static lks_status compute(struct run_loop *r, lks__eval_result *eval)
     lks_comm_note(t->ses.comm, t->state.iter, "evaluation");
     lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->state.iter);
     lks__report_work(&r->report, t, "evaluation");
-    lks_status st = t->run.procedure->evaluate(&t->run, &t->ses, &t->state, &t->work, eval);
+    lks_status st = t->run.procedure->evaluate(t, eval);
     r->report.eval_s = lks__sys_now() - r->report.work_began;
     lks__trace_end();
     return st;
@@ -209,16 +210,16 @@ static bool checkpoint_due(const struct run_loop *r)
 {
     const lks__trainer *t = r->t;
     return t->state.iter > 0 && t->state.iter != r->saved_iter &&
-           (on_schedule(&t->run, &t->state) || r->improved || r->wanted != LKS__ASKED_NOT);
+           (on_schedule(t) || r->improved || r->wanted != LKS__ASKED_NOT);
 }
 
 /* True if a resume evaluates and writes the loaded checkpoint again. A run writes its final
  * checkpoint, or a stopped one's, before the evaluation that is due there, but periodic checkpoints
  * (and golf's final one) after it. */
-static bool saves_loaded_again(const lks__run *run, const lks__state *state)
+static bool saves_loaded_again(const lks__trainer *t)
 {
-    return run->resumed && state->iter > 0 && run->procedure->evaluation_due(run, state) &&
-           !run->s.eval_only;
+    return t->run.resumed && t->state.iter > 0 &&
+           t->run.procedure->evaluation_due(&t->run, &t->state) && !t->run.s.eval_only;
 }
 
 static lks_status finish(struct run_loop *r)
@@ -226,7 +227,7 @@ static lks_status finish(struct run_loop *r)
     lks__trainer *t = r->t;
     lks__finish_result result = {0};
     lks__report_work(&r->report, t, "artifact");
-    const lks_status st = t->run.procedure->finish(&t->run, &t->ses, &t->state, &t->work, &result);
+    const lks_status st = t->run.procedure->finish(t, &result);
     LKS__TRY(stop_if(r, st, after_final_save));
     return r->stopped != 0 ? LKS_OK : lks__report_finish(&r->report, t, &result);
 }
@@ -300,13 +301,13 @@ static lks_status make_step(struct run_loop *r)
     lks__trainer *t = r->t;
     lks__step_result step = {0};
     lks__report_work(&r->report, t, "iter");
-    LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step));
+    LKS__TRY(lks__train_step(t, &step));
     if (step.outcome == LKS__STEP_BACK)
         LKS__TRY(go_back(r));
     if (step.outcome != LKS__STEP_DISCARDED)
         LKS__TRY(lks__report_train(&r->report, t, &step));
     if (step.outcome == LKS__STEP_AGAIN)
-        LKS__TRY(lks__session_agree(&t->ses, lks__recheck_limit(&t->run, &t->ses, &t->checks)));
+        LKS__TRY(lks__session_agree(&t->ses, lks__recheck_limit(t)));
     if (step.outcome == LKS__STEP_DONE) {
         r->stepped = true;
         r->loss = step.loss;
@@ -349,7 +350,7 @@ static lks_status loop(struct run_loop *r)
         r->improved = false;
         if (t->run.procedure->evaluation_due(&t->run, &t->state))
             LKS__TRY(evaluate(r));
-        if (r->stopped != 0 || at_end(&t->run, &t->state, &t->checks))
+        if (r->stopped != 0 || at_end(t))
             break;
         if (checkpoint_due(r))
             LKS__TRY(save(r, r->wanted));
@@ -373,11 +374,11 @@ static lks_status write_trace(struct run_loop *r)
 }
 
 /* Add rank and iteration to a failure of the device. With several ranks the launcher adds them. */
-static lks_status say_where(const lks__session *ses, const lks__state *state, lks_status st)
+static lks_status say_where(const lks__trainer *t, lks_status st)
 {
-    if (ses->world.world_size > 1 || (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
+    if (t->ses.world.world_size > 1 || (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
         return st;
-    return lks__fail_in(st, "rank 0, at iteration %" PRIu64, state->iter);
+    return lks__fail_in(st, "rank 0, at iteration %" PRIu64, t->state.iter);
 }
 
 /* After a stop, rank 0 has saved everything, so it doesn't fail because others do. */
@@ -403,27 +404,26 @@ enum nothing { SOMETHING, LONGER, FINISHED };
 
 /* LONGER: the run is already longer, because later checkpoints exist, which would be moved away, or
  * the limit is below this checkpoint. */
-static lks_status nothing_to_train(const lks__run *run, lks__session *ses, const lks__state *state,
-                                   const lks__checks *checks, uint8_t *nothing_p)
+static lks_status nothing_to_train(lks__trainer *t, uint8_t *nothing_p)
 {
     lks__entry latest;
     *nothing_p = SOMETHING;
-    if (!run->resumed || run->s.eval_only || !at_end(run, state, checks))
+    if (!t->run.resumed || t->run.s.eval_only || !at_end(t))
         return LKS_OK;
-    if (ses->world.rank == 0) {
-        const bool later = lks__name_read(run->s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
-                           latest.kind == LKS__ENTRY_CKPT && latest.iter > state->iter;
-        *nothing_p = later || state->iter > run->procedure->n_steps(&run->s) ? LONGER
-                     : has_finished(run, state)                              ? FINISHED
-                                                                             : SOMETHING;
+    if (t->ses.world.rank == 0) {
+        const bool later = lks__name_read(t->run.s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
+                           latest.kind == LKS__ENTRY_CKPT && latest.iter > t->state.iter;
+        *nothing_p = later || t->state.iter > t->run.procedure->n_steps(&t->run.s) ? LONGER
+                     : has_finished(&t->run, &t->state)                            ? FINISHED
+                                                                                   : SOMETHING;
     }
     return lks__session_agree(
-        ses, lks_comm_broadcast(ses->comm, nothing_p, sizeof *nothing_p, LKS_UINT8, 0));
+        &t->ses, lks_comm_broadcast(t->ses.comm, nothing_p, sizeof *nothing_p, LKS_UINT8, 0));
 }
 
 lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
 {
-    const bool saves_again = saves_loaded_again(&t->run, &t->state);
+    const bool saves_again = saves_loaded_again(t);
     uint8_t nothing;
     struct run_loop r = {
         .t = t,
@@ -436,7 +436,7 @@ lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
                                                            : LKS__ASKED_STOP,
         .eval_iter = UINT64_MAX,
     };
-    lks_status st = nothing_to_train(&t->run, &t->ses, &t->state, &t->checks, &nothing);
+    lks_status st = nothing_to_train(t, &nothing);
     *stopped_p = 0;
     if (st == LKS_OK && nothing != SOMETHING) {
         if (t->ses.world.rank == 0)
@@ -448,7 +448,7 @@ lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
     LKS__THEN(st, lks__report_open(&r.report, t, saves_again));
     LKS__THEN(st, keep_first_draws(&r));
     st = lks__session_agree(&t->ses, st);
-    LKS__THEN(st, say_where(&t->ses, &t->state, loop(&r)));
+    LKS__THEN(st, say_where(t, loop(&r)));
     free(r.first_draws);
     *stopped_p = r.stopped;
     LKS__THEN(st, write_trace(&r));

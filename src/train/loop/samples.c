@@ -32,10 +32,10 @@ static lks_status find_prompt(lks__samples *s, const char *start)
     return s->prompt != NULL ? LKS_OK : lks__no_memory("for the prompt");
 }
 
-static lks_status open_text(lks__samples *s, const lks__run *run, const lks__session *ses,
-                            const lks__state *state)
+static lks_status open_text(lks__samples *s, const lks__trainer *t)
 {
-    s->comm = ses->comm;
+    const lks__run *run = &t->run;
+    s->comm = t->ses.comm;
     s->model.meta = run->meta;
     snprintf(s->model.vocabulary, sizeof s->model.vocabulary, "%s", run->vocabulary);
     char path[sizeof run->data_dir + 16];
@@ -51,16 +51,15 @@ static lks_status open_text(lks__samples *s, const lks__run *run, const lks__ses
     LKS__TRY(lks__text_ids(&s->text, (size_t)run->model_config.vocab_size, &s->has));
     const lks__generator_size size = {
         .samples = 1, .tokens = (uint64_t)s->n_prompt + (uint64_t)run->s.sample_tokens};
-    return lks__generator_open(&run->model_config, &run->table, state->memory->params.dev, &size,
-                               ses->device, &s->generator);
+    return lks__generator_open(&run->model_config, &run->table, t->state.memory->params.dev, &size,
+                               t->ses.device, &s->generator);
 }
 
-lks_status lks__samples_open(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             lks__samples **samples_p)
+lks_status lks__samples_open(const lks__trainer *t, lks__samples **samples_p)
 {
     lks__samples *s = calloc(1, sizeof *s);
     LKS__MEMORY(s, "for samples");
-    const lks_status st = open_text(s, run, ses, state);
+    const lks_status st = open_text(s, t);
     if (st != LKS_OK) {
         lks__samples_close(s);
         return lks__fail_in(st, "sample_tokens");

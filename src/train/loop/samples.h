@@ -3,17 +3,13 @@
 #ifndef LKS_TRAIN_LOOP_SAMPLES_H
 #define LKS_TRAIN_LOOP_SAMPLES_H
 
-#include "session/session.h"
-#include "train/run.h"
-#include "train/state.h"
-#include "train/work.h"
+#include "train/trainer.h"
 
 typedef struct lks__samples lks__samples; /* close with lks__samples_close() */
 
 /* Open tokenizer, prompt and memory for texts of run->s.sample_tokens tokens. An error names that
  * setting. */
-lks_status lks__samples_open(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             lks__samples **samples_p);
+lks_status lks__samples_open(const lks__trainer *t, lks__samples **samples_p);
 void lks__samples_close(lks__samples *s);
 
 /* Draw the text that `lockstep sample --num_samples=1` writes from these weights with the run's

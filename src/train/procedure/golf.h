@@ -21,7 +21,6 @@ void lks__golf_train_line(const lks__run *run, const lks__state *state, const lk
                           double mfu, char out[200]);
 void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__eval_result *eval,
                          char out[200]);
-void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                            const lks__finish_result *r, lks__log *log);
+void lks__golf_finish_lines(const lks__trainer *t, const lks__finish_result *r, lks__log *log);
 
 #endif

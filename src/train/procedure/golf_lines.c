@@ -196,17 +196,16 @@ static void time_lines(const lks__run *run, const lks__state *state, const lks__
                          r->eval_seconds, LIMIT_SECONDS);
 }
 
-void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                            const lks__finish_result *r, lks__log *log)
+void lks__golf_finish_lines(const lks__trainer *t, const lks__finish_result *r, lks__log *log)
 {
     const lks__eval_result *e = &r->eval;
     char bpb[32] = "", exact[32] = "";
-    if (checks->out_of_time && state->iter < (uint64_t)run->s.iterations)
+    if (t->checks.out_of_time && t->state.iter < (uint64_t)t->run.s.iterations)
         lks__log_line(log,
                       "stopping_early: wallclock_cap train_time:%.0fms step:%" PRIu64 "/%" PRId64,
-                      state->elapsed_s * 1e3, state->iter, run->s.iterations);
+                      t->state.elapsed_s * 1e3, t->state.iter, t->run.s.iterations);
     memory_line(log);
-    size_lines(run, r, log);
+    size_lines(&t->run, r, log);
     if (e->has_bpb) {
         snprintf(bpb, sizeof bpb, " val_bpb:%.4f", e->val_bpb);
         snprintf(exact, sizeof exact, " val_bpb:%.8f", e->val_bpb);
@@ -214,5 +213,5 @@ void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const 
     lks__log_line(log, "final_int8_zlib_roundtrip val_loss:%.4f%s eval_time:%.0fms", e->val_loss,
                   bpb, r->eval_seconds * 1e3);
     lks__log_line(log, "final_int8_zlib_roundtrip_exact val_loss:%.8f%s", e->val_loss, exact);
-    time_lines(run, state, r, log);
+    time_lines(&t->run, &t->state, r, log);
 }

@@ -6,12 +6,8 @@
 
 #include "base/log.h"
 #include "data/read/source.h"
-#include "session/session.h"
-#include "train/checks/checks.h"
 #include "train/result.h"
-#include "train/run.h"
-#include "train/state.h"
-#include "train/work.h"
+#include "train/trainer.h"
 #include "weights/artifact/artifact.h"
 
 /* Results at the end of a run. */
@@ -68,19 +64,16 @@ struct lks__procedure {
     /* Evaluations draw batches of the run's size, so another batch gives another loss. */
     bool draws;
     /* Collective. ERR_STOPPED, on all ranks: discarded, because a rank was asked to stop. */
-    lks_status (*evaluate)(const lks__run *run, lks__session *ses, const lks__state *state,
-                           lks__step_work *work, lks__eval_result *result);
+    lks_status (*evaluate)(lks__trainer *t, lks__eval_result *result);
 
     /* Call evaluate()'s passes for a rehearsal (compute/device.h). NULL: they are a step's. */
-    lks_status (*rehearse_evaluation)(const lks__run *run, lks__session *ses,
-                                      const lks__state *state, lks__step_work *work);
+    lks_status (*rehearse_evaluation)(lks__trainer *t);
 
     /* Called before a run's first step: fails if finish() would fail, perhaps hours later. NULL: it
      * can't fail. */
     lks_status (*can_finish)(void);
     /* Called after the last iteration; NULL: does nothing. Collective; ERR_STOPPED as above. */
-    lks_status (*finish)(const lks__run *run, lks__session *ses, const lks__state *state,
-                         lks__step_work *work, lks__finish_result *result);
+    lks_status (*finish)(lks__trainer *t, lks__finish_result *result);
     /* For a resume with unchanged settings: true if finish() has nothing to do. On rank 0; NULL if
      * finish() is. */
     bool (*has_finished)(const lks__run *run, const lks__state *state);
@@ -95,8 +88,7 @@ struct lks__procedure {
                        double mfu, char out[200]);
     void (*eval_line)(const lks__run *run, const lks__state *state, const lks__eval_result *eval,
                       char out[200]);
-    void (*finish_lines)(const lks__run *run, const lks__state *state, const lks__checks *checks,
-                         const lks__finish_result *result, lks__log *log);
+    void (*finish_lines)(const lks__trainer *t, const lks__finish_result *result, lks__log *log);
 };
 
 extern const struct lks__procedure lks__procedure_nanogpt, lks__procedure_golf;

@@ -159,17 +159,16 @@ static size_t eval_batch(const lks__run *run)
 }
 
 /* Evaluation of the whole split. A stride makes windows overlap, and every token counts then. */
-static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const lks__state *state,
-                                  lks__step_work *work, size_t stride)
+static lks__split_eval evaluation(lks__trainer *t, size_t stride)
 {
-    const struct lks__golf_run *g = run->golf;
-    const lks__shards *val = run->data[LKS__SPLIT_VAL];
+    const struct lks__golf_run *g = t->run.golf;
+    const lks__shards *val = t->run.data[LKS__SPLIT_VAL];
     return (lks__split_eval){
-        .session = ses,
-        .work = work,
-        .params = state->memory->params.dev,
-        .B = eval_batch(run),
-        .T = (size_t)run->s.block_size,
+        .session = &t->ses,
+        .work = &t->work,
+        .params = t->state.memory->params.dev,
+        .B = eval_batch(&t->run),
+        .T = (size_t)t->run.s.block_size,
         .stride = stride,
         .n_tokens = stride > 0 ? lks__shards_count(val) : g->val_tokens,
         .source = val,
@@ -177,30 +176,27 @@ static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const 
     };
 }
 
-static lks_status evaluate_by(const lks__run *run, lks__session *ses, const lks__state *state,
-                              lks__step_work *work, size_t stride, lks__eval_result *result)
+static lks_status evaluate_by(lks__trainer *t, size_t stride, lks__eval_result *result)
 {
-    const bool has_bpb = run->golf->has_bpb;
-    const lks__split_eval e = evaluation(run, ses, state, work, stride);
+    const bool has_bpb = t->run.golf->has_bpb;
+    const lks__split_eval e = evaluation(t, stride);
     lks__split_result split;
     LKS__TRY(stride > 0 ? lks__eval_sliding(&e, &split) : lks__eval_split(&e, &split));
     *result = (lks__eval_result){.has_bpb = has_bpb, .val_loss = split.loss, .val_bpb = split.bpb};
     return LKS_OK;
 }
 
-static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__state *state,
-                           lks__step_work *work, lks__eval_result *result)
+static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 {
-    return evaluate_by(run, ses, state, work, 0, result);
+    return evaluate_by(t, 0, result);
 }
 
 /* Also the evaluation of finish(). */
-static lks_status rehearse_evaluation(const lks__run *run, lks__session *ses,
-                                      const lks__state *state, lks__step_work *work)
+static lks_status rehearse_evaluation(lks__trainer *t)
 {
-    lks__split_eval e = evaluation(run, ses, state, work, 0);
+    lks__split_eval e = evaluation(t, 0);
     LKS__TRY(lks__eval_rehearse(&e));
-    e = evaluation(run, ses, state, work, (size_t)run->s.eval_stride);
+    e = evaluation(t, (size_t)t->run.s.eval_stride);
     return lks__eval_rehearse(&e);
 }
 
@@ -258,36 +254,35 @@ static lks_status read_artifact(const lks__run *run, const char *path, float *pa
 
 /* As the script ends: write the int8 artifact, read it back into the parameters, and evaluate it.
  */
-static lks_status finish(const lks__run *run, lks__session *ses, const lks__state *state,
-                         lks__step_work *work, lks__finish_result *r)
+static lks_status finish(lks__trainer *t, lks__finish_result *r)
 {
     char path[LKS__SETTING_STR + 64];
-    size_t bytes = run->table.count * sizeof(float);
-    float *params = state->memory->params.host;
+    size_t bytes = t->run.table.count * sizeof(float);
+    float *params = t->state.memory->params.host;
     uint64_t iter;
     lks_status st = LKS_OK;
-    snprintf(path, sizeof path, "%s/%s", run->s.out_dir, LKS__ARTIFACT_FILE);
-    lks_comm_note(ses->comm, state->iter, "artifact");
-    make_room(ses, work);
+    snprintf(path, sizeof path, "%s/%s", t->run.s.out_dir, LKS__ARTIFACT_FILE);
+    lks_comm_note(t->ses.comm, t->state.iter, "artifact");
+    make_room(&t->ses, &t->work);
     /* All ranks must have read the parameters before they change. */
-    LKS__TRY(lks_comm_barrier(ses->comm));
-    if (ses->world.rank == 0) {
-        st = lks__session_check_stop(ses);
-        LKS__THEN(st, write_artifact(run, state, path, &r->stats));
+    LKS__TRY(lks_comm_barrier(t->ses.comm));
+    if (t->ses.world.rank == 0) {
+        st = lks__session_check_stop(&t->ses);
+        LKS__THEN(st, write_artifact(&t->run, &t->state, path, &r->stats));
         /* The last checkpoint still holds the originals. */
-        LKS__THEN(st, read_artifact(run, path, params, &iter));
+        LKS__THEN(st, read_artifact(&t->run, path, params, &iter));
     }
-    LKS__TRY(lks__session_agree(ses, st));
-    LKS__TRY(run->shared ? lks_comm_replicate(ses->comm, params, bytes)
-                         : lks_comm_broadcast(ses->comm, params, bytes, LKS_UINT8, 0));
-    LKS__TRY(lks__memory_upload(state->memory, false));
+    LKS__TRY(lks__session_agree(&t->ses, st));
+    LKS__TRY(t->run.shared ? lks_comm_replicate(t->ses.comm, params, bytes)
+                           : lks_comm_broadcast(t->ses.comm, params, bytes, LKS_UINT8, 0));
+    LKS__TRY(lks__memory_upload(t->state.memory, false));
     double started = lks__sys_now();
-    LKS__TRY(evaluate_by(run, ses, state, work, (size_t)run->s.eval_stride, &r->eval));
+    LKS__TRY(evaluate_by(t, (size_t)t->run.s.eval_stride, &r->eval));
     r->eval_seconds = lks__sys_now() - started;
     r->name = LKS__ARTIFACT_FILE;
-    snprintf(path, sizeof path, "%s/ckpt-%08" PRIu64 "/model.safetensors", run->s.out_dir,
-             state->iter);
-    return ses->world.rank == 0 ? lks__artifact_file_bytes(path, &r->model_bytes) : LKS_OK;
+    snprintf(path, sizeof path, "%s/ckpt-%08" PRIu64 "/model.safetensors", t->run.s.out_dir,
+             t->state.iter);
+    return t->ses.world.rank == 0 ? lks__artifact_file_bytes(path, &r->model_bytes) : LKS_OK;
 }
 
 static bool is_whole(const lks__run *run, const char *path, uint64_t iter)

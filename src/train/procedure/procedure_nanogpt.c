@@ -125,9 +125,7 @@ static bool evaluation_due(const lks__run *run, const lks__state *state)
 }
 
 struct estimate {
-    const lks__run *run;
-    lks__step_work *work;
-    const float *params;
+    lks__trainer *t;
     const uint64_t *offsets; /* [2][eval_iters][B] */
 };
 
@@ -135,31 +133,28 @@ struct estimate {
 static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
 {
     const struct estimate *e = ctx;
-    const lks__settings *s = &e->run->s;
+    lks__trainer *t = e->t;
+    const lks__settings *s = &t->run.s;
     size_t B = (size_t)s->batch_size, T = (size_t)s->block_size;
     int32_t *tokens, *targets;
-    LKS__TRY(lks__batch_next(&e->work->batch, &tokens, &targets));
-    LKS__TRY(lks__shards_samples(e->run->data[i / (size_t)s->eval_iters], e->offsets + i * B, B, T,
+    LKS__TRY(lks__batch_next(&t->work.batch, &tokens, &targets));
+    LKS__TRY(lks__shards_samples(t->run.data[i / (size_t)s->eval_iters], e->offsets + i * B, B, T,
                                  tokens, targets));
-    const lks__micro_batch mb = lks__batch_send(&e->work->batch, (int)B, (int)T);
-    return lks__eval_loss(e->work, e->params, &mb, loss_p);
+    const lks__micro_batch mb = lks__batch_send(&t->work.batch, (int)B, (int)T);
+    return lks__eval_loss(&t->work, t->state.memory->params.dev, &mb, loss_p);
 }
 
 /* The script's estimate_loss: the mean over eval_iters batches of each split. */
-static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__state *state,
-                           lks__step_work *work, lks__eval_result *result)
+static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 {
-    size_t n = (size_t)run->s.eval_iters;
+    size_t n = (size_t)t->run.s.eval_iters;
     double *losses = calloc(2 * n, sizeof *losses), mean[2] = {0.0, 0.0};
-    struct estimate e = {.run = run,
-                         .work = work,
-                         .params = state->memory->params.dev,
-                         .offsets = lks__batch_sampler_eval(state->sampler, state->iter, (int)n)};
+    struct estimate e = {t, lks__batch_sampler_eval(t->state.sampler, t->state.iter, (int)n)};
     lks_status st = LKS_OK;
     if (losses == NULL || e.offsets == NULL)
         st = lks__no_memory("for %zu evaluation batches", 2 * n);
-    st = lks__session_agree(ses, st);
-    lks__eval_job job = {ses, 2 * n, 1, estimate_batch, &e};
+    st = lks__session_agree(&t->ses, st);
+    lks__eval_job job = {&t->ses, 2 * n, 1, estimate_batch, &e};
     LKS__THEN(st, lks__eval_batches(&job, losses));
     for (size_t i = 0; i < 2 * n && st == LKS_OK; i++)
         mean[i / n] += losses[i];

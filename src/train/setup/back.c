@@ -12,8 +12,7 @@ static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
     lks__ckpt ckpt;
     memset(&ckpt, 0, sizeof ckpt);
     lks_status st = lks__same_target(&t->ses, t->run.s.out_dir, bad_iter, &ckpt);
-    LKS__THEN(st, lks__session_agree(&t->ses, lks__state_load(&t->run, &t->ses, &t->state, &t->work,
-                                                              &t->checks, &ckpt)));
+    LKS__THEN(st, lks__session_agree(&t->ses, lks__state_load(t, &ckpt)));
     lks__ckpt_close(&ckpt);
     return st;
 }

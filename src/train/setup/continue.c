@@ -94,17 +94,16 @@ uint64_t lks__continue_left_at(const char *out_dir)
     return st == LKS_OK ? run.iter : 0;
 }
 
-lks_status lks__continue_load(lks__run *run, const lks__session *ses, lks__state *state,
-                              const lks__step_work *work)
+lks_status lks__continue_load(lks__trainer *t)
 {
-    const lks__nanogpt_run *from = &run->from_nanogpt;
-    state->iter = from->iter;
-    state->best_val_loss = from->best_val_loss;
-    if (run->shared && ses->world.local_rank != 0)
+    const lks__nanogpt_run *from = &t->run.from_nanogpt;
+    t->state.iter = from->iter;
+    t->state.best_val_loss = from->best_val_loss;
+    if (t->run.shared && t->ses.world.local_rank != 0)
         return LKS_OK;
-    LKS__TRY(lks__weights_read(run->weights, &run->model_config, &run->table, (uint64_t)run->s.seed,
-                               state->memory->params.host));
-    LKS__TRY(lks__nanogpt_moments(run->weights, &run->table, state->memory->moments[0].host,
-                                  state->memory->moments[1].host));
-    return lks__state_params_hash(run, state, work, run->init_hash);
+    LKS__TRY(lks__weights_read(t->run.weights, &t->run.model_config, &t->run.table,
+                               (uint64_t)t->run.s.seed, t->state.memory->params.host));
+    LKS__TRY(lks__nanogpt_moments(t->run.weights, &t->run.table, t->state.memory->moments[0].host,
+                                  t->state.memory->moments[1].host));
+    return lks__state_params_hash(t, t->run.init_hash);
 }

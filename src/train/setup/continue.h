@@ -3,10 +3,7 @@
 #ifndef LKS_TRAIN_SETUP_CONTINUE_H
 #define LKS_TRAIN_SETUP_CONTINUE_H
 
-#include "session/session.h"
-#include "train/run.h"
-#include "train/state.h"
-#include "train/work.h"
+#include "train/trainer.h"
 
 /* True if the folder has a ckpt.pt and no checkpoint of lockstep, not even a damaged one. */
 bool lks__continue_can(const char *out_dir);
@@ -16,7 +13,6 @@ lks_status lks__continue_open(lks__run *run);
 /* The iteration of the folder's ckpt.pt; 0 if there is none that can be continued. */
 uint64_t lks__continue_left_at(const char *out_dir);
 /* Fill this rank's arenas (parameters and moments), and set iteration and best loss. */
-lks_status lks__continue_load(lks__run *run, const lks__session *ses, lks__state *state,
-                              const lks__step_work *work);
+lks_status lks__continue_load(lks__trainer *t);
 
 #endif

@@ -13,7 +13,7 @@ static lks_status rehearse(void *ctx)
     const lks__rates rates = {.ns_steps = (int)run->s.muon_backend_steps, .t = 1, .clip = 1.0};
     lks__model_train(t->work.model, memory, &batch, &backward, t->work.losses.dev);
     if (run->procedure->rehearse_evaluation != NULL)
-        LKS__TRY(run->procedure->rehearse_evaluation(run, &t->ses, &t->state, &t->work));
+        LKS__TRY(run->procedure->rehearse_evaluation(t));
     return lks__optim_rehearse(&t->work.optim, &rates, memory);
 }
 

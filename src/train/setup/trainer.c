@@ -19,6 +19,7 @@
 #include "settings/family.h"
 #include "train/checkpoint.h"
 #include "train/checks/agree.h"
+#include "train/checks/divergence.h"
 #include "train/checks/recheck.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/continue.h"
@@ -232,7 +233,7 @@ static lks_status open_optimizer(lks__trainer *t)
  */
 static lks_status load_state(lks__trainer *t, lks__ckpt *resume)
 {
-    LKS__TRY(lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->checks, resume));
+    LKS__TRY(lks__state_load(t, resume));
     const bool done = t->state.eval_done;
     if (t->run.begins_segment && t->run.procedure->draws)
         t->state.eval_done = false;
@@ -246,7 +247,7 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
     if (resume != NULL)
         return load_state(t, resume);
     if (t->run.continued)
-        return lks__continue_load(&t->run, &t->ses, &t->state, &t->work);
+        return lks__continue_load(t);
     if (t->run.shared && t->ses.world.local_rank != 0)
         return LKS_OK;
     if (t->run.weights == NULL) {
@@ -257,12 +258,12 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
     }
     LKS__TRY(lks__weights_read(t->run.weights, &t->run.model_config, &t->run.table,
                                (uint64_t)t->run.s.seed, t->state.memory->params.host));
-    return lks__state_params_hash(&t->run, &t->state, &t->work, t->run.init_hash);
+    return lks__state_params_hash(t, t->run.init_hash);
 }
 
 lks_status lks__trainer_agree(lks__trainer *t, bool loaded)
 {
-    LKS__TRY(lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->checks, loaded));
+    LKS__TRY(lks__agree_state(t, loaded));
     if (loaded && (!t->run.shared || t->ses.world.local_rank == 0))
         lks__memory_fetched(t->state.memory);
     if (t->run.shared)
@@ -288,7 +289,7 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(&t->run, &t->ses)));
     LKS__TRY(open_arenas(t));
-    LKS__TRY(lks__recheck_open(&t->run, &t->ses, t->state.memory, resume, &t->checks));
+    LKS__TRY(lks__recheck_open(t, resume));
     lks_status st = check_activations(&t->run, &t->ses, t->state.memory);
     LKS__THEN(st, open_optimizer(t));
     LKS__THEN(st, start_state(t, resume));

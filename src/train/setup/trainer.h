@@ -1,25 +1,10 @@
-/* train/setup/trainer.h - one training run on one rank. */
+/* train/setup/trainer.h - opens and closes a training run. */
 #ifndef LKS_TRAIN_SETUP_TRAINER_H
 #define LKS_TRAIN_SETUP_TRAINER_H
 
-#include "session/session.h"
-#include "session/trace_file.h"
-#include "train/checks/checks.h"
-#include "train/checks/divergence.h"
-#include "train/run.h"
-#include "train/state.h"
-#include "train/step.h"
-#include "train/work.h"
-
-/* Opened by set-up. Other functions get the parts that they need. */
-typedef struct lks__trainer {
-    lks__run run;
-    lks__session ses;
-    lks__trace_file trace;
-    lks__state state;
-    lks__step_work work;
-    lks__checks checks;
-} lks__trainer;
+#include "files/checkpoint/ckpt.h"
+#include "settings/settings.h"
+#include "train/trainer.h"
 
 /* Set up everything that a step needs, and start from new weights, given ones, or the newest
  * checkpoint (`--init_from`). `s` has been checked. On a resume SHAPE and RUN settings come from

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "train/setup/trainer.h"
+#include "train/step.h"
 
 enum { FIRST_STEPS = 1 };
 
@@ -58,7 +59,7 @@ static int make_steps(bool golf, const char *of_data, const char *dtype, int n)
         after = t.ses.device->ops->counts(t.ses.device);
     for (int i = 0; i < n && st == LKS_OK; i++) {
         before = after;
-        st = lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r);
+        st = lks__train_step(&t, &r);
         after = t.ses.device->ops->counts(t.ses.device);
     }
     if (st != LKS_OK)

@@ -159,7 +159,7 @@ static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
     const lks__nonfinite *bad = &step->bad;
     const bool back = step->outcome == LKS__STEP_BACK;
     char text[320];
-    lks__nonfinite_text(run, &t->ses, &t->work, step, text);
+    lks__nonfinite_text(t, step, text);
     lks__jsonw *w = lks__metrics_begin(r->metrics, back ? "rollback" : "skip");
     lks__jsonw_u64(w, "iter", step->iter);
     if (bad->index >= 0) {
@@ -194,8 +194,7 @@ static lks_status write_hashes(lks__report *r, const lks__trainer *t, uint64_t i
 {
     if (r->leaves.window == NULL)
         return LKS_OK;
-    lks__votes_hashes(&t->run, &t->ses, &t->work,
-                      lks__leaves_begin(&r->leaves, iter, t->run.V, t->run.A));
+    lks__votes_hashes(t, lks__leaves_begin(&r->leaves, iter, t->run.V, t->run.A));
     return lks__leaves_end(&r->leaves);
 }
 
@@ -388,7 +387,7 @@ lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
     if (e->has_bpb)
         lks__jsonw_float(w, "val_bpb", e->val_bpb);
     LKS__TRY(lks__metrics_end(r->metrics));
-    t->run.procedure->finish_lines(&t->run, &t->state, &t->checks, result, &r->log);
+    t->run.procedure->finish_lines(t, result, &r->log);
     return LKS_OK;
 }
 

@@ -144,30 +144,30 @@ static void describe_frozen(lks__log *log, const lks__run *run)
 }
 
 /* Describe the run's origin, and how it is divided over ranks. */
-static void describe(lks__report *r, const lks__run *run, const lks__session *ses,
-                     const lks__state *state)
+static void describe(lks__report *r, const lks__trainer *t)
 {
+    const lks__run *run = &t->run;
     lks__log *log = &r->log;
-    run->procedure->head_lines(run, ses, log);
+    run->procedure->head_lines(run, &t->ses, log);
     if (run->fit_room > 0.0)
         lks__log_line(log,
                       "batch_size=auto: %" PRId64 " samples in each of %d micro-batches, the most "
                       "that fit (%s may use %.0f MB)",
                       run->s.batch_size, run->N,
-                      ses->device->ops->memory == NULL ? "this host" : "a rank on its GPU",
+                      t->ses.device->ops->memory == NULL ? "this host" : "a rank on its GPU",
                       run->fit_room / 1e6);
     describe_frozen(log, run);
     if (run->resumed && run->s.eval_only)
-        lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", state->iter,
+        lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", t->state.iter,
                       run->shown_out_dir);
     else if (run->resumed) {
         lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, run->shown_out_dir,
-                      state->iter);
-        if (state->iter < run->procedure->n_steps(&run->s))
+                      t->state.iter);
+        if (t->state.iter < run->procedure->n_steps(&run->s))
             describe_segment(log, run);
     } else if (run->continued)
         lks__log_line(log, "Resuming training from %s of nanoGPT at iteration %" PRIu64,
-                      run->weights->shown, state->iter);
+                      run->weights->shown, t->state.iter);
     else if (run->weights != NULL)
         lks__log_line(log, "Initializing from the weights in %s (%s), hash %s", run->weights->shown,
                       run->weights->origin, run->init_hash);
@@ -176,16 +176,16 @@ static void describe(lks__report *r, const lks__run *run, const lks__session *se
     if (run->weights != NULL && run->weights->note[0] != '\0')
         lks__log_line(log, "%s", run->weights->note);
     char how[80];
-    if (ses->device->ops->memory == NULL)
-        snprintf(how, sizeof how, "kernels %s", lks__cpu_level_name(ses->kernels.level));
+    if (t->ses.device->ops->memory == NULL)
+        snprintf(how, sizeof how, "kernels %s", lks__cpu_level_name(t->ses.kernels.level));
     else
         snprintf(how, sizeof how, "%s on %s", lks__setting_word(&run->s, LKS__SETTING_dtype),
-                 ses->device->ops->name);
+                 t->ses.device->ops->name);
     lks__log_line(log,
                   "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s per step, %s, "
                   "peak %.0f GFLOP/s",
-                  ses->world.world_size, ses->world.world_size == 1 ? "" : "s", ses->threads,
-                  ses->threads == 1 ? "" : "s", run->V, run->V == 1 ? "" : "s", run->N,
+                  t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
+                  t->ses.threads == 1 ? "" : "s", run->V, run->V == 1 ? "" : "s", run->N,
                   run->N == 1 ? "" : "es", how, r->peak.flops * 1e-9);
 }
 
@@ -215,15 +215,14 @@ static void say_unused(lks__log *log, const lks__run *run, const lks__checks *ch
 }
 
 /* Say that no step is left, because a silent end would look like a failed resume. */
-static void say_complete(lks__report *r, const lks__run *run, const lks__state *state,
-                         const lks__checks *checks)
+static void say_complete(lks__report *r, const lks__trainer *t)
 {
-    if (!run->resumed || run->s.eval_only ||
-        (state->iter < run->procedure->n_steps(&run->s) && !checks->out_of_time))
+    if (!t->run.resumed || t->run.s.eval_only ||
+        (t->state.iter < t->run.procedure->n_steps(&t->run.s) && !t->checks.out_of_time))
         return;
     lks__log_message(&r->log, "the run is complete; with a larger %s it continues from here",
-                     ended_by(run, checks));
-    say_unused(&r->log, run, checks);
+                     ended_by(&t->run, &t->checks));
+    say_unused(&r->log, &t->run, &t->checks);
 }
 
 void lks__report_nothing(const lks__trainer *t, bool finished)
@@ -318,16 +317,15 @@ static void note_device(lks__report *r, const lks__session *ses)
                          ses->algorithms_note);
 }
 
-static void note_recheck(lks__report *r, const lks__run *run, const lks__session *ses,
-                         const lks__checks *checks)
+static void note_recheck(lks__report *r, const lks__trainer *t)
 {
-    if (checks->recheck != NULL)
+    if (t->checks.recheck != NULL)
         lks__log_message(
             &r->log,
             "recheck: in %g %% of the steps each of the %d ranks also computes one gradient of "
             "another host, of %d gradients per step, which makes the run about %.3g %% longer",
-            100.0 * run->s.recheck, ses->world.world_size, run->V,
-            100.0 * run->s.recheck * ses->world.world_size / run->V);
+            100.0 * t->run.s.recheck, t->ses.world.world_size, t->run.V,
+            100.0 * t->run.s.recheck * t->ses.world.world_size / t->run.V);
 }
 
 /* Other kernels than the checkpoint's produce other bits. */
@@ -522,20 +520,20 @@ static void answer_signals(const lks__report *r, const lks__session *ses)
 /* Print the run's origin and division, and notes about settings that may surprise. */
 static void print_start(lks__report *r, const lks__trainer *t, bool reads_only)
 {
-    describe(r, &t->run, &t->ses, &t->state);
+    describe(r, t);
     if (reads_only && !t->run.resumed)
         lks__log_message(&r->log,
                          "%s contains an earlier run, so this evaluation is only printed: "
                          "--init_from=resume evaluates that run",
                          t->run.shown_out_dir);
     note_device(r, &t->ses);
-    note_recheck(r, &t->run, &t->ses, &t->checks);
+    note_recheck(r, t);
     warn_of_other_kernels(r, &t->run, &t->ses);
     warn_of_later_nanogpt(r, &t->run, &t->state);
     lks__report_slow_run(r, &t->run, &t->state);
     note_schedule(r, &t->run, &t->state);
     note_epochs(r, &t->run, &t->state);
-    say_complete(r, &t->run, &t->state, &t->checks);
+    say_complete(r, t);
 }
 
 lks_status lks__report_open(lks__report *r, lks__trainer *t, bool saves_again)
@@ -561,7 +559,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t, bool saves_again)
         t->run.s.eval_only && (t->run.resumed || lks__procedure_has_run(&t->run.s));
     if (!reads_only) {
         if (t->run.s.sample_tokens > 0)
-            LKS__TRY(lks__samples_open(&t->run, &t->ses, &t->state, &r->samples));
+            LKS__TRY(lks__samples_open(t, &r->samples));
         LKS__TRY(open_files(r, t, saves_again));
         LKS__TRY(open_leaves(r, t));
     }

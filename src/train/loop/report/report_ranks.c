@@ -28,16 +28,15 @@ static void write_times(lks__jsonw *w, const char *name, const lks__rank_tally *
     lks__jsonw_end(w);
 }
 
-static lks_status write_line(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             const lks__rank_tally *all, char *line)
+static lks_status write_line(const lks__trainer *t, const lks__rank_tally *all, char *line)
 {
-    const int W = ses->world.world_size;
+    const int W = t->ses.world.world_size;
     char path[LKS__SETTING_STR + 16];
     size_t bytes;
     lks__jsonw w;
     lks__jsonw_open(&w, line, LINE_BYTES);
     lks__jsonw_object(&w, NULL);
-    lks__jsonw_u64(&w, "iter", state->iter);
+    lks__jsonw_u64(&w, "iter", t->state.iter);
     lks__jsonw_u64(&w, "steps", all[0].steps);
     if (all[0].steps > 0) {
         write_times(&w, "compute_ms", all, W, false);
@@ -49,7 +48,7 @@ static lks_status write_line(const lks__run *run, const lks__session *ses, const
     lks__jsonw_end(&w);
     lks__jsonw_end(&w);
     LKS__TRY(lks__jsonw_close(&w, &bytes));
-    snprintf(path, sizeof path, "%s/ranks.jsonl", run->s.out_dir);
+    snprintf(path, sizeof path, "%s/ranks.jsonl", t->run.s.out_dir);
     int fd;
     LKS__TRY(lks__sys_append(path, &fd));
     lks_status st =
@@ -63,8 +62,8 @@ static lks_status write_ranks(lks__report *r, const lks__trainer *t, const lks__
 {
     uint64_t pss = 0;
     char *line = malloc(LINE_BYTES);
-    lks_status st = line == NULL ? lks__no_memory("for a line about the ranks")
-                                 : write_line(&t->run, &t->ses, &t->state, all, line);
+    lks_status st =
+        line == NULL ? lks__no_memory("for a line about the ranks") : write_line(t, all, line);
     free(line);
     for (int i = 0; i < t->ses.world.world_size; i++)
         pss += all[i].pss;
