@@ -48,7 +48,7 @@ typedef struct lks__family {
      * NULL. */
     const lks__setting_preset *presets;
     /* Before a run: set settings that follow from others, and check their combination; or NULL. */
-    lks_status (*check)(lks__settings *s);
+    lks_status (*complete)(lks__settings *s);
     /* Set up a run of one micro-batch per rank on random tokens (`bench`); or NULL. */
     void (*prepare_bench)(lks__settings *s);
     const char *prep; /* `lockstep prep THIS` creates its data */

@@ -358,15 +358,15 @@ const char *lks__settings_not_nccl(const lks__settings *s)
     return NULL;
 }
 
-lks_status lks__settings_check(lks__settings *s, int world_size)
+lks_status lks__settings_complete(lks__settings *s, int world_size)
 {
     LKS__TRY(check_given(s));
     int64_t N = s->gradient_accumulation_steps, W = world_size;
     if (s->virtual_ranks == 0)
         for (s->virtual_ranks = 8; N % s->virtual_ranks; s->virtual_ranks /= 2)
             ;
-    if (lks__family_of(s)->check != NULL)
-        LKS__TRY(lks__family_of(s)->check(s));
+    if (lks__family_of(s)->complete != NULL)
+        LKS__TRY(lks__family_of(s)->complete(s));
     const char *other = lks__settings_not_nccl(s);
     if (s->exchange == LKS__exchange_nccl && other != NULL)
         return lks__fail(LKS_ERR_CONFIG, "exchange=nccl doesn't go together with %s", other);

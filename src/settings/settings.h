@@ -87,10 +87,11 @@ bool lks__settings_given_for(const lks__settings *s, int setting, const char *fa
 
 /* --- relations between settings --------------------------------------------------------------- */
 
-/* For a run of train on `world_size` ranks: make the family's checks, choose virtual_ranks if it is
- * 0, then check conditions between settings: V divides N, W divides V (or allow_uneven), W <= V,
- * and exchange=nccl supports all settings. ERR_CONFIG names both settings and the remedy. */
-lks_status lks__settings_check(lks__settings *s, int world_size);
+/* Complete the settings of a run of train on `world_size` ranks: set those that follow from others
+ * (virtual_ranks if it is 0, and the family's), and check conditions between settings: V divides N,
+ * W divides V (or allow_uneven), W <= V, and exchange=nccl supports all settings. ERR_CONFIG names
+ * both settings and the remedy. */
+lks_status lks__settings_complete(lks__settings *s, int world_size);
 
 /* True if another setting's value leaves the setting `name` without effect: on the command line it
  * is refused then. */

@@ -294,7 +294,7 @@ static lks_status load_segment(const lks__run *run, lks__state *state, lks__ckpt
     LKS__TRY(lks__state_segment(c, &s));
     lks__settings_defaults(&old);
     LKS__TRY(lks__state_settings(c, &old));
-    LKS__TRY(lks__settings_check(&old, 1)); /* V divides N */
+    LKS__TRY(lks__settings_complete(&old, 1)); /* V divides N */
     if (lks__settings_same_batch(&run->s, &old)) {
         state->segment = s;
         LKS__TRY(load_sampler(state, c));

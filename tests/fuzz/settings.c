@@ -114,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     put_variables(lines, n, false);
     if (st == LKS_OK && !args.help) {
         round_trip(&s);
-        if (command == LKS__CMD_TRAIN && lks__settings_check(&s, 1 + data[0] / 4 % 9) == LKS_OK)
+        if (command == LKS__CMD_TRAIN && lks__settings_complete(&s, 1 + data[0] / 4 % 9) == LKS_OK)
             FUZZ_HOLDS(s.virtual_ranks >= 1 &&
                        s.gradient_accumulation_steps % s.virtual_ranks == 0);
     }

@@ -20,7 +20,7 @@ static lks__needs needs(int n_hosts, int local, const char *const more[])
     for (int n = 7; *more != NULL;)
         argv[n++] = *more++;
     lks_test_parse(&s, argv);
-    assert_ok(lks__settings_check(&s, n_hosts * local));
+    assert_ok(lks__settings_complete(&s, n_hosts * local));
     assert_ok(lks__needs_find(&s, 65, &(lks__place){n_hosts, local}, &process, &found));
     return found;
 }
@@ -120,7 +120,7 @@ TEST(test_advice)
     assert_ok(lks__session_describe("cpu", &device));
     lks_test_settings(&s, "--n_layer=4", "--n_head=4", "--n_embd=64", "--block_size=256",
                       "--batch_size=24", "--gradient_accumulation_steps=10");
-    assert_ok(lks__settings_check(&s, 1));
+    assert_ok(lks__settings_complete(&s, 1));
     assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &all));
     const lks__room room = {&device, 0.4 * all.host_bytes, 0};
     lks__advice_find(&room, &s, 65, &here, &process, text);
@@ -162,7 +162,7 @@ TEST(test_golf_advice)
     assert_ok(lks__session_describe("cpu", &device));
     lks_test_settings(&s, "--family=golf", "--n_layer=2", "--n_embd=64", "--n_head=2",
                       "--num_kv_heads=1", "--block_size=256", "--train_batch_tokens=65536");
-    assert_ok(lks__settings_check(&s, 1));
+    assert_ok(lks__settings_complete(&s, 1));
     assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &all));
     const lks__room room = {&device, 0.4 * all.host_bytes, 0};
     lks__advice_find(&room, &s, 65, &here, &process, text);
@@ -181,7 +181,7 @@ TEST(test_more_hosts)
     assert_ok(lks__session_describe("cpu", &device));
     lks_test_settings(&s, "--n_layer=4", "--n_head=4", "--n_embd=256", "--bias=false",
                       "--batch_size=2", "--gradient_accumulation_steps=8", "--block_size=64");
-    assert_ok(lks__settings_check(&s, 1));
+    assert_ok(lks__settings_complete(&s, 1));
     /* As many as there are virtual ranks, and no fewer: 8 of 8 with their own part of the moments.
      */
     const lks__room little = {&device, 1.01 * eight, 0};
@@ -204,7 +204,7 @@ TEST(test_doubt)
         assert_ok(lks__session_describe("cpu", &device));
         lks_test_settings(&s, "--n_layer=4", "--n_head=4", widths[i], "--batch_size=1",
                           "--gradient_accumulation_steps=8");
-        assert_ok(lks__settings_check(&s, 2));
+        assert_ok(lks__settings_complete(&s, 2));
         assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &n));
         const double sure = n.host_bytes - n.libraries, doubt = i == 0 ? 2 * 5e6 : 0.03 * sure;
         assert_true(i == 0 ? 0.03 * sure < doubt : 2 * 5e6 < doubt);

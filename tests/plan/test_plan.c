@@ -96,7 +96,7 @@ static void settings(lks__settings *s, int W, const char *const more[])
     for (int n = 6; *more != NULL;)
         argv[n++] = *more++;
     lks_test_parse(s, argv);
-    assert_ok(lks__settings_check(s, W));
+    assert_ok(lks__settings_complete(s, W));
 }
 
 static lks__traffic traffic(int n_hosts, int local, const char *const more[])

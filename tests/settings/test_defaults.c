@@ -257,11 +257,12 @@ TEST(test_recipes)
         check(&s, setting, &golf[i]);
         assert_int_equal(s.from[setting], LKS__FROM_FILE);
     }
-    assert_ok(lks__settings_check(&s, 1));
+    assert_ok(lks__settings_complete(&s, 1));
     assert_int_equal(s.batch_size, 524288 / 8 / 1024);
     assert_int_equal(s.virtual_ranks, 8);
     s.sampler = LKS__sampler_nanogpt;
-    assert_fails(LKS_ERR_CONFIG, lks__settings_check(&s, 1), "--sampler=stream", "golf_baseline");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_complete(&s, 1), "--sampler=stream",
+                 "golf_baseline");
 
     /* The family alone, without the recipe: the vocabulary and the tokenizer are the data's. */
     parse(&s, "--family=golf");
@@ -280,6 +281,6 @@ TEST(test_recipes)
             check(&s, lks__setting_find(nanogpt[i].name), &nanogpt[i]);
     assert_int_equal(s.eval_interval, 1000);
     assert_int_equal(s.log_interval, 10);
-    assert_ok(lks__settings_check(&s, 1));
+    assert_ok(lks__settings_complete(&s, 1));
     assert_int_equal(s.gelu, LKS__gelu_exact); /* a run records its form, not "auto" */
 }

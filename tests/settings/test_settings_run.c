@@ -22,7 +22,7 @@ static lks__settings checked(int64_t N, int64_t V, int W, bool uneven, lks_statu
     s.gradient_accumulation_steps = N;
     s.virtual_ranks = V;
     s.allow_uneven = uneven;
-    *st = lks__settings_check(&s, W);
+    *st = lks__settings_complete(&s, W);
     return s;
 }
 
@@ -63,7 +63,7 @@ TEST(test_virtual_ranks)
     lks__settings s;
     lks__settings_defaults(&s);
     s.n_head = 5;
-    assert_fails(LKS_ERR_CONFIG, lks__settings_check(&s, 1), "n_embd=768", "n_head=5");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_complete(&s, 1), "n_embd=768", "n_head=5");
 }
 
 /* golf's micro-batches and evaluation are whole sequences; its samples come from the stream. */
@@ -90,7 +90,7 @@ TEST(test_golf)
         set(&s, "train_batch_tokens", rows[i].train);
         set(&s, "val_batch_size", rows[i].val);
         set(&s, "sampler", rows[i].sampler);
-        lks_status st = lks__settings_check(&s, 1);
+        lks_status st = lks__settings_complete(&s, 1);
         if (rows[i].message == NULL)
             assert_ok(st);
         else
@@ -112,7 +112,7 @@ TEST(test_exchange)
             const bool with = i < sizeof others / sizeof others[0];
             if (with)
                 set(&s, others[i][0], others[i][1]);
-            lks_status st = lks__settings_check(&s, 1);
+            lks_status st = lks__settings_complete(&s, 1);
             if (with && strcmp(ways[w], "nccl") == 0)
                 assert_fails(LKS_ERR_CONFIG, st,
                              lks_test_text("exchange=nccl doesn't go together with %s=%s",

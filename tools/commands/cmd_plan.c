@@ -87,7 +87,7 @@ static lks_status weak_forecast(const struct plan *p, const lks__place *place, s
 {
     lks__settings s = p->s;
     lks__traffic traffic;
-    LKS__TRY(lks__settings_check(&s, place->local));
+    LKS__TRY(lks__settings_complete(&s, place->local));
     s.gradient_accumulation_steps *= place->n_hosts;
     s.virtual_ranks *= place->n_hosts;
     if (s.virtual_ranks > MOST_VIRTUAL) /* one per rank, with more micro-batches */
@@ -106,7 +106,7 @@ static lks_status find_point(struct plan *p, int nodes)
     const lks__place place = {nodes, (int)p->s.nproc_per_node};
     lks__settings s = p->s;
     *point = (struct point){.nodes = nodes};
-    if (lks__settings_check(&s, lks__place_world(&place)) != LKS_OK)
+    if (lks__settings_complete(&s, lks__place_world(&place)) != LKS_OK)
         snprintf(point->why, sizeof point->why, "%s", lks_last_error());
     else if (s.zero != 0 && nodes == 1)
         snprintf(point->why, sizeof point->why,
@@ -310,7 +310,7 @@ static lks_status print_advice(const struct plan *p)
     const int n = last->possible ? find_lacks(p, &last->needs, lacks) : 0;
     lks__settings s = p->s;
     if (n > 0)
-        LKS__TRY(lks__settings_check(&s, lks__place_world(&last->needs.place)));
+        LKS__TRY(lks__settings_complete(&s, lks__place_world(&last->needs.place)));
     for (int i = 0; i < n; i++) {
         lks__advice_find(&lacks[i], &s, p->vocab, &last->needs.place, &p->process[last->nodes > 1],
                          text);
@@ -451,7 +451,7 @@ static lks_status choose_batch(struct plan *p)
 {
     const double host_bytes = p->n_rooms == 2 ? INFINITY : p->rooms[0].bytes;
     lks__settings s = p->s;
-    LKS__TRY(lks__settings_check(&s, (int)s.nproc_per_node));
+    LKS__TRY(lks__settings_complete(&s, (int)s.nproc_per_node));
     LKS__TRY(lks__plan_choose_batch(&s, p->vocab, (int)s.nproc_per_node, host_bytes));
     p->s.batch_size = s.batch_size;
     p->s.gradient_accumulation_steps = s.gradient_accumulation_steps;

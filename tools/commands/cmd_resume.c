@@ -43,7 +43,7 @@ static int64_t virtual_ranks(const lks__settings *given)
     if (lks__ckpt_open(given->out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
         return 1;
     const bool known =
-        lks__state_settings(&ckpt, &run) == LKS_OK && lks__settings_check(&run, 1) == LKS_OK;
+        lks__state_settings(&ckpt, &run) == LKS_OK && lks__settings_complete(&run, 1) == LKS_OK;
     lks__ckpt_close(&ckpt);
     return known ? run.virtual_ranks : 1;
 }

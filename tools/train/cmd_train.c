@@ -226,7 +226,7 @@ static lks_status check_resume(lks__settings *s)
         lks__state_settings(&ckpt, run) == LKS_OK) {
         lks__choose_optimizer(run);
         st = lks__settings_resume(s, run, ckpt.path);
-        LKS__THEN(st, lks__settings_check(s, (int)s->nproc_per_node));
+        LKS__THEN(st, lks__settings_complete(s, (int)s->nproc_per_node));
     }
     json_decref(kept);
     free(run);
@@ -263,7 +263,7 @@ static lks_status check_start(const lks__settings *s)
         LKS__TRY(check_resume(&checked));
     if (!s->dry_run && init != LKS__INIT_SCRATCH)
         return LKS_OK;
-    LKS__TRY(lks__settings_check(&checked, n_ranks));
+    LKS__TRY(lks__settings_complete(&checked, n_ranks));
     LKS__TRY(s->dry_run ? lks__plan_dry_run(&checked, n_ranks) : lks__plan_fits(&checked, n_ranks));
     return init == LKS__INIT_SCRATCH ? print_size(&checked, n_ranks) : LKS_OK;
 }

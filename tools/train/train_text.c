@@ -330,7 +330,7 @@ static lks_status read_longer(struct text *t, lks__settings *s)
     LKS__TRY(lks__settings_parse(s, LKS__CMD_TRAIN, t->train.n - 1, t->train.words + 1, 0, &args));
     if (t->weights != NULL)
         LKS__TRY(lks__settings_begin(s, &t->weights->model, t->weights->shown));
-    return lks__settings_check(s, 1);
+    return lks__settings_complete(s, 1);
 }
 
 static lks_status check_length(const struct text *t, const lks__settings *s)
@@ -355,7 +355,7 @@ static lks_status check_fit(const struct text *t, const lks__settings *s)
     checked = *s;
     if (strlen(t->temp) < sizeof checked.dataset)
         memcpy(checked.dataset, t->temp, strlen(t->temp) + 1);
-    LKS__TRY(lks__settings_check(&checked, (int)s->nproc_per_node));
+    LKS__TRY(lks__settings_complete(&checked, (int)s->nproc_per_node));
     return lks__plan_fits(&checked, (int)s->nproc_per_node);
 }
 

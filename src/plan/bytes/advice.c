@@ -61,7 +61,7 @@ static bool offer(struct advice *a, const lks__settings *s, const lks__place *pl
     lks__needs needs;
     lks__settings checked = *s;
     va_list ap;
-    if (lks__settings_check(&checked, lks__place_world(place)) != LKS_OK ||
+    if (lks__settings_complete(&checked, lks__place_world(place)) != LKS_OK ||
         lks__needs_on(a->room->device, &checked, a->vocab, place, a->process, &needs) != LKS_OK)
         return false;
     const double bytes = lks__room_needs(a->room, &needs);

@@ -84,7 +84,7 @@ static lks_status open_data(struct side *x, lks__history both[2], int k, const l
         return lks__fail(LKS_ERR_SUPPORT, "the run began with given weights, so the first numbers "
                                           "of sampler=nanogpt aren't in its record");
     snprintf(run->init_hash, sizeof run->init_hash, "%s", init != NULL ? init : "");
-    LKS__TRY(lks__settings_check(&run->s, 1));
+    LKS__TRY(lks__settings_complete(&run->s, 1));
     run->procedure = lks__procedure_of(&run->s);
     set_batch(run);
     LKS__TRY(run->procedure->open_data(run));
@@ -125,7 +125,7 @@ static lks_status change_settings(struct side *x)
         return out_of_memory();
     *old = run->s;
     lks_status st = lks__audit_change(&run->s, changed);
-    LKS__THEN(st, lks__settings_check(&run->s, 1));
+    LKS__THEN(st, lks__settings_complete(&run->s, 1));
     if (st == LKS_OK && !lks__settings_same_batch(&run->s, old)) {
         state->segment.data = run->procedure->data_at(run, state, old, &state->segment.data,
                                                       state->iter + state->data_shift);

@@ -128,7 +128,7 @@ static lks_status parse(const json_t *command, lks__settings *s)
     lks__settings_defaults(s);
     lks_status st = lks__settings_parse(s, LKS__CMD_TRAIN, (int)i - 1, words + 1, 0, args);
     free(args);
-    return st == LKS_OK ? lks__settings_check(s, 1) : st;
+    return st == LKS_OK ? lks__settings_complete(s, 1) : st;
 }
 
 /* Add each setting that the command's words don't give, and those in which the runs differ. */
@@ -171,7 +171,7 @@ static lks_status settings_of(const lks__history *h, const lks__settings *asked,
     LKS__TRY(lks__audit_settings(&r, 0, s));
     lks__each(start, h->claims.starts)
         LKS__TRY(lks__audit_change(s, json_object_get(start, "changed")));
-    return lks__settings_check(s, 1);
+    return lks__settings_complete(s, 1);
 }
 
 static lks_status write_command(const lks__history *run, const lks__settings *s,

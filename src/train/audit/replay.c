@@ -293,7 +293,7 @@ static lks_status apply_resume(const lks__replay *r, lks__trainer *t)
                          ", and that checkpoint doesn't exist any more",
                          name, t->state.iter);
     LKS__TRY(lks__audit_change(&t->run.s, changed));
-    return lks__settings_check(&t->run.s, 1);
+    return lks__settings_complete(&t->run.s, 1);
 }
 
 lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__claim *claim)

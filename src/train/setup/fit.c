@@ -42,7 +42,7 @@ lks_status lks__fit_set_batch(lks__settings *s, int W, int64_t batch)
     s->batch_size = batch;
     s->gradient_accumulation_steps = samples / batch;
     s->auto_batch = 0;
-    LKS__TRY(lks__settings_check(s, W)); /* for golf, train_batch_tokens sets batch_size */
+    LKS__TRY(lks__settings_complete(s, W)); /* for golf, train_batch_tokens sets batch_size */
     if (s->batch_size != batch)
         return lks__fail(LKS_ERR_CONFIG,
                          "train_batch_tokens=%" PRId64 " can't be divided into micro-batches of "
@@ -133,7 +133,7 @@ static lks_status choose(lks__run *run, const lks__session *ses, int64_t *batch_
     bool found;
     const int W = ses->world.world_size;
     const double process = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss");
-    LKS__TRY(lks__settings_check(&run->s, W));
+    LKS__TRY(lks__settings_complete(&run->s, W));
     LKS__TRY(lks__settings_data_dir(&run->s, dir));
     LKS__TRY(lks__procedure_meta(&run->s, dir, run->weights != NULL, &found, &meta));
     lks__fit fit = {

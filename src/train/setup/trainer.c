@@ -131,7 +131,7 @@ static lks_status open_settings(lks__run *run, const lks__session *ses, const lk
 static lks_status open_data(lks__run *run, const lks__session *ses, const lks__ckpt *resume)
 {
     const int W = ses->world.world_size, rank = ses->world.rank;
-    LKS__TRY(lks__settings_check(&run->s, W));
+    LKS__TRY(lks__settings_complete(&run->s, W));
     run->begins_segment = run->resumed && !lks__settings_same_batch(&run->s, &run->resumed_from);
     run->shared = run->s.replicas == LKS__replicas_shared;
     run->procedure = lks__procedure_of(&run->s);

@@ -78,7 +78,7 @@ static void config(const lks__settings *s, lks__model_config *c)
 }
 
 /* batch_size follows from train_batch_tokens. */
-static lks_status check(lks__settings *s)
+static lks_status complete(lks__settings *s)
 {
     int64_t N = s->gradient_accumulation_steps, T = s->block_size;
     int64_t local = s->train_batch_tokens / N; /* truncated, as in the script */
@@ -136,7 +136,7 @@ const lks__family lks__family_golf = {
     .files = files,
     .unused = unused,
     .presets = presets,
-    .check = check,
+    .complete = complete,
     .prepare_bench = prepare_bench,
     .prep = "sentencepiece",
 };

@@ -10,7 +10,7 @@ static void config(const lks__settings *s, lks__model_config *c)
     c->dropout = (float)s->dropout;
 }
 
-static lks_status check(lks__settings *s)
+static lks_status complete(lks__settings *s)
 {
     if (s->gelu == LKS__gelu_auto) /* weights with the tanh form have set it by now */
         s->gelu = LKS__gelu_exact;
@@ -24,6 +24,6 @@ const lks__family lks__family_gpt2 = {
     .procedure = &lks__procedure_nanogpt,
     .optimizer = &lks__optimizer_adamw,
     .config = config,
-    .check = check,
+    .complete = complete,
     .prep = "char",
 };
