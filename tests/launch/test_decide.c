@@ -1027,6 +1027,26 @@ TEST(test_text_not_utf8)
     close_job(&j);
 }
 
+/* The end reaches the others, too, if its text has to be cut, perhaps within a character. */
+TEST(test_text_too_long)
+{
+    static char text[LKS__LAUNCH_MESSAGE + 100];
+    for (size_t first = 0; first < 2; first++) {
+        struct job j;
+        begin(&j, 2);
+        memset(text, 'a', first);
+        for (size_t i = first; i + 2 < sizeof text; i += 2)
+            memcpy(text + i, "\xc3\xa9", 3);
+        hear(&j, verdict_of(0, FAILED("", "")));
+        hear(&j, verdict_of(1, lks_test_text("\"ok\":false,\"code\":1,\"text\":\"%s\"", text)));
+        lks__nodes_try_to_decide(j.nodes);
+        hear_posted(&j, last_posted(&j));
+        assert_true(j.nodes->over);
+        assert_memory_equal(j.nodes->verdict.text, text, LKS__LAUNCH_MESSAGE - 2);
+        close_job(&j);
+    }
+}
+
 /* Ranks of another node fail when ours have ended, but the reader of our output takes nothing: the
  * rest is dropped, so that the others needn't wait for this node until they drop it. */
 TEST(test_slow_reader)

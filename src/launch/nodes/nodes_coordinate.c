@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "comm/store/address.h"
 #include "launch/nodes/nodes_state.h"
 
@@ -375,9 +376,9 @@ void lks__nodes_post_end(struct lks__nodes *n, bool again, int code, const char 
                          const char *tail, const char *table)
 {
     n->ended = true;
-    lks__nodes_post(n, json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round",
-                                 n->round, "again", again, "code", code, "text", text, "tail", tail,
-                                 "table", table));
+    lks__nodes_post(n, json_pack("{s:s, s:i, s:b, s:i, s:o, s:s, s:s}", "is", "end", "round",
+                                 n->round, "again", again, "code", code, "text",
+                                 lks__json_utf8(text), "tail", tail, "table", table));
 }
 
 static void decide(struct lks__nodes *n)
