@@ -39,9 +39,9 @@ lks_status lks__files_open(struct lks__job *job)
         if (strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_", *c) == NULL)
             *c = '_';
     int n = snprintf(job->log_dir, sizeof job->log_dir, "%s/%s_XXXXXX", parent, id);
+    errno = ENAMETOOLONG;
     if ((size_t)n >= sizeof job->log_dir || mkdtemp(job->log_dir) == NULL) {
         job->log_dir[0] = '\0';
-        errno = errno != 0 ? errno : ENAMETOOLONG;
         return lks__sys_fail("can't make a folder for log files in", parent);
     }
     if (o->log_dir == NULL)

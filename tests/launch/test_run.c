@@ -399,6 +399,11 @@ TEST(test_wrong_options)
     assert_exits(2, lks_test_tool("train", "--standalone", "--dataset=x"), /* it takes no value */
                  "--standalone is an option of the launcher: `lockstep run --standalone ");
     assert_exits(1, RUN("--log-dir=/proc/none", "true"), "/proc/none");
+    const char *deep = lks_test_folder();
+    while (strlen(deep) < 4085)
+        deep =
+            lks_test_text("%s/%0*d", deep, strlen(deep) < 3884 ? 200 : 4084 - (int)strlen(deep), 0);
+    assert_exits(1, RUN(lks_test_text("--log-dir=%s", deep), "true"), "File name too long");
 }
 
 /* --- restarts ----------------------------------------------------------------------------- */
