@@ -52,7 +52,7 @@ static lks_test_result run(const char *program, const char *name)
     return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         const lks_test_result r = run(faults[i].program, faults[i].name);
@@ -62,7 +62,7 @@ static void test_faults(void **state)
     }
 }
 
-static void test_sound(void **state)
+TEST(test_sound)
 {
     const char *const programs[] = {PLAIN, ADDRESS, THREAD};
     for (int i = 0; i < 3; i++) {
@@ -77,9 +77,5 @@ int main(void)
     const lks_test_result r = run("true", "");
     if (r.exit_code == 77)
         lks_test_exit_lacks("steady-addresses", "programs with sanitizers fail to start");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_sound),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

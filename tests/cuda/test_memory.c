@@ -11,7 +11,7 @@ static const size_t lengths[] = {0, 1, 3, 4, 31, 1024, 5003};
 enum { LENGTHS = sizeof lengths / sizeof *lengths, LONGEST = 5003 };
 
 /* Parts that begin at any element of an array. */
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
     const float *x = host_randoms(LONGEST + 3, 1), *y = host_randoms(LONGEST + 3, 2);
     EACH_ORDER(seed)
@@ -32,7 +32,7 @@ static void test_ranges(void **state)
 }
 
 /* The same of activations, as floats and in bfloat16: a sum is rounded to nearest, ties to even. */
-static void test_act_ranges(void **state)
+TEST(test_act_ranges)
 {
     const float *x = host_randoms(LONGEST + 3, 1), *y = host_randoms(LONGEST + 3, 2);
     for (int halves = 0; halves < 2; halves++) {
@@ -63,7 +63,7 @@ static void test_act_ranges(void **state)
 }
 
 /* y may be anything but what is added to. */
-static void test_first_not_finite(void **state)
+TEST(test_first_not_finite)
 {
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     EACH_ORDER(seed)
@@ -82,7 +82,7 @@ static void test_first_not_finite(void **state)
 }
 
 /* Parts that begin at any element. Rounded to bfloat16, the largest float is infinite. */
-static void test_act_first_not_finite(void **state)
+TEST(test_act_first_not_finite)
 {
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY, FLT_MAX};
     for (int halves = 0; halves < 2; halves++) {
@@ -105,15 +105,4 @@ static void test_act_first_not_finite(void **state)
         }
     }
     host_halves(false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_first_not_finite),
-        cmocka_unit_test(test_act_ranges),
-        cmocka_unit_test(test_act_first_not_finite),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

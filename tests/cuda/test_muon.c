@@ -142,7 +142,7 @@ static void check(size_t rows, size_t cols, int steps)
     assert_bits(first.momentum, cpu.momentum, m.n); /* no sum is in it */
 }
 
-static void test_matches_formula(void **state)
+TEST(test_matches_formula)
 {
     for (size_t i = 0; i < SHAPES; i++) {
         check(shapes[i].rows, shapes[i].cols, 0);
@@ -151,7 +151,7 @@ static void test_matches_formula(void **state)
 }
 
 /* A matrix has the same bits alone and in any list, however many are worked on at once. */
-static void test_lists(void **state)
+TEST(test_lists)
 {
     enum { EACH = 3, N = EACH * SHAPES };
     struct matrix all[N], reversed[N], forwards[N], backwards[N], alone;
@@ -167,13 +167,4 @@ static void test_lists(void **state)
         assert_bits(backwards[N - 1 - i].params, alone.params, alone.n);
         assert_bits(forwards[i].momentum, alone.momentum, alone.n);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matches_formula),
-        cmocka_unit_test(test_lists),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

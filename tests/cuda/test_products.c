@@ -213,7 +213,7 @@ static void check_epilogue_halves(size_t rows, size_t width, size_t ld)
     }
 }
 
-static void test_epilogue(void **state)
+TEST(test_epilogue)
 {
     check_epilogue_halves(3, 1, 1);
     check_epilogue_halves(5, 7, 9);
@@ -229,7 +229,7 @@ static void test_epilogue(void **state)
 }
 
 /* A y that doesn't change isn't written: here that would be a fault. */
-static void test_epilogue_unchanged(void **state)
+TEST(test_epilogue_unchanged)
 {
     enum { N = 64 };
     void *y = mmap(NULL, N * sizeof(float), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -240,7 +240,7 @@ static void test_epilogue_unchanged(void **state)
 }
 
 /* The sums of the CPU in its order, where there is only one: its bits. */
-static void test_epilogue_bits(void **state)
+TEST(test_epilogue_bits)
 {
     enum { ROWS = 6, WIDTH = 68 };
     const size_t n = ROWS * WIDTH;
@@ -292,7 +292,7 @@ static void test_epilogue_bits(void **state)
 }
 
 /* The bits of the epilogue; a NaN stays one. */
-static void test_activation(void **state)
+TEST(test_activation)
 {
     const lks__epilogue_kind kinds[] = {LKS__EPILOGUE_GELU, LKS__EPILOGUE_GELU_TANH,
                                         LKS__EPILOGUE_RELU2};
@@ -318,7 +318,7 @@ static void test_activation(void **state)
 }
 
 /* In bfloat16: what floats give, rounded once, and the epilogue's bits. */
-static void test_activation_halves(void **state)
+TEST(test_activation_halves)
 {
     const lks__epilogue_kind kinds[] = {LKS__EPILOGUE_GELU, LKS__EPILOGUE_GELU_TANH,
                                         LKS__EPILOGUE_RELU2};
@@ -374,7 +374,7 @@ static void check_sums(size_t rows, size_t C, size_t ld)
     }
 }
 
-static void test_column_sums(void **state)
+TEST(test_column_sums)
 {
     check_sums(1, 1, 1);
     check_sums(16, 33, 33);
@@ -465,7 +465,7 @@ static void check_rows_halves(size_t rows, size_t out, size_t in)
     host_halves(false);
 }
 
-static void test_linear_rows(void **state)
+TEST(test_linear_rows)
 {
     check_rows_halves(1, 1, 1);
     check_rows_halves(3, 9, 7);
@@ -504,7 +504,7 @@ static void check_rounding(size_t count, size_t rows, size_t width, size_t gap)
     }
 }
 
-static void test_rounding(void **state)
+TEST(test_rounding)
 {
     check_rounding(1, 1, 1, 0);
     check_rounding(1, 3, 5, 0);
@@ -516,15 +516,4 @@ static void test_rounding(void **state)
     float *x = host_floats(1); /* NaN */
     lks__cuda_round(NULL, &(lks__cuda_rounding){y, x, 1, 1, 1, 1, 1, 0, 0, NULL});
     assert_true(isnan(lks__bf16_to_float(*y)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogue),           cmocka_unit_test(test_epilogue_bits),
-        cmocka_unit_test(test_epilogue_unchanged), cmocka_unit_test(test_activation),
-        cmocka_unit_test(test_activation_halves),  cmocka_unit_test(test_column_sums),
-        cmocka_unit_test(test_linear_rows),        cmocka_unit_test(test_rounding),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -18,7 +18,7 @@ static const unsigned sizes[] = {32, 64, 96, 256, 1024};
 #endif
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-static void test_reduce(void **state)
+TEST(test_reduce)
 {
     static float first[SIZES][BLOCKS * MOST];
     const float *x = host_randoms(BLOCKS * MOST, 1);
@@ -47,7 +47,7 @@ static void test_reduce(void **state)
     }
 }
 
-static void test_rotate(void **state)
+TEST(test_rotate)
 {
     const float *x = host_randoms(MOST, 2);
     EACH_ORDER(seed)
@@ -61,7 +61,7 @@ static void test_rotate(void **state)
 
 /* A kernel whose threads wait for each other takes switches, and one without barriers none but
  * those of its blocks. */
-static void test_switches(void **state)
+TEST(test_switches)
 {
     unsigned long long before = lks_fibers_switches();
     float *x = host_floats(4096);
@@ -85,7 +85,7 @@ static void put(const void *stream, lks_fibers_launch *launch)
     queued[n_queued++] = launch;
 }
 
-static void test_queue(void **state)
+TEST(test_queue)
 {
     const float *x = host_randoms(64, 3);
     float *y = host_floats(64), *nobody = host_floats(64);
@@ -100,15 +100,4 @@ static void test_queue(void **state)
     lks_fibers_drop(queued[1]);
     assert_bits(&y[0], &x[1], 1);
     assert_true(isnan(nobody[0]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reduce),
-        cmocka_unit_test(test_rotate),
-        cmocka_unit_test(test_switches),
-        cmocka_unit_test(test_queue),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -102,7 +102,7 @@ static void sum_is_the_cpus(int V, int W, int rank, float scale)
 }
 
 /* Ranks with one node or several, none received, a tree of many levels, each rank's view. */
-static void test_sums(void **state)
+TEST(test_sums)
 {
     EACH_ORDER(seed)
     {
@@ -116,17 +116,8 @@ static void test_sums(void **state)
     }
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
     const lks__shard_sum none = {.n_blocks = 0};
     lks__cuda_sum_shard(NULL, &none); /* an empty launch would be refused */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_nothing),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -57,7 +57,7 @@ static void expect_stored(lks__store *s, const char *key, const char *expected)
 
 /* --- values and lists --------------------------------------------------------------------- */
 
-static void test_values(void **state)
+TEST(test_values)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server), *b = join(server);
@@ -101,7 +101,7 @@ static void test_values(void **state)
 }
 
 /* The longest names are whole, and longer ones are refused: a part of one is another name. */
-static void test_long_names(void **state)
+TEST(test_long_names)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server);
@@ -139,7 +139,7 @@ static void *set_later(void *arg)
     return NULL;
 }
 
-static void test_waiting(void **state)
+TEST(test_waiting)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server);
@@ -173,7 +173,7 @@ static void expect_number(lks__store *waiter, int64_t expected)
 }
 
 /* A number can be waited for, and so can the length of a list. */
-static void test_waiting_for_numbers(void **state)
+TEST(test_waiting_for_numbers)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server), *b = join(server);
@@ -190,7 +190,7 @@ static void test_waiting_for_numbers(void **state)
 }
 
 /* Calls that don't wait arrive in order, and before what the same connection asks for later. */
-static void test_later(void **state)
+TEST(test_later)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server);
@@ -213,7 +213,7 @@ static void test_later(void **state)
     lks__store_close(a);
 }
 
-static void test_lists_and_wills(void **state)
+TEST(test_lists_and_wills)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server), *b = join(server), *c = join(server);
@@ -238,7 +238,7 @@ static void test_lists_and_wills(void **state)
     lks__store_stop(server);
 }
 
-static void test_server_gone(void **state)
+TEST(test_server_gone)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server), *b = NULL;
@@ -257,7 +257,7 @@ static void test_server_gone(void **state)
     lks__store_stop(server);
 }
 
-static void test_one_address_only(void **state)
+TEST(test_one_address_only)
 {
     lks__store_server *server = serve();
     lks__store *s = NULL;
@@ -267,7 +267,7 @@ static void test_one_address_only(void **state)
     lks__store_stop(server);
 }
 
-static void test_environment(void **state)
+TEST(test_environment)
 {
     lks__store_server *server = serve();
     lks__store *s = NULL;
@@ -293,7 +293,7 @@ static int option_of(const lks__store *s, int option)
 
 /* After how many seconds the kernel closes the connection to a machine that is off: by keep-alive,
  * or if data are on their way. */
-static void test_link_timeout(void **state)
+TEST(test_link_timeout)
 {
     static const struct {
         const char *given;
@@ -328,7 +328,7 @@ static void test_link_timeout(void **state)
     unsetenv("LOCKSTEP_LINK_TIMEOUT");
 }
 
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
     char host[64], text[LKS__ADDRESS_BYTES];
     int port = 7;
@@ -354,7 +354,7 @@ static void test_addresses(void **state)
 
 /* HMAC-SHA256 of "client" and both nonces, as Python's hmac gives it, for tokens shorter than a
  * block of the hash, as long, and longer; and no byte of it may differ. */
-static void test_proof(void **state)
+TEST(test_proof)
 {
     static const struct {
         const char *token, *mac;
@@ -385,7 +385,7 @@ static void test_proof(void **state)
     }
 }
 
-static void test_wrong_token(void **state)
+TEST(test_wrong_token)
 {
     lks__store_server *server = serve();
     lks__store *s = NULL;
@@ -407,7 +407,7 @@ static void *serve_later(void *arg)
 }
 
 /* A client that comes before the store tries again. */
-static void test_late_server(void **state)
+TEST(test_late_server)
 {
     int port = lks_test_free_port();
     lks__store *a = NULL;
@@ -464,7 +464,7 @@ static void *pretend(void *arg)
     return NULL;
 }
 
-static void test_impostor(void **state)
+TEST(test_impostor)
 {
     unsigned char last[LKS__NONCE_BYTES] = {0};
     for (int way = 0; way <= 4; way++) {
@@ -534,7 +534,7 @@ static void expect_end(int fd, double limit_s)
     close(fd);
 }
 
-static void test_random_bytes(void **state)
+TEST(test_random_bytes)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server);
@@ -570,7 +570,7 @@ static void test_random_bytes(void **state)
 }
 
 /* Members that break the protocol affect only their own connection. */
-static void test_broken_requests(void **state)
+TEST(test_broken_requests)
 {
     static const struct lks__request bad[] = {
         {LKS__OP_SET, 0, 0},
@@ -626,7 +626,7 @@ static bool has_ended(int fd)
 }
 
 /* Of two deadlines the earlier one counts: a member's get ends long before a silent stranger. */
-static void test_deadlines(void **state)
+TEST(test_deadlines)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server);
@@ -644,7 +644,7 @@ static void test_deadlines(void **state)
 /* Many silent strangers: members stay, and a newcomer with the token still gets in. The newcomer is
  * accepted after the whole crowd. By then the oldest have been dropped, and the newest are still
  * there: so it wasn't the time limit that ended them. */
-static void test_crowd(void **state)
+TEST(test_crowd)
 {
     enum { CROWD = 300, ROOM = 64 };
     lks__store_server *server = serve();
@@ -670,7 +670,7 @@ static void test_crowd(void **state)
 }
 
 /* No descriptors left: strangers are dropped in favour of members. */
-static void test_few_descriptors(void **state)
+TEST(test_few_descriptors)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server);
@@ -704,7 +704,7 @@ static void test_few_descriptors(void **state)
 }
 
 /* With nobody to drop, a client has to wait; the server knows why. */
-static void test_no_descriptor(void **state)
+TEST(test_no_descriptor)
 {
     lks__store_server *server = serve();
     struct rlimit before, few;
@@ -723,7 +723,7 @@ static void test_no_descriptor(void **state)
 }
 
 /* A member that sends requests and never reads the answers. */
-static void test_deaf_member(void **state)
+TEST(test_deaf_member)
 {
     lks__store_server *server = serve();
     lks__store *a = join(server);
@@ -747,22 +747,4 @@ static void test_deaf_member(void **state)
     assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_OK);
     lks__store_close(a);
     lks__store_stop(server);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long_names),    cmocka_unit_test(test_waiting_for_numbers),
-        cmocka_unit_test(test_proof),         cmocka_unit_test(test_deadlines),
-        cmocka_unit_test(test_values),        cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_later),         cmocka_unit_test(test_lists_and_wills),
-        cmocka_unit_test(test_server_gone),   cmocka_unit_test(test_one_address_only),
-        cmocka_unit_test(test_environment),   cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_link_timeout),  cmocka_unit_test(test_wrong_token),
-        cmocka_unit_test(test_late_server),   cmocka_unit_test(test_impostor),
-        cmocka_unit_test(test_random_bytes),  cmocka_unit_test(test_broken_requests),
-        cmocka_unit_test(test_crowd),         cmocka_unit_test(test_few_descriptors),
-        cmocka_unit_test(test_no_descriptor), cmocka_unit_test(test_deaf_member),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

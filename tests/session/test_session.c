@@ -39,8 +39,23 @@ static lks_test_result train(int ranks, const char *threads)
         "--gradient_accumulation_steps=2", "--max_iters=0", "--eval_iters=1");
 }
 
+/* A failure goes on record; another rank's, and a stop that was asked for, don't. First: other
+ * tests fail, and the record lasts. */
+TEST(test_on_record)
+{
+    lks__session s;
+    assert_ok(open_session(1, &s));
+    assert_int_equal(lks__session_fail(&s, LKS_OK), LKS_OK);
+    assert_int_equal(lks__session_fail(&s, LKS_ERR_PEER), LKS_ERR_PEER);
+    assert_int_equal(lks__session_fail(&s, LKS_ERR_STOPPED), LKS_ERR_STOPPED);
+    assert_false(lks__session_on_record());
+    assert_int_equal(lks__session_fail(&s, LKS_ERR_IO), LKS_ERR_IO);
+    assert_true(lks__session_on_record());
+    lks__session_close(&s);
+}
+
 /* 32 threads for each core are the most, for all ranks of a host together. */
-static void test_threads(void **state)
+TEST(test_threads)
 {
     lks__session s;
     const int cores = lks__cpu_count(), most = 32 * cores;
@@ -58,7 +73,7 @@ static void test_threads(void **state)
 }
 
 /* A rank has one thread at least, also if there are fewer cores than ranks. */
-static void test_few_cores(void **state)
+TEST(test_few_cores)
 {
     cpu_set_t all, one;
     int cpu = 0;
@@ -95,7 +110,7 @@ static double sleep_bf16(void)
 
 /* The peak is the sum over the threads, of the products that the run makes, each at its best. One
  * thread reaches 5e9 at most. */
-static void test_peak(void **state)
+TEST(test_peak)
 {
     lks__kernels k = {.peak = sleep_fp32, .peak_bf16 = sleep_bf16};
     lks__session s = {.ex = {.k = &k}};
@@ -114,7 +129,7 @@ static void test_peak(void **state)
 
 /* More threads than cores, of one rank or of several of a host, don't raise the peak of the host.
  */
-static void test_peak_of_cores(void **state)
+TEST(test_peak_of_cores)
 {
     const lks__kernels k = {.peak = sleep_fp32};
     const int cores = lks__cpu_count(), most = cores * 4;
@@ -132,22 +147,8 @@ static void test_peak_of_cores(void **state)
     }
 }
 
-/* A failure goes on record; another rank's, and a stop that was asked for, don't. */
-static void test_on_record(void **state)
-{
-    lks__session s;
-    assert_ok(open_session(1, &s));
-    assert_int_equal(lks__session_fail(&s, LKS_OK), LKS_OK);
-    assert_int_equal(lks__session_fail(&s, LKS_ERR_PEER), LKS_ERR_PEER);
-    assert_int_equal(lks__session_fail(&s, LKS_ERR_STOPPED), LKS_ERR_STOPPED);
-    assert_false(lks__session_on_record());
-    assert_int_equal(lks__session_fail(&s, LKS_ERR_IO), LKS_ERR_IO);
-    assert_true(lks__session_on_record());
-    lks__session_close(&s);
-}
-
 /* A signal that has asked any rank to stop ends long work on files while that is allowed. */
-static void test_stoppable(void **state)
+TEST(test_stoppable)
 {
     lks__session s;
     assert_ok(open_session(1, &s));
@@ -181,7 +182,7 @@ static void write_and_stop(lks_comm *comm, const char *path, bool expected)
 
 /* While a session is open, progress with a file is a heartbeat of its group, and a signal is passed
  * on to it; once it is closed, neither. */
-static void test_group(void **state)
+TEST(test_group)
 {
     lks__session s;
     const char *path = lks_test_text("%s/file", lks_test_folder());
@@ -233,7 +234,7 @@ static void continue_first(struct ranks *r)
 
 /* A launcher's signal reaches ranks one after the other. A rank that it reaches late isn't failed
  * by the others' leaving. */
-static void test_stop_before_joining(void **state)
+TEST(test_stop_before_joining)
 {
     struct ranks r;
     ranks_start(&r, 2, "stop", NULL);
@@ -261,7 +262,7 @@ static int fail_and_stop(void)
 
 /* A failure is reported as one, although a signal has come, too: Slurm's scripts requeue jobs that
  * a signal has stopped. */
-static void test_stop_after_failure(void **state)
+TEST(test_stop_after_failure)
 {
     struct ranks r;
     ranks_start(&r, 2, "fail", NULL);
@@ -293,7 +294,7 @@ static int abort_and_stop(void)
 }
 
 /* The same if ranks learn of the failure otherwise than by agreement. */
-static void test_stop_after_abort(void **state)
+TEST(test_stop_after_abort)
 {
     struct ranks r;
     ranks_start(&r, 2, "abort", NULL);
@@ -303,7 +304,7 @@ static void test_stop_after_abort(void **state)
 }
 
 /* Writing to a pipe that nobody reads is an error, and doesn't end the process. */
-static void test_closed_pipe(void **state)
+TEST(test_closed_pipe)
 {
     int ends[2], status;
     const pid_t child = fork();
@@ -320,7 +321,7 @@ static void test_closed_pipe(void **state)
 }
 
 /* A device's name, with a number or without; behind it nothing else may stand. */
-static void test_device_names(void **state)
+TEST(test_device_names)
 {
     static const struct {
         const char *text;
@@ -342,7 +343,7 @@ static void test_device_names(void **state)
 }
 
 /* The trace's memory has room for 65,536 events: the newest are kept, and the others counted. */
-static void test_long_trace(void **state)
+TEST(test_long_trace)
 {
     enum { ROOM = 65536, MORE = 1000 };
     const char *path = lks_test_text("%s/trace.json", lks_test_folder());
@@ -367,7 +368,7 @@ static void test_long_trace(void **state)
     assert_contains(text, "\"step 66535\"");
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     lks__session s;
     lks__trace_file f;
@@ -388,7 +389,7 @@ static void test_full_disk(void **state)
 
 /* The first process of a container ignores signals without a handler, also from itself. A second
  * signal ends it nevertheless. */
-static void test_first_process(void **state)
+TEST(test_first_process)
 {
     int status;
     pid_t pid = fork();
@@ -419,22 +420,5 @@ int main(int argc, char **argv)
                                               {"abort", .run = abort_and_stop},
                                               {.name = NULL}};
     ranks_main(argc, argv, bodies);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_few_cores),
-        cmocka_unit_test(test_peak),
-        cmocka_unit_test(test_peak_of_cores),
-        cmocka_unit_test(test_stoppable),
-        cmocka_unit_test(test_group),
-        cmocka_unit_test(test_closed_pipe),
-        cmocka_unit_test(test_device_names),
-        cmocka_unit_test(test_long_trace),
-        cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_first_process),
-        cmocka_unit_test(test_stop_before_joining),
-        cmocka_unit_test(test_stop_after_failure),
-        cmocka_unit_test(test_stop_after_abort),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

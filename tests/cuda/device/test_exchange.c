@@ -156,7 +156,7 @@ static void run_ranks(rank_fn *fn, int n_ranks, int *statuses)
 }
 
 /* What all ranks exchange is what was sent, on any number of ranks. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     int statuses[RANKS];
     for (int n_ranks = 1; n_ranks <= RANKS; n_ranks++) {
@@ -320,7 +320,7 @@ static lks_status join_alone(int rank, int n_ranks, const lks__exchange_id *id)
     return st;
 }
 
-static void test_group_fails(void **state)
+TEST(test_group_fails)
 {
     int statuses[RANKS];
     run_ranks(wait_for_the_dead, 2, statuses);
@@ -345,7 +345,7 @@ static void test_group_fails(void **state)
 /* --- failures of NCCL ------------------------------------------------------------------------ */
 
 /* Each call of a run, its first and its third time: an error that names call and GPU. */
-static void test_each_call_fails(void **state)
+TEST(test_each_call_fails)
 {
     static const char *const names[] = {"ncclGetUniqueId",
                                         "ncclCommInitRankConfig",
@@ -374,7 +374,7 @@ static void test_each_call_fails(void **state)
     assert_int_equal(runs_use("CUDA_STANDIN_FAIL=ncclCommFinalize:1", says), LKS_OK);
 }
 
-static void test_no_module(void **state)
+TEST(test_no_module)
 {
     char why[100];
     setenv("NO_NCCL", "1", 1);
@@ -402,12 +402,6 @@ static lks_status use(void)
 /* All tests, for each order of the stand-ins. */
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_group_fails),
-        cmocka_unit_test(test_each_call_fails),
-        cmocka_unit_test(test_no_module),
-    };
     setenv("CUDA_STANDIN_NCCL",
            argc > 1 && getenv("CUDA_STANDIN_NCCL") != NULL ? getenv("CUDA_STANDIN_NCCL")
                                                            : lks_test_folder_in_memory(),
@@ -418,5 +412,5 @@ int main(int argc, char **argv)
     }
     if (argc == 1)
         return runs_of_seeds(argv[0], SEEDS);
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -44,7 +44,7 @@ static lks_test_result run(const char *name, int order)
                         60);
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     bool all = true;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
@@ -62,7 +62,7 @@ static void test_faults(void **state)
     assert_true(all);
 }
 
-static void test_sound(void **state)
+TEST(test_sound)
 {
     for (int order = 0; order < ORDERS; order++) {
         const lks_test_result r = run("sound", order);
@@ -74,9 +74,5 @@ static void test_sound(void **state)
 int main(int argc, char **argv)
 {
     program = argv[1];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_sound),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

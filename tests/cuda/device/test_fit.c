@@ -89,7 +89,7 @@ static double measured(bool golf, const char *const more[])
 
 #define MORE(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void test_planned_is_measured(void **state)
+TEST(test_planned_is_measured)
 {
     static const struct {
         bool golf;
@@ -124,7 +124,7 @@ static const char *with_memory(double bytes)
 
 /* Gradients of V virtual ranks on one GPU take an arena for each node of the tree that is held at
  * once, log2(V) + 1, and no more: in order, no sum of the same bits does with less. */
-static void test_virtual_ranks(void **state)
+TEST(test_virtual_ranks)
 {
     double before = 0.0, arena = 0.0;
     for (int V = 1; V <= 8; V *= 2) {
@@ -143,7 +143,7 @@ static void test_virtual_ranks(void **state)
 }
 
 /* Refused before anything is allocated, with both numbers and what fits; that does fit. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const double need = planned(false, MORE("--batch_size=20", "--dtype=float32"));
     const char *path = lks_test_text("%s/peak", lks_test_folder());
@@ -176,7 +176,7 @@ static void check_tried(bool golf, const char *const more[], double memory)
 }
 
 /* Arenas, and at some of these sizes what operations take when they first need it. */
-static void test_tried(void **state)
+TEST(test_tried)
 {
     check_tried(false, MORE("--batch_size=20", "--dtype=float32", "--skip_fit_check"),
                 0.85 * planned(false, MORE("--batch_size=20", "--dtype=float32")));
@@ -186,7 +186,7 @@ static void test_tried(void **state)
 }
 
 /* Ranks that share a GPU share its memory. */
-static void test_shared(void **state)
+TEST(test_shared)
 {
     const double need = planned(false, MORE("--nproc_per_node=2", "--share_gpu"));
     const char *const env[] = {"CUDA_STANDIN_GPUS=1", with_memory(1.6 * need), NULL};
@@ -200,7 +200,7 @@ static void test_shared(void **state)
 }
 
 /* batch_size=auto takes the largest micro-batch that fits beside what CUDA may need. */
-static void test_auto(void **state)
+TEST(test_auto)
 {
     static const char *const sizes[] = {"--batch_size=20", "--batch_size=auto", "--dtype=float32",
                                         NULL};
@@ -252,14 +252,6 @@ static void test_auto(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planned_is_measured),
-        cmocka_unit_test(test_virtual_ranks),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_tried),
-        cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_auto),
-    };
     char text[20001];
     tool = argv[1];
     for (int i = 0; i < 20000; i++)
@@ -279,5 +271,5 @@ int main(int argc, char **argv)
     for (int i = 0; i < VAL; i++)
         few[i] = (uint16_t)(i * 37 % 26);
     lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", data[1]), few, VAL);
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -107,7 +107,7 @@ static struct costs run(bool golf, const char *dtype, int n)
     return c;
 }
 
-static void test_steps(void **state)
+TEST(test_steps)
 {
     static const struct {
         bool golf;
@@ -140,12 +140,11 @@ static void test_steps(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps)};
     if (argc == 5)
         return make_steps(strcmp(argv[1], "golf") == 0, argv[2], argv[3], atoi(argv[4]));
     data[0] = lks_test_folder();
     lks_test_generated_tokens(data[0]);
     data[1] = lks_test_folder();
     lks_test_short_golf(data[1]);
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }
