@@ -12,8 +12,9 @@
 #include "files/checkpoint/folder.h"
 #include "report/diff/history.h"
 #include "train/audit/points.h"
-#include "train/audit/replay.h"
 #include "train/audit/seal.h"
+#include "train/audit/settings.h"
+#include "train/audit/steps.h"
 #include "train/audit/trail.h"
 
 /* Steps [from, end). */
@@ -136,7 +137,7 @@ static lks_status audit_pieces(struct audit *a, const struct part *p)
     uint64_t from = p->from;
     for (size_t i = 0; i < a->points.n; i++) {
         const uint64_t at = a->points.at[i];
-        if (at <= from || at >= p->end || lks__replay_reopens(&a->record.claims, at) == NULL)
+        if (at <= from || at >= p->end || lks__audit_reopens(&a->record.claims, at) == NULL)
             continue;
         LKS__TRY(audit_part(a, &(struct part){from, at}));
         from = at;

@@ -10,7 +10,7 @@
 #include "files/checkpoint/folder.h"
 #include "report/diff/tensors.h"
 #include "train/audit/points.h"
-#include "train/audit/replay.h"
+#include "train/audit/steps.h"
 #include "train/audit/trail.h"
 
 /* An entry of a trail, with its tensor. */

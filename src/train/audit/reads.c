@@ -10,8 +10,8 @@
 #include "report/diff/facts.h"
 #include "report/record/metrics/metrics.h"
 #include "settings/family.h"
-#include "train/audit/replay.h"
 #include "train/audit/settings.h"
+#include "train/audit/steps.h"
 #include "train/checkpoint.h"
 #include "train/procedure/procedure.h"
 

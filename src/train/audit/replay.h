@@ -1,5 +1,4 @@
-/* train/audit/replay.h - executes steps of a run again, on this process only, and compares them
- * with the run's record. Nothing is written. */
+/* train/audit/replay.h - an execution of steps of a run again (steps.h), and its results. */
 #ifndef LKS_TRAIN_AUDIT_REPLAY_H
 #define LKS_TRAIN_AUDIT_REPLAY_H
 
@@ -8,8 +7,6 @@
 #include "report/diff/claims.h"
 #include "report/record/leaves.h"
 #include "settings/settings.h"
-#include "train/run.h"
-#include "train/state.h"
 
 typedef struct lks__replay {
     const lks__settings *asked; /* threads and dataset of the audit */
@@ -32,12 +29,6 @@ typedef struct lks__replay {
     uint64_t leaves_first, next_unhashed; /* first step in leaves.bin; the last unhashed one + 1 */
 } lks__replay;
 
-/* The first of these settings with which a run must start from a checkpoint; NULL: none. */
-const char *lks__replay_at_setup(const json_t *changed);
-/* The setting, changed by a resume at this iteration, for which steps from there on must start from
- * its checkpoint; NULL: none. */
-const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter);
-
 /* Describe who computed virtual rank v of V in step `iter`: " by rank 2 on c17"; "" if the record
  * doesn't tell. Returns `out`. */
 enum { LKS__REPLAY_MAKER = 320 };
@@ -47,15 +38,5 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
 /* Print a false claim, and count it. Only the first 20 are printed, and the first one is kept. */
 void lks__replay_false(lks__replay *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-
-/* Move the data to the beginning of this iteration: after a rollback the run reads other data, and
- * an evaluation that is due only draws from the generators. `claim`: of the step; NULL: unknown.
- * ERR_SUPPORT if generators have drawn data that aren't in the record. */
-lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__claim *claim);
-
-/* Execute the run from checkpoint `start` (0: from the seed) to iteration `end`, and compare all
- * steps from there on, and all checkpoints in the folder. The run may be in progress. ERR_SUPPORT:
- * that can't be done here, for the reason in lks_last_error(). */
-lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end);
 
 #endif

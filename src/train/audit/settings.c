@@ -11,6 +11,7 @@
 #include "settings/family.h"
 #include "settings/settings_table.h"
 #include "train/setup/remember.h"
+#include "train/state.h"
 
 static const char where[] = "the run's record";
 
@@ -57,6 +58,28 @@ lks_status lks__audit_change(lks__settings *s, const json_t *changed)
         LKS__TRY(adopt(s, key, lks__json_text(value, text)));
     }
     return LKS_OK;
+}
+
+/* True for a setting that set-up reads, and not each step. */
+static bool at_setup(int setting)
+{
+    return setting == LKS__SETTING_dropout || setting == LKS__SETTING_dtype ||
+           setting == LKS__SETTING_wire ||
+           (lks__setting_table[setting].flags & LKS__SETTING_SEGMENT) != 0;
+}
+
+/* The first of these settings with which a run must start from a checkpoint; NULL: none. */
+static const char *find_at_setup(const json_t *changed)
+{
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        if (at_setup(i) && json_object_get(changed, lks__setting_name(i)) != NULL)
+            return lks__setting_name(i);
+    return NULL;
+}
+
+const char *lks__audit_reopens(const lks__claims *claims, uint64_t iter)
+{
+    return find_at_setup(lks__claims_changed(claims, iter));
 }
 
 /* The changes of a resume from checkpoint `start`. Resumes that it replaced can have saved the
@@ -184,10 +207,10 @@ static bool evaluated_again(const lks__claims *c, uint64_t at)
     bool again = false;
     lks__each(start, c->replaced)
         again |= lks__claims_resumed(start) <= at &&
-                 lks__replay_at_setup(json_object_get(start, "changed")) != NULL;
+                 find_at_setup(json_object_get(start, "changed")) != NULL;
     do {
         lks__claims_start(c, at, &at);
-        again |= lks__replay_reopens(c, at) != NULL;
+        again |= lks__audit_reopens(c, at) != NULL;
     } while (!again && at-- > 0);
     return again;
 }
