@@ -10,6 +10,7 @@
 
 #include "base/number/units.h"
 #include "base/place.h"
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "comm/world.h"
 #include "files/checkpoint/folder.h"
@@ -139,7 +140,7 @@ int tool_stopped(const char *name, int signo, const char *left)
 {
     progress_end();
     fflush(stdout);
-    fprintf(stderr, "lockstep %s: stopped by SIG%s: %s\n", name, sigabbrev_np(signo), left);
+    fprintf(stderr, "lockstep %s: stopped by SIG%s: %s\n", name, lks__signal_name(signo), left);
     return TOOL_SIGNAL + signo;
 }
 

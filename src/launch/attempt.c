@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "launch/attempt.h"
 
@@ -42,13 +43,11 @@ void lks__describe_end(const struct lks__attempt *a, int rank, char text[LKS__LA
     lks__rank_status s;
     lks__segment_status(a->segment, rank, &s);
     char how[64], where[128] = "";
-    if (p->by_signal) {
-        const char *name = sigabbrev_np(p->code);
+    if (p->by_signal)
         snprintf(how, sizeof how, "was killed by signal %d (SIG%s)", p->code,
-                 name != NULL ? name : "?");
-    } else {
+                 lks__signal_name(p->code));
+    else
         snprintf(how, sizeof how, "exited with code %d", p->code);
-    }
     if (s.state != LKS__RANK_ABSENT && s.phase[0] != '\0')
         snprintf(where, sizeof where, " at step %llu, phase %s", (unsigned long long)s.step,
                  s.phase);

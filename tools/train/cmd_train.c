@@ -10,6 +10,7 @@
 #include "../runs.h"
 #include "../tool.h"
 #include "base/number/units.h"
+#include "base/system/early.h"
 #include "base/system/memory.h"
 #include "base/text/shell.h"
 #include "files/checkpoint/ckpt.h"
@@ -49,12 +50,11 @@ static const char usage[] =
 
 static int stop_early(int signo)
 {
-    const char *name = sigabbrev_np(signo);
     if (tool_speaks())
         fprintf(stderr,
                 "lockstep train: stopped by signal %d (SIG%s) during setup: nothing was trained or "
                 "written\n",
-                signo, name != NULL ? name : "?");
+                signo, lks__signal_name(signo));
     return TOOL_SIGNAL + signo;
 }
 

@@ -1,6 +1,6 @@
 #include "base/system/early.h"
 
-#include <stddef.h>
+#include <string.h>
 
 static sigset_t added; /* all zeros: the empty set */
 
@@ -41,6 +41,12 @@ bool lks__signal_is_ignored(int sig)
     struct sigaction now;
     return sigaction(sig, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
            now.sa_handler == SIG_IGN;
+}
+
+const char *lks__signal_name(int sig)
+{
+    const char *name = sigabbrev_np(sig);
+    return name != NULL ? name : "?";
 }
 
 int lks__thread_start(pthread_t *thread, void *(*run)(void *), void *ctx)

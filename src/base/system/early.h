@@ -28,6 +28,9 @@ void lks__late_add(const sigset_t *blocked, sigset_t *mask);
  * nohup, or as a background job of a shell without job control) has to stay ignored. */
 bool lks__signal_is_ignored(int sig);
 
+/* "TERM" of SIGTERM; "?" for a signal without a name. */
+const char *lks__signal_name(int sig);
+
 /* Start a thread with all signals blocked: only the program's own threads handle signals. Returns
  * 0, or the error's number. */
 int lks__thread_start(pthread_t *thread, void *(*run)(void *), void *ctx);

@@ -306,9 +306,8 @@ static void end_waiting(struct lks__nodes *n, int code, const char *text)
 static void end_on_signal(struct lks__nodes *n, int sig)
 {
     char text[200];
-    const char *name = sigabbrev_np(sig);
     snprintf(text, sizeof text, "signal %d (SIG%s) on host %s ended the job's wait for nodes", sig,
-             name != NULL ? name : "?", n->job->host);
+             lks__signal_name(sig), n->job->host);
     end_waiting(n, 128 + sig, text);
 }
 

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "launch/job.h"
 
@@ -105,13 +106,12 @@ static _Noreturn void end_alike(struct front *f)
             sigprocmask(SIG_SETMASK, f->old_mask, NULL);
             raise(code);
         }
-        const char *name = sigabbrev_np(code);
         /* The following message may not have a reader. */
         sigprocmask(SIG_SETMASK, f->old_mask, NULL);
         fprintf(stderr,
                 "%s: the launching process %d was killed by signal %d (SIG%s); its ranks were "
                 "ended\n",
-                f->self, (int)f->launcher, code, name != NULL ? name : "?");
+                f->self, (int)f->launcher, code, lks__signal_name(code));
         code += 128;
     }
     _exit(code);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "launch/attempt.h"
 
@@ -49,11 +50,10 @@ static uint64_t ready_for(struct lks__rank_process *p, double now)
 /* Report that a signal waits; otherwise the user wouldn't know why nothing happens. */
 static void say_that_it_waits(struct lks__attempt *a, int rank, int sig)
 {
-    const char *name = sigabbrev_np(sig);
     a->ranks[rank].said_waiting = true;
     lks__say(a->job,
              "signal %d (SIG%s) waits: rank %d (pid %d) doesn't handle it, and it would end", sig,
-             name != NULL ? name : "?", a->first_global + rank, (int)a->ranks[rank].pid);
+             lks__signal_name(sig), a->first_global + rank, (int)a->ranks[rank].pid);
 }
 
 void lks__deliver(struct lks__attempt *a, int sig)

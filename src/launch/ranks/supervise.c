@@ -225,11 +225,10 @@ static void pass_on(struct lks__supervisor *sup, int sig)
         lks__hurry_most(a->job);
     if (a->n_running == 0 || sup->user_signal != 0 || sup->failed)
         return;
-    const char *name = sigabbrev_np(sig);
     lks__say(a->job,
              "passing signal %d (SIG%s) on to the ranks; ranks without a heartbeat for %g s are "
              "killed. A second signal kills all ranks at once (during a save, a third one)",
-             sig, name != NULL ? name : "?", a->job->options->shutdown_timeout_s);
+             sig, lks__signal_name(sig), a->job->options->shutdown_timeout_s);
     ask_orderly(sup, sig);
     lks__deliver(a, sig);
 }

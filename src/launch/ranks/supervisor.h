@@ -16,8 +16,8 @@ struct lks__supervisor {
     struct pollfd *polls;     /* [lks__output_polls(nproc) + 3] */
 
     bool failed;          /* a rank has failed; the others are being ended */
-    bool killed;          /* SIGKILL has been sent */
     bool ended_by_others; /* ... because another node's ranks have ended */
+    bool killed;          /* SIGKILL has been sent */
     int passed_on;        /* the SIGUSR1 or SIGUSR2 that was passed on last, or 0 */
     bool stood_still;     /* all ranks stopped making progress, and were ended for it (still.c) */
     double look_from, looked_at; /* of still.c */
@@ -28,8 +28,8 @@ struct lks__supervisor {
     bool held_back;              /* a second signal has not ended the ranks, because they save */
     double kill_at;              /* when to send SIGKILL; 0: never */
     bool all_wait; /* all ranks that were killed by the shutdown timeout were waiting for others */
+    bool gave_up;  /* a rank failed after a signal to stop */
     bool first_by_rank;    /* the group had a failure before we recorded one */
-    bool gave_up;          /* a rank failed after a signal to stop */
     int first_rank;        /* ... and the rank that it names, -1 for none */
     char first_text[1100]; /* ... and its text */
     char late_text[512];   /* describes a rank that hasn't ended in time after a signal to stop */

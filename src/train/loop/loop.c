@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "data/read/sampler.h"
@@ -120,13 +121,12 @@ static lks_status save(struct run_loop *r, lks__asked otherwise)
  * current work. */
 static void stop(struct run_loop *r, int signo, const char *what)
 {
-    const char *name = sigabbrev_np(signo);
     r->stopped = signo;
     lks__session_saving(&r->t->ses, true);
     lks__report_stopping(&r->report);
     if (r->report.on)
         lks__log_message(&r->report.log, "stopped by signal %d (SIG%s): %s", signo,
-                         name != NULL ? name : "?", what);
+                         lks__signal_name(signo), what);
 }
 
 /* Return `st`, but turn ERR_STOPPED into the end of the run. */
