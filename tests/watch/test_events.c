@@ -428,14 +428,14 @@ static double gauge(const char *text, const char *name, const char *label)
 
 TEST(test_prometheus)
 {
-    const char *folder = lks_test_folder(), *out = lks_test_text("%s/a\"b\nc", folder);
+    const char *folder = lks_test_folder(), *out = lks_test_text("%s/a\"b\nc\xff", folder);
     const char *file = lks_test_text("%s/now.prom", folder);
     const double before = lks__sys_wall();
     train(out, "10", lks_test_text("--prometheus=%s", file), NULL);
     const char *text = lks_test_read(file, NULL);
     const json_t *finals = lks_test_record(out, "final");
     const json_t *steps = lks_test_record(out, "train");
-    const char *label = lks_test_text("{run=\"%s/a\\\"b\\nc\"}", folder);
+    const char *label = lks_test_text("{run=\"%s/a\\\"b\\nc?\"}", folder);
     assert_contains(text, lks_test_text("\n# TYPE lockstep_loss gauge\nlockstep_loss%s ", label));
     assert_contains(text, lks_test_text("\nlockstep_iteration%s 11\n", label));
     assert_near(gauge(text, "val_loss", label), lks_test_number(finals, "0.val_loss"), 1e-7);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "train/checkpoint.h"
 #include "train/loop/report/report.h"
 
@@ -20,6 +21,7 @@ static void escape(const char *text, char *out, size_t bytes)
         out[n++] = *text == '\n' ? 'n' : *text;
     }
     out[n] = '\0';
+    lks__utf8_make(out); /* a file with other bytes would be refused as a whole */
 }
 
 static void gauge(FILE *out, const char *name, const char *help, const char *run, double value)
