@@ -65,8 +65,7 @@ static void announce(lks__report *r, const lks__run *run, const lks__session *se
 {
     const bool step = strcmp(r->work, "iter") == 0;
     /* In nanoGPT's evaluation, ranks share eval_iters batches of each split. */
-    const bool shared =
-        strcmp(r->work, "evaluation") == 0 && strcmp(run->procedure->length, "max_iters") == 0;
+    const bool shared = strcmp(r->work, "evaluation") == 0 && run->procedure->draws;
     const double n = shared ? 2.0 * (double)run->s.eval_iters : ses->world.world_size;
     const double tokens = n * (double)(run->s.batch_size * run->s.block_size);
     const double least = least_seconds(r, step ? tokens : tokens / 3.0);

@@ -255,7 +255,7 @@ static void note_schedule(lks__report *r, const lks__run *run, const lks__state 
     const lks__settings *s = &run->s;
     const bool chosen = s->from[LKS__SETTING_max_iters] == s->from[LKS__SETTING_lr_decay_iters];
     const uint64_t end = (uint64_t)s->max_iters, decay = (uint64_t)s->lr_decay_iters;
-    if (strcmp(run->procedure->length, "max_iters") != 0 || !s->decay_lr || s->eval_only ||
+    if (run->procedure != &lks__procedure_nanogpt || !s->decay_lr || s->eval_only ||
         state->iter > end)
         return;
     char rate[LKS__NUMBER_TEXT], min_lr[LKS__NUMBER_TEXT];
