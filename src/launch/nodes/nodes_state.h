@@ -1,6 +1,6 @@
-/* launch/nodes/nodes_state.h - a launcher's state of its job's nodes. nodes_list.c updates it from
- * the list's messages, nodes_coordinate.c, on the coordinator, makes the decisions, and nodes.c
- * contains the calls of the launch. */
+/* launch/nodes/nodes_state.h - a launcher's state of its job's nodes. nodes_join.c fills it in,
+ * nodes_list.c updates it from the list's messages, nodes_coordinate.c, on the coordinator, makes
+ * the decisions, and nodes.c contains the calls of the launch while ranks run. */
 #ifndef LKS_LAUNCH_NODES_NODES_STATE_H
 #define LKS_LAUNCH_NODES_NODES_STATE_H
 
@@ -19,8 +19,9 @@ enum {
     LKS__NODES_COMMAND = 200,                /* of the program and its arguments, cut to fit */
 };
 enum {
-    LKS__SETTLE_S = 10,     /* from the first failure to every node's verdict */
-    LKS__LEAST_STILL_S = 5, /* minimal time for which a launcher may hang */
+    LKS__SETTLE_S = 10,        /* from the first failure to every node's verdict */
+    LKS__LEAST_STILL_S = 5,    /* minimal time for which a launcher may hang */
+    LKS__NODES_PATIENCE_S = 5, /* before a message about a wait */
 };
 
 /* One node, from its messages. */
@@ -90,8 +91,20 @@ struct lks__nodes {
     char *tail, *table;
 };
 
+/* --- nodes_join.c ------------------------------------------------------------------------- */
+
+/* Close the connections and free the list. */
+void lks__nodes_leave(struct lks__nodes *n);
 /* The program that this node starts, with its arguments, as text for people. */
 void lks__nodes_command(const struct lks__nodes *n, char out[LKS__NODES_COMMAND]);
+
+/* --- nodes.c ------------------------------------------------------------------------------ */
+
+/* Wait for the list or a signal, at most `ms`. Our ranks aren't running, so the only event that
+ * matters is a signal, while we wait for readers of the ranks' output (`printed`). */
+lks_status lks__nodes_listen(struct lks__nodes *n, int ms, bool printed, int *signal_p);
+/* Print the hosts that the store has refused since the last call. */
+void lks__nodes_say_refused(struct lks__nodes *n);
 
 /* --- nodes_list.c ------------------------------------------------------------------------- */
 /* A member's text, "" if it has none. Use it only for comparing: it comes from another host. */
