@@ -76,7 +76,7 @@ static lks_status open_data(struct side *x, lks__history both[2], int k, const l
     x->k = k;
     x->claims = &both[k].claims;
     const char *init = lks__json_str(x->claims->config, "init_hash");
-    if (x->claims->config == NULL || x->claims->steps[0].iter != 0)
+    if (x->claims->config == NULL || x->claims->n_steps == 0 || x->claims->steps[0].iter != 0)
         return lks__fail(LKS_ERR_SUPPORT, "the record doesn't begin at step 0");
     const lks__replay r = {.asked = s, .own_data = true, .run = both[k].run, .claims = x->claims};
     LKS__TRY(lks__audit_settings(&r, 0, &run->s));
@@ -207,14 +207,16 @@ static lks_status add_places(json_t *row, const lks__differ *d)
 /* Both sides' id of a token; null if a side ends before it. */
 static lks_status ids_of(const lks__differ *d, uint64_t token, json_t **ids_p)
 {
-    *ids_p = json_array();
+    int32_t ids[2] = {0, 0};
+    bool has[2];
     for (int i = 0; i < 2; i++) {
-        int32_t id = 0;
-        const bool has = token < lks__shards_count(d->sides[i]);
-        if (has)
-            LKS__TRY(lks__shards_read(d->sides[i], token, 1, &id));
-        json_array_append_new(*ids_p, has ? json_integer(id) : json_null());
+        has[i] = token < lks__shards_count(d->sides[i]);
+        if (has[i])
+            LKS__TRY(lks__shards_read(d->sides[i], token, 1, &ids[i]));
     }
+    *ids_p = json_array();
+    for (int i = 0; i < 2; i++)
+        json_array_append_new(*ids_p, has[i] ? json_integer(ids[i]) : json_null());
     return LKS_OK;
 }
 
