@@ -8,6 +8,7 @@
 
 #include "base/number/rng.h"
 #include "base/text/jsontext.h"
+#include "base/text/shell.h"
 #include "ddp/nodes.h"
 #include "report/diff/history.h"
 #include "train/checks/votes.h"
@@ -408,6 +409,7 @@ lks_status lks__recheck_limit(const lks__trainer *t)
                      "processor, and continue without it: %s%s lockstep train --init_from=resume "
                      "--out_dir=%s%s",
                      wrong, c->agree > 0 ? "" : " (no majority of hosts shows which one)", right,
-                     mpi ? "mpirun --host " : "lockstep run --hosts=", hosts, t->run.shown_out_dir,
+                     mpi ? "mpirun --host " : "lockstep run --hosts=", hosts,
+                     lks__quoted(t->run.s.out_dir, 600),
                      ranks > 0 && t->run.V % ranks != 0 ? " --allow_uneven" : "");
 }
