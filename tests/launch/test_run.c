@@ -384,6 +384,7 @@ TEST(test_wrong_options)
         {"--redirects=", "--redirects must be"},
         {"--local-ranks-filter=0,", "--local-ranks-filter must be"},
         {"--local-ranks-filter=1", "--local-ranks-filter must be"},
+        {"--nnodes=2:1", "--nnodes must be a whole number, or MIN:MAX, not \"2:1\""},
         {"--signals-to-handle=SIGKILL", "--signals-to-handle must be"},
         {"--signals-to-handle=TERM", "--signals-to-handle must be"},
         {"--signals-to-handle=", "--signals-to-handle must be"},

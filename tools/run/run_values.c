@@ -124,11 +124,12 @@ static lks_status read_number(const struct run *r, enum option option, int least
 
 static lks_status read_nnodes(const char *text, lks__launch_options *l)
 {
+    const char *number = text;
     char *end;
-    long min = strtol(text, &end, 10), max = min;
-    if (end != text && *end == ':')
-        max = strtol(text = end + 1, &end, 10);
-    if (end == text || *end != '\0' || min < 1 || max < min || max > RUN_MAX_RANKS)
+    long min = strtol(number, &end, 10), max = min;
+    if (end != number && *end == ':')
+        max = strtol(number = end + 1, &end, 10);
+    if (end == number || *end != '\0' || min < 1 || max < min || max > RUN_MAX_RANKS)
         return wrong(OPT_nnodes, text, "a whole number, or MIN:MAX");
     l->min_nodes = (int)min;
     l->max_nodes = (int)max;
