@@ -298,7 +298,7 @@ static void group_digits(char *text)
 
 const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT])
 {
-    if (x == (double)(int64_t)x && x > -1e15 && x < 1e15) {
+    if (x > -1e15 && x < 1e15 && x == (double)(int64_t)x) {
         snprintf(out, LKS__NUMBER_TEXT, "%" PRId64, (int64_t)x);
         if (commas)
             group_digits(out);

@@ -47,7 +47,8 @@ bool lks__still_look(struct lks__supervisor *sup)
     char report[LKS__SHM_REPORT];
     if (deadline(sup) <= 0 || sup->failed || sup->user_signal != 0 || !all_still(sup))
         return false;
-    while (!a->ranks[sup->first_rank = sup->first_rank < 0 ? 0 : sup->first_rank].running)
+    sup->first_rank = 0; /* the first that runs */
+    while (!a->ranks[sup->first_rank].running)
         sup->first_rank++;
     snprintf(sup->first_text, sizeof sup->first_text,
              "none of the %d running ranks has had a heartbeat for %.0f s, which is longer than "
