@@ -946,6 +946,18 @@ static lks_status settle(struct job *j, struct lks__verdict *v)
     return lks__nodes_settle(j->nodes, &report, v, tail, &again);
 }
 
+/* Only signals that a launcher passes on: the bits of others would be outside of its masks. */
+TEST(test_other_signals)
+{
+    for (int sig = SIGTERM; sig <= 64; sig += 49) {
+        struct job j;
+        begin(&j, 2);
+        hear(&j, lks_test_text("{\"is\":\"signal\",\"node\":1,\"signal\":%d}", sig));
+        assert_int_equal(j.nodes->event.signal, SIGTERM);
+        close_job(&j);
+    }
+}
+
 /* A stop that arrives twice, at once, while we wait for the others, is one. */
 TEST(test_one_stop_twice)
 {

@@ -9,7 +9,10 @@
 #include "launch/nodes/nodes.h"
 #include "launch/nodes/nodes_state.h"
 
-enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
+enum {
+    MAX_COUNT = 1 << 20, /* of ranks, nodes, attempts */
+    MAX_SIGNAL = 31,     /* launchers pass on no signal above it */
+};
 
 /* Seconds. */
 static const double ANSWER_S = 30.0; /* for the store's answer while nothing depends on it */
@@ -300,7 +303,7 @@ static void on_verdict(struct lks__nodes *n, struct lks__job_node *m, const json
     m->still = json_is_true(json_object_get(message, "still"));
     m->left = int_of(message, "left", MAX_COUNT, 0);
     m->code = int_of(message, "code", UINT8_MAX, 1);
-    m->user_signal = int_of(message, "user_signal", SIGRTMAX, 0);
+    m->user_signal = int_of(message, "user_signal", MAX_SIGNAL, 0);
     lks__job_node_forget(m);
     if (*lks__nodes_text(message, "text") != '\0')
         m->text = strdup(lks__nodes_text(message, "text"));
@@ -409,7 +412,7 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
         n->event.status = -(lks_status)int_of(m, "status", UINT8_MAX, 0);
         copy_sentence(n->event.why, sizeof n->event.why, m, "why");
     } else if (strcmp(is, "signal") == 0 && n->running) {
-        n->event.signal = int_of(m, "signal", SIGRTMAX, SIGTERM);
+        n->event.signal = int_of(m, "signal", MAX_SIGNAL, SIGTERM);
         n->stopping = true;
     } else if (strcmp(is, "ask") == 0 && n->running) {
         n->asked = true;
