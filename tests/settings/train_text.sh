@@ -16,7 +16,8 @@ refused() {
     code=$1 sentence=$2
     shift 2
     (cd "$work/c" && find . | sort) >"$work/before"
-    if (cd "$work/c" && lockstep train "$@" >"$work/log" 2>&1); then fail "train $* went well"; else rc=$?; fi
+    # shellcheck disable=SC2086 # `as` is a command with its arguments
+    if (cd "$work/c" && ${as-} lockstep train "$@" >"$work/log" 2>&1); then fail "train $* went well"; else rc=$?; fi
     [ $rc = "$code" ] || fail "train $*: exit code $rc, not $code"
     grep -qF -- "$sentence" "$work/log" || fail "train $*: lacks: $sentence"
     [ "$(grep -c '^lockstep train' "$work/log")" = 1 ] || fail "train $*: more than one message"
@@ -214,7 +215,9 @@ refused 1 'train: cannot read loop/a.txt: Too many levels of symbolic links' loo
 refused 1 'train: can'\''t read the data in loop/a: Too many levels of symbolic links' --dataset=loop/a
 refused 1 'none has no text in it' none
 refused 2 'both need more than 8; give a text of about 90 characters or more' short.txt --out_dir=o
-refused 1 'is a gzip file: unpack it first' text.txt.gz
+refused 1 'text.txt.gz is a gzip file: unpack it first with `gzip -dc text.txt.gz > unpacked.txt`, or ' text.txt.gz
+cp text.txt ./-text.txt
+refused 2 '-text.txt begins as settings do: write ./-text.txt' -text.txt
 refused 1 'program is not a text: byte ' program
 for encoding in 16LE 16BE 32LE 32BE 32; do
     iconv -f UTF-8 -t UTF-$encoding text.txt >wide.txt
@@ -225,6 +228,11 @@ refused 1 'byte 0 is 0; it looks like UTF-32: `iconv' wide.txt
 refused 1 'train: byte.txt isn'\''t UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 byte.txt > utf8.txt`' byte.txt
 refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quickstart --dataset=tokens --out_dir=out/tokens`' tokens
 refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run
+mkdir -m 0 locked
+[ "$(id -u)" -ne 0 ] || as='setpriv --bounding-set=-dac_override,-dac_read_search' # root without its rights
+refused 1 'cannot read locked: Permission denied' locked
+as=
+chmod 700 locked && rmdir locked
 mkdir texts && cp text.txt texts/latest
 refused 2 '--dry_run needs prepared data' texts --dry_run
 refused 2 'out/text/data exists, and `lockstep train TEXT` has not made it' text.txt

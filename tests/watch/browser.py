@@ -182,6 +182,9 @@ try:
     assert "10k" in browser.ask(RECORD % 1)["texts"], browser.ask(RECORD % 1)["texts"]
     assert all(text.endswith("%") for text in browser.ask(RECORD % 2)["texts"] if "." in text), browser.ask(RECORD % 2)["texts"]
     browser.picture("two-runs")
+    # Long labels stand side by side, so that many runs leave room for the losses.
+    browser.ask("document.querySelectorAll('#runs small').forEach(e => { e.textContent = 'n_layer 4, '.repeat(20); })")
+    assert browser.ask("new Set([...document.querySelectorAll('#runs label')].map(e => e.offsetTop)).size") == 1
     # Live: within 2 seconds.
     train(one, 300, 1.5)
     began = time.monotonic()
