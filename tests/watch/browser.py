@@ -178,6 +178,8 @@ try:
         assert [1, 0.35, []] in lines and [1.8, 1, []] in lines and [1, 1, []] in lines, lines
     assert sorted({radius for _, radius in drawing["dots"]}) == [3.5, 4.5] and len(drawing["dots"]) == 6 + 4 + 1, drawing["dots"]
     assert ["#2f7fd6", 1.2, 1, [2, 3]] in drawing["lines"] and drawing["texts"].count("resume") == 1, drawing
+    assert browser.ask("runs[0].marks.push([155, 'resume'], [250, 'resume']), show(), " + RECORD % 0)["texts"].count("resume") == 2
+    browser.ask("runs[0].marks.splice(-2), show()")
     assert browser.ask("document.querySelector('.legend').textContent") == "line: training · dots: validation · ring: final checkpoint"
     assert "10k" in browser.ask(RECORD % 1)["texts"], browser.ask(RECORD % 1)["texts"]
     assert all(text.endswith("%") for text in browser.ask(RECORD % 2)["texts"] if "." in text), browser.ask(RECORD % 2)["texts"]
