@@ -141,8 +141,8 @@ echo '== texts of other kinds'
 cd "$work/b"
 awk 'BEGIN { for (i = 0; i < 90; i++) printf "caf\351 %d\n\n\n \t indented\r\n\f\n", i }' >latin.txt
 awk 'BEGIN { for (i = 0; i < 200; i++) printf "%d ", i }' >line.txt
-mkdir texts && cp my.txt texts/
-for text in line.txt texts/ latin.txt; do
+mkdir texts && cp my.txt texts/ && cp line.txt ..txt
+for text in line.txt texts/ ..txt latin.txt; do
     # shellcheck disable=SC2086
     lockstep train $text $small --max_iters=1 >"$work/log" 2>&1 || fail "$text"
 done
@@ -153,6 +153,7 @@ cat out/latin/data/*train*.bin out/latin/data/*val*.bin | od -An -v -tu2 -w2 | a
 lockstep sample out/line --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'a text in one line'
 grep -q 'samples begin with " "' "$work/log" || fail 'how samples of a text in one line begin'
 [ -e out/texts/data/train.bin ] || fail 'a folder of texts'
+[ -e out/..txt/data/train.bin ] || fail 'a name without letters before its suffix'
 # Of a link, the name is used.
 ln -s line.txt link.txt
 # shellcheck disable=SC2086
