@@ -835,6 +835,6 @@ TEST(test_impossible)
     const char *none = lks_test_text("%s/none", nothing);
     EXPECT(2, TEXTS("draw must be"), reference(), "--draw=xyz", "--sample=2");
     EXPECT(2, TEXTS("contains no metrics.jsonl"), lks_test_folder());
-    EXPECT(2, TEXTS("/none doesn't exist"), none);
-    EXPECT(2, TEXTS("metrics.jsonl is a file: give the folder of a run"), path);
+    EXPECT(2, TEXTS("/none: give the folder of a run, as in `lockstep audit "), none);
+    EXPECT(2, TEXTS("is a file: give the folder of a run, as in `lockstep audit "), path);
 }
