@@ -110,6 +110,11 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
     }
     if (!parse_value(d, lks__setting_means_zero(d, text) ? "0" : text, &v))
         return fail_value(d, text, where, from);
+    /* Shells replace only a word's first ~. Of a folder ~, `rm -r ~` would remove another one. */
+    const char *home = getenv("HOME");
+    if (d->names != LKS__NAMES_NOTHING && strncmp(text, "~/", 2) == 0)
+        return lks__fail(LKS_ERR_CONFIG, "%s: ~ isn't replaced here: write %s%s", where,
+                         home != NULL ? home : "/home/NAME", lks__shown(text + 1, 512));
     if (!taken || s->from[i] > (unsigned char)from)
         return LKS_OK;
     if (i == LKS__SETTING_batch_size && s->auto_batch <= (unsigned char)from)
