@@ -97,6 +97,9 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: %s is only accepted on the command line, because it starts commands",
                          where, d->name);
+    if (i == LKS__SETTING_input && command & LKS__CMD_TRAIN)
+        return lks__fail(LKS_ERR_CONFIG, "%s: `lockstep train %s` trains on this text", where,
+                         lks__quoted(text, 600));
     if (!taken && !(from == LKS__FROM_FILE && d->commands & LKS__CMD_TRAIN))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: %s is a setting of `lockstep %s`, not of `lockstep %s`", where,

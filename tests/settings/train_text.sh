@@ -241,6 +241,7 @@ refused 1 'cannot make the folder file: Not a directory; --out_dir=FOLDER trains
 refused 2 'both need more than that; give a text of about 90010 characters or more, or a smaller --block_size' text.txt --block_size=9000 --out_dir=o
 refused 2 'give one text, or one folder of texts, and not also "10"; settings are written --key=value' text.txt 10
 cp text.txt 'a new text.txt'
+refused 2 '`lockstep train '"'a new text.txt'"'` trains on this text' --input='a new text.txt'
 refused 2 'a name with spaces needs quotes: '"'a new text.txt'" a new text.txt --max_iters=1
 refused 2 'text.txt and --dataset both name the data' text.txt --dataset=tokens
 refused 2 'a resumed run has its data: `lockstep resume out/text` continues it' text.txt --init_from=resume
