@@ -250,7 +250,7 @@ lks_status tool_run_folder(const char *command, const char *folder)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is a file: give the folder of a run, as in `lockstep %s %s`", shown,
                          command, tool_run_example(word));
-    return LKS_OK;
+    return access(folder, X_OK) == 0 ? LKS_OK : lks__sys_fail("cannot read", folder);
 }
 
 lks_status tool_run_check(const char *command, const char *folder)

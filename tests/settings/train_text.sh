@@ -232,6 +232,9 @@ refused 2 'run is the folder of a run: `lockstep resume run` continues the run' 
 mkdir -m 0 locked
 [ "$(id -u)" -ne 0 ] || as='setpriv --bounding-set=-dac_override,-dac_read_search' # root without its rights
 refused 1 'cannot read locked: Permission denied' locked
+# shellcheck disable=SC2086
+! (cd "$work/c" && ${as-} lockstep report locked) >"$work/log" 2>&1 || fail 'report of a folder that may not be read'
+grep -qx 'lockstep report: cannot read locked: Permission denied' "$work/log" || fail "report: $(cat "$work/log")"
 as=
 chmod 700 locked && rmdir locked
 mkdir texts && cp text.txt texts/latest
