@@ -230,7 +230,7 @@ static lks_status check_checkpoint(const char *folder)
     return st;
 }
 
-static lks_status check_folder(const char *command, const char *folder)
+lks_status tool_run_folder(const char *command, const char *folder)
 {
     char other[600], word[600];
     struct stat info;
@@ -250,14 +250,14 @@ static lks_status check_folder(const char *command, const char *folder)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is a file: give the folder of a run, as in `lockstep %s %s`", shown,
                          command, tool_run_example(word));
-    return LKS_OK;
+    return access(folder, X_OK) == 0 ? LKS_OK : lks__sys_fail("cannot read", folder);
 }
 
 lks_status tool_run_check(const char *command, const char *folder)
 {
     char runs[3000], other[600];
     const char *shown = lks__shown(folder, 512);
-    LKS__TRY(check_folder(command, folder));
+    LKS__TRY(tool_run_folder(command, folder));
     LKS__TRY(lks__outdir_check(folder));
     if (has_checkpoint(folder))
         return LKS_OK;
@@ -341,7 +341,7 @@ static lks_status open_runs(const char *tool, const lks__args *args, bool waits,
         const char *what = args->positional[i], *dir = lks__series_dir(what);
         const size_t before = runs->n;
         if (!is_run(dir))
-            LKS__TRY(check_folder(tool, dir));
+            LKS__TRY(tool_run_folder(tool, dir));
         LKS__TRY(add_named(what, NULL, runs));
         /* A program with liblockstep writes checkpoints alone. add() says why there is no run. */
         if (runs->n == before && (!waits || has_checkpoint(dir)))

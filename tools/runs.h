@@ -12,6 +12,8 @@ typedef lks__runs tool_runs;
  * to stderr. Only a page or a screen of `watch` may begin without a run. */
 int tool_runs_main(const char *name, unsigned command, const char *usage, int argc, char **argv,
                    lks_status (*run)(const lks__settings *s, tool_runs *runs));
+/* ERR_CONFIG, with a run as an example, unless `folder` is a folder. */
+lks_status tool_run_folder(const char *command, const char *folder);
 /* ERR_IO, with a remedy, unless `folder` has a checkpoint or is one. */
 lks_status tool_run_check(const char *command, const char *folder);
 /* The newest run in the folder `out`, quoted for a shell, as an example in messages; "out/my" if

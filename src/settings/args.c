@@ -135,6 +135,8 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
         return lks__fail(LKS_ERR_CONFIG, "-: `lockstep prep char --input=- --out=DIR` reads a text "
                                          "from standard input, and `lockstep train --dataset=DIR` "
                                          "trains on it");
+    if (strncmp(arg, "--", 2) != 0 && access(arg, F_OK) == 0)
+        return lks__fail(LKS_ERR_CONFIG, "%s begins as settings do: write ./%s", where, where);
     if (strncmp(arg, "--", 2) != 0 || n_key == 2)
         return lks__fail(LKS_ERR_CONFIG, "%s: write settings as --key=value", where);
     n_key -= 2;
@@ -174,7 +176,8 @@ static lks_status read_recipe(lks__settings *s, unsigned command, const char *ar
         return lks__fail(LKS_ERR_CONFIG, "there is no config file %s", shown);
     if (lks__recipe_is_file(arg)) /* its message contains the file and the system's reason */
         return lks__config_file_read(s, command, arg, args);
-    if (lks__setting_find_for(command, "input") >= 0 && access(arg, F_OK) == 0)
+    const int input = lks__setting_find_for(command, "input");
+    if (lks__setting_table[input].commands & command && access(arg, F_OK) == 0)
         return lks__fail(LKS_ERR_CONFIG, "%s: to read this text, write --input=%s", shown,
                          lks__quoted(arg, 600));
     return lks__fail(LKS_ERR_CONFIG,

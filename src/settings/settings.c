@@ -97,6 +97,9 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: %s is only accepted on the command line, because it starts commands",
                          where, d->name);
+    if (i == LKS__SETTING_input && command & LKS__CMD_TRAIN)
+        return lks__fail(LKS_ERR_CONFIG, "%s: `lockstep train %s` trains on this text", where,
+                         lks__quoted(text, 600));
     if (!taken && !(from == LKS__FROM_FILE && d->commands & LKS__CMD_TRAIN))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: %s is a setting of `lockstep %s`, not of `lockstep %s`", where,
@@ -110,6 +113,11 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
     }
     if (!parse_value(d, lks__setting_means_zero(d, text) ? "0" : text, &v))
         return fail_value(d, text, where, from);
+    /* Shells replace only a word's first ~. Of a folder ~, `rm -r ~` would remove another one. */
+    const char *home = getenv("HOME");
+    if (d->names != LKS__NAMES_NOTHING && strncmp(text, "~/", 2) == 0)
+        return lks__fail(LKS_ERR_CONFIG, "%s: ~ isn't replaced here: write %s%s", where,
+                         home != NULL ? home : "/home/NAME", lks__shown(text + 1, 512));
     if (!taken || s->from[i] > (unsigned char)from)
         return LKS_OK;
     if (i == LKS__SETTING_batch_size && s->auto_batch <= (unsigned char)from)

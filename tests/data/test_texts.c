@@ -483,7 +483,7 @@ TEST(test_stdin)
     assert_exits(1, shell("printf 'caf\\351 noir' |", "", out, ""),
                  "standard input is not valid UTF-8", "`iconv -f LATIN1 -t UTF-8 > utf8.txt`");
     assert_exits(1, shell("printf '\\037\\213' |", "", out, ""),
-                 "`gzip -dc | lockstep prep ... --input=-`");
+                 "with `gzip -dc > unpacked.txt`, or pipe it to `lockstep prep` with --input=- ");
     assert_exits(0, shell("printf '\\357\\273\\277some text' |", "", out, ""),
                  "note: standard input begins with a byte order mark, which is kept: "
                  "`tail -c +4 > new.txt`");

@@ -223,6 +223,9 @@ TEST(test_names)
     assert_fails(LKS_ERR_CONFIG, parse_train(".conf"), "\".conf\" is neither a setting");
     assert_fails(LKS_ERR_CONFIG, parse_train(name), "250 bytes");
     assert_fails(LKS_ERR_CONFIG, parse_train("--\xff\x01=3"), "\\xff\\x01");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--out_dir=~/my"),
+                 "--out_dir=~/my: ~ isn't replaced here: write /", "/my");
+    assert_ok(parse_train("--out_dir=./~/my"));
 }
 
 /* --ranks is another name of nproc_per_node; the command line wins over files by either. */

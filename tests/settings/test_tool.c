@@ -118,6 +118,7 @@ TEST(test_prep)
     expect(lks_test_tool("prep", "shakespeare_char", input, out), 2, "", "did you mean char?");
     expect(lks_test_tool("prep", "char", text, out), 2, "",
            lks_test_text("to read this text, write --input=%s", text));
+    expect(lks_test_tool("plan", text), 2, "", lks_test_text("\"%s\" is neither a setting", text));
     expect(lks_test_tool("prep", "char", "more", input, out), 2, "", "\"more\" is neither");
     expect(lks_test_tool("prep", "char", "--inptu=x", out), 2, "", "did you mean input?");
     expect(lks_test_tool("prep", "char", "--input=/none", out), 1, "", "/none");

@@ -16,7 +16,8 @@ refused() {
     code=$1 sentence=$2
     shift 2
     (cd "$work/c" && find . | sort) >"$work/before"
-    if (cd "$work/c" && lockstep train "$@" >"$work/log" 2>&1); then fail "train $* went well"; else rc=$?; fi
+    # shellcheck disable=SC2086 # `as` is a command with its arguments
+    if (cd "$work/c" && ${as-} lockstep train "$@" >"$work/log" 2>&1); then fail "train $* went well"; else rc=$?; fi
     [ $rc = "$code" ] || fail "train $*: exit code $rc, not $code"
     grep -qF -- "$sentence" "$work/log" || fail "train $*: lacks: $sentence"
     [ "$(grep -c '^lockstep train' "$work/log")" = 1 ] || fail "train $*: more than one message"
@@ -140,8 +141,8 @@ echo '== texts of other kinds'
 cd "$work/b"
 awk 'BEGIN { for (i = 0; i < 90; i++) printf "caf\351 %d\n\n\n \t indented\r\n\f\n", i }' >latin.txt
 awk 'BEGIN { for (i = 0; i < 200; i++) printf "%d ", i }' >line.txt
-mkdir texts && cp my.txt texts/
-for text in line.txt texts/ latin.txt; do
+mkdir texts && cp my.txt texts/ && cp line.txt ..txt
+for text in line.txt texts/ ..txt latin.txt; do
     # shellcheck disable=SC2086
     lockstep train $text $small --max_iters=1 >"$work/log" 2>&1 || fail "$text"
 done
@@ -152,6 +153,7 @@ cat out/latin/data/*train*.bin out/latin/data/*val*.bin | od -An -v -tu2 -w2 | a
 lockstep sample out/line --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'a text in one line'
 grep -q 'samples begin with " "' "$work/log" || fail 'how samples of a text in one line begin'
 [ -e out/texts/data/train.bin ] || fail 'a folder of texts'
+[ -e out/..txt/data/train.bin ] || fail 'a name without letters before its suffix'
 # Of a link, the name is used.
 ln -s line.txt link.txt
 # shellcheck disable=SC2086
@@ -214,7 +216,9 @@ refused 1 'train: cannot read loop/a.txt: Too many levels of symbolic links' loo
 refused 1 'train: can'\''t read the data in loop/a: Too many levels of symbolic links' --dataset=loop/a
 refused 1 'none has no text in it' none
 refused 2 'both need more than 8; give a text of about 90 characters or more' short.txt --out_dir=o
-refused 1 'is a gzip file: unpack it first' text.txt.gz
+refused 1 'text.txt.gz is a gzip file: unpack it first with `gzip -dc text.txt.gz > unpacked.txt`, or ' text.txt.gz
+cp text.txt ./-text.txt
+refused 2 '-text.txt begins as settings do: write ./-text.txt' -text.txt
 refused 1 'program is not a text: byte ' program
 for encoding in 16LE 16BE 32LE 32BE 32; do
     iconv -f UTF-8 -t UTF-$encoding text.txt >wide.txt
@@ -225,6 +229,14 @@ refused 1 'byte 0 is 0; it looks like UTF-32: `iconv' wide.txt
 refused 1 'train: byte.txt isn'\''t UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 byte.txt > utf8.txt`' byte.txt
 refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quickstart --dataset=tokens --out_dir=out/tokens`' tokens
 refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run
+mkdir -m 0 locked
+[ "$(id -u)" -ne 0 ] || as='setpriv --bounding-set=-dac_override,-dac_read_search' # root without its rights
+refused 1 'cannot read locked: Permission denied' locked
+# shellcheck disable=SC2086
+! (cd "$work/c" && ${as-} lockstep report locked) >"$work/log" 2>&1 || fail 'report of a folder that may not be read'
+grep -qx 'lockstep report: cannot read locked: Permission denied' "$work/log" || fail "report: $(cat "$work/log")"
+as=
+chmod 700 locked && rmdir locked
 mkdir texts && cp text.txt texts/latest
 refused 2 '--dry_run needs prepared data' texts --dry_run
 refused 2 'out/text/data exists, and `lockstep train TEXT` has not made it' text.txt
@@ -232,6 +244,7 @@ refused 1 'cannot make the folder file: Not a directory; --out_dir=FOLDER trains
 refused 2 'both need more than that; give a text of about 90010 characters or more, or a smaller --block_size' text.txt --block_size=9000 --out_dir=o
 refused 2 'give one text, or one folder of texts, and not also "10"; settings are written --key=value' text.txt 10
 cp text.txt 'a new text.txt'
+refused 2 '`lockstep train '"'a new text.txt'"'` trains on this text' --input='a new text.txt'
 refused 2 'a name with spaces needs quotes: '"'a new text.txt'" a new text.txt --max_iters=1
 refused 2 'text.txt and --dataset both name the data' text.txt --dataset=tokens
 refused 2 'a resumed run has its data: `lockstep resume out/text` continues it' text.txt --init_from=resume

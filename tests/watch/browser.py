@@ -178,10 +178,15 @@ try:
         assert [1, 0.35, []] in lines and [1.8, 1, []] in lines and [1, 1, []] in lines, lines
     assert sorted({radius for _, radius in drawing["dots"]}) == [3.5, 4.5] and len(drawing["dots"]) == 6 + 4 + 1, drawing["dots"]
     assert ["#2f7fd6", 1.2, 1, [2, 3]] in drawing["lines"] and drawing["texts"].count("resume") == 1, drawing
+    assert browser.ask("runs[0].marks.push([155, 'resume'], [250, 'resume']), show(), " + RECORD % 0)["texts"].count("resume") == 2
+    browser.ask("runs[0].marks.splice(-2), show()")
     assert browser.ask("document.querySelector('.legend').textContent") == "line: training · dots: validation · ring: final checkpoint"
     assert "10k" in browser.ask(RECORD % 1)["texts"], browser.ask(RECORD % 1)["texts"]
     assert all(text.endswith("%") for text in browser.ask(RECORD % 2)["texts"] if "." in text), browser.ask(RECORD % 2)["texts"]
     browser.picture("two-runs")
+    # Long labels stand side by side, so that many runs leave room for the losses.
+    browser.ask("document.querySelectorAll('#runs small').forEach(e => { e.textContent = 'n_layer 4, '.repeat(20); })")
+    assert browser.ask("new Set([...document.querySelectorAll('#runs label')].map(e => e.offsetTop)).size") == 1
     # Live: within 2 seconds.
     train(one, 300, 1.5)
     began = time.monotonic()

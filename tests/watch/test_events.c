@@ -456,9 +456,10 @@ TEST(test_prometheus)
     assert_int_equal(lks_test_count_files(folder), 2); /* the run, and the file */
     /* What there isn't is left out. */
     const char *bare = lks_test_text("%s/bare.prom", lks_test_folder());
-    train(lks_test_folder(), "0", lks_test_text("--prometheus=%s", bare), "--eval_interval=0");
+    train(lks_test_folder(), "2", lks_test_text("--prometheus=%s", bare), "--eval_interval=0");
     text = lks_test_read(bare, NULL);
     assert_contains(text, "\nlockstep_loss{");
+    assert_non_null(strstr(strstr(text, "\nlockstep_iteration{"), "\"} 3\n")); /* that of the end */
     assert_null(strstr(text, "best_val_loss"));
     assert_null(strstr(text, "nan"));
     /* The longest name of a run, in each line. */

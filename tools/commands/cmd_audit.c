@@ -1,6 +1,7 @@
 /* lockstep audit: executes parts of a run again, and compares them with its record. */
 #include <stdio.h>
 
+#include "../runs.h"
 #include "../tool.h"
 #include "train/audit/audit.h"
 
@@ -45,10 +46,12 @@ int tool_audit(int argc, char **argv)
     if (!tool_settings("audit", LKS__CMD_AUDIT, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
+    const char *run = args.positional[0];
     lks_status st = args.n_positional == 1
-                        ? lks__audit(args.positional[0], &s, stdout, &verdict)
+                        ? tool_run_folder("audit", run)
                         : lks__fail(LKS_ERR_CONFIG, "give the folder of a run, for example "
                                                     "`lockstep audit out/my`");
+    LKS__THEN(st, lks__audit(run, &s, stdout, &verdict));
     LKS__THEN(st, tool_flush());
     return st == LKS_OK ? codes[verdict] : tool_fail("audit", st);
 }

@@ -101,6 +101,8 @@ static lks_status check_path(const struct text *t)
                          t->shown);
     if (!S_ISDIR(info.st_mode))
         return LKS_OK;
+    if (access(t->path, R_OK | X_OK) != 0)
+        return lks__sys_fail("cannot read", t->path);
     const char *word = lks__quoted(t->path, PATH_BYTES);
     if (lks__outdir_has_run(t->path))
         return lks__fail(LKS_ERR_CONFIG,
@@ -235,7 +237,8 @@ static void name_out(struct text *t)
     const bool is_folder = lks__sys_is_folder(t->path); /* perhaps "." */
     const char *path = is_folder && realpath(t->path, real) != NULL ? real : t->path;
     const char *name = lks__sys_name(path), *dot = strrchr(name, '.');
-    const size_t n = dot == NULL || dot == name || is_folder ? strlen(name) : (size_t)(dot - name);
+    const bool keeps = dot == NULL || strspn(name, ".") > (size_t)(dot - name) || is_folder;
+    const size_t n = keeps ? strlen(name) : (size_t)(dot - name);
     snprintf(t->out, sizeof t->out, "out/%.*s", (int)n, n > 0 ? name : "text");
 }
 

@@ -86,8 +86,8 @@ lks_status lks__check_container(const char *path, const char *head, size_t bytes
                          "%s is a %s file: convert it to plain text or JSON lines first", name,
                          c->name);
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s is %s %s file: unpack it first, for example with `%s%s | lockstep "
-                     "prep ... --input=-` (JSON lines: and --field=text)",
+                     "%s is %s %s file: unpack it first with `%s%s > unpacked.txt`, or pipe it to "
+                     "`lockstep prep` with --input=- (JSON lines: and --field=text)",
                      name, c->name[0] == 'x' ? "an" : "a", c->name, c->unpack,
                      operand(" ", path, word));
 }

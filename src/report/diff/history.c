@@ -18,11 +18,6 @@ lks_status lks__history_open(const char *run, lks__history *h)
     struct stat info;
     *h = (lks__history){.run = run};
     snprintf(path, sizeof path, "%s/metrics.jsonl", run);
-    if (lstat(run, &info) != 0 && errno == ENOENT)
-        return lks__fail(LKS_ERR_CONFIG, "%s doesn't exist", lks__shown(run, 512));
-    if (lstat(path, &info) != 0 && errno == ENOTDIR)
-        return lks__fail(LKS_ERR_CONFIG, "%s is a file: give the folder of a run",
-                         lks__shown(run, 512));
     if (lstat(path, &info) != 0 && errno == ENOENT)
         return lks__fail(LKS_ERR_CONFIG, "%s is not a run's folder: it contains no metrics.jsonl",
                          lks__shown(run, 512));

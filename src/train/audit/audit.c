@@ -97,7 +97,7 @@ static void print_result(const struct audit *a, const lks__replay *before, lks_s
     print_some(a->out, r->gradients - before->gradients, "gradient");
     print_some(a->out, r->saves - before->saves, "checkpoint");
     if (r->hashed > before->hashed)
-        fprintf(a->out, "%" PRIu64 " by its hash only, ", r->hashed - before->hashed);
+        fprintf(a->out, "%" PRIu64 " by hash only, ", r->hashed - before->hashed);
     print_some(a->out, r->evals - before->evals, "evaluation");
     fprintf(a->out, "%.1f s)\n", seconds);
     if (unhashed > 0) {

@@ -291,7 +291,7 @@ function drawMarks(c, chart, curve, box) {
     c.strokeStyle = c.fillStyle = lost ? bad : dim;
     c.beginPath(); c.moveTo(x, lost ? box.bottom - 10 : box.top); c.lineTo(x, box.bottom); c.stroke();
     if (lost) last = x;
-    else if (chart.wide) { c.textAlign = x > box.right - 60 ? "right" : "left"; c.fillText(kind, x + (c.textAlign === "left" ? 4 : -4), box.top + 10); }
+    else if (chart.wide && !chart.labels.some(other => Math.abs(other - x) < 50)) { chart.labels.push(x); c.textAlign = x > box.right - 60 ? "right" : "left"; c.fillText(kind, x + (c.textAlign === "left" ? 4 : -4), box.top + 10); }
   }
   c.setLineDash([]);
 }
@@ -318,6 +318,7 @@ function paint(chart) {
   drawAxes(c, chart, box, width, height);
   c.save();
   c.beginPath(); c.rect(left - 6, top - 6, right - left + 12, bottom - top + 12); c.clip();
+  chart.labels = []; // where marks have a word, so that words don't overlap
   for (const curve of chart.curves) drawMarks(c, chart, curve, box);
   c.globalAlpha = 0.35;
   c.lineWidth = 1;

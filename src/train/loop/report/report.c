@@ -351,7 +351,6 @@ lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__e
     LKS__TRY(evaluation_line(r, state, "final", eval, NULL));
     LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss OUT/best must have its line */
     LKS__TRY(lks__best_final(run->s.out_dir, state->iter, eval->val_loss, &r->best, &best));
-    lks__report_prometheus(r, run, state, true);
     if (best)
         lks__report_best(r, state);
     return LKS_OK;

@@ -97,6 +97,7 @@ void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, con
         return;
     r->ended = true;
     r->stop_signal = stop_signal;
+    lks__report_prometheus(r, &t->run, state, true);
     seconds_text(lks__sys_now() - r->started, time);
     if (stop_signal != 0)
         lks__log_line(&r->log, "stopped by signal %d before iteration %" PRIu64 ", after %s",
