@@ -150,10 +150,10 @@ enum {
       "fineweb-sp1024; auto: 1 (parameter-golf's script downloads 80)")                            \
     X(STR, mirror, "", A_PATH ALSO(from), FETCH, HOST, FILES,                                      \
       "address (http, https) or folder that contains the files; empty: the public address")        \
-    X(INT, num_val_docs, 0, INTS(0, INT64_MAX) OR(auto), PREP, HOST, FILES,                        \
+    X(INT, num_val_docs, 0, INTS(1, INT64_MAX) OR(auto), PREP, HOST, FILES,                        \
       "number of documents, from the first on, to keep for validation; auto: use "                 \
       "val_fraction")                                                                              \
-    X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX) OR(all), PREP, HOST, FILES,                 \
+    X(INT, tokenizer_train_docs, 0, INTS(1, INT64_MAX) OR(all), PREP, HOST, FILES,                 \
       "sentencepiece: documents to train the tokenizer on; all: up to 256 MiB of them")            \
     X(STR, field, "text", TEXT, PREP, HOST, FILES,                                                 \
       "JSON lines: name of the member that contains the text")                                     \
