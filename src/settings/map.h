@@ -143,7 +143,8 @@ enum {
       "default for gpt2 and openwebtext: 0.0005; 0: no validation tokens")                         \
     X(BOOL, special, false, ANY, PREP | SAMPLE, HOST | SAME, FILES,                                \
       "true: <|endoftext|> and other special tokens' spellings in the text, or in a prompt of "    \
-      "sample, become these tokens; false: they are ordinary text (gpt2)")                         \
+      "sample, become these tokens; false: they are ordinary text (gpt2)\nsample: if it isn't "    \
+      "given, <|endoftext|> in --start is that token")                                             \
     X(INT, shards, 0, INTS(0, 2147483647) OR(auto), PREP | FETCH, HOST, FILES,                     \
       "write shards of this many tokens; auto: one train.bin and one val.bin, or with "            \
       "sentencepiece and bytes shards of 100,000,000\nfetch: number of training shards of "        \
