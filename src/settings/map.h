@@ -143,17 +143,18 @@ enum {
       "default for gpt2 and openwebtext: 0.0005; 0: no validation tokens")                         \
     X(BOOL, special, false, ANY, PREP | SAMPLE, HOST | SAME, FILES,                                \
       "true: <|endoftext|> and other special tokens' spellings in the text, or in a prompt of "    \
-      "sample, become these tokens; false: they are ordinary text (gpt2)")                         \
+      "sample, become these tokens; false: they are ordinary text (gpt2)\nsample: if it isn't "    \
+      "given, <|endoftext|> in --start is that token")                                             \
     X(INT, shards, 0, INTS(0, 2147483647) OR(auto), PREP | FETCH, HOST, FILES,                     \
       "write shards of this many tokens; auto: one train.bin and one val.bin, or with "            \
       "sentencepiece and bytes shards of 100,000,000\nfetch: number of training shards of "        \
       "fineweb-sp1024; auto: 1 (parameter-golf's script downloads 80)")                            \
     X(STR, mirror, "", A_PATH ALSO(from), FETCH, HOST, FILES,                                      \
       "address (http, https) or folder that contains the files; empty: the public address")        \
-    X(INT, num_val_docs, 0, INTS(0, INT64_MAX) OR(auto), PREP, HOST, FILES,                        \
+    X(INT, num_val_docs, 0, INTS(1, INT64_MAX) OR(auto), PREP, HOST, FILES,                        \
       "number of documents, from the first on, to keep for validation; auto: use "                 \
       "val_fraction")                                                                              \
-    X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX) OR(all), PREP, HOST, FILES,                 \
+    X(INT, tokenizer_train_docs, 0, INTS(1, INT64_MAX) OR(all), PREP, HOST, FILES,                 \
       "sentencepiece: documents to train the tokenizer on; all: up to 256 MiB of them")            \
     X(STR, field, "text", TEXT, PREP, HOST, FILES,                                                 \
       "JSON lines: name of the member that contains the text")                                     \

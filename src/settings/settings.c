@@ -111,7 +111,9 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
             s->auto_batch = (unsigned char)from;
         return LKS_OK;
     }
-    if (!parse_value(d, lks__setting_means_zero(d, text) ? "0" : text, &v))
+    if (lks__setting_means_zero(d, text))
+        memset(&v, 0, sizeof v); /* also where the range begins at 1 */
+    else if (!parse_value(d, text, &v))
         return fail_value(d, text, where, from);
     /* Shells replace only a word's first ~. Of a folder ~, `rm -r ~` would remove another one. */
     const char *home = getenv("HOME");

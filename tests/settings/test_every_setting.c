@@ -779,8 +779,11 @@ static const struct row bpe_rows[] = {
 static const struct row sp_rows[] = {
     ROW(PREP, "vocab_size", "310", TEXT),
     ROW(PREP, "num_val_docs", "50", TEXT),
+    ROW(PREP, "num_val_docs", "auto", 0),
+    ROW(PREP, "num_val_docs", "0", REFUSED, .says = "at least 1, or auto"),
     ROW(PREP, "num_val_docs", "5000", REFUSED, .says = "at least one is needed for training"),
     ROW(PREP, "tokenizer_train_docs", "20", TEXT),
+    ROW(PREP, "tokenizer_train_docs", "0", REFUSED, .says = "at least 1, or all"),
     ROW(PREP, "tokenizer_train_docs", "20", REFUSED, .with = "--tokenizer=@sp/sp.model",
         .says = "--tokenizer is already trained"),
     ROW(PREP, "tokenizer", "@sp2/sp.model", TEXT),

@@ -29,17 +29,21 @@ static lks_status parse_train(const char *arg)
 }
 
 /* A preset outside its own range would be a setting that nobody could give. Empty texts stand for
- * "not given". */
+ * "not given", and a word such as auto for 0. */
 TEST(test_presets_are_in_range)
 {
     lks__settings s, t;
     lks__settings_defaults(&s);
     t = s;
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        const lks__setting *d = &lks__setting_table[i];
         char text[LKS__SETTING_STR];
         lks__settings_text(&s, i, text);
         if (!*text)
             continue;
+        if (d->zero != NULL)
+            snprintf(text, sizeof text, "%s",
+                     lks__setting_preset_text(d, (char[LKS__NUMBER_TEXT]){0}));
         lks_status st = LKS_ERR_CONFIG;
         for (unsigned command = 1; st != LKS_OK && command <= LKS__CMD_AUDIT; command *= 2)
             st = lks__settings_set(&t, command, lks__setting_name(i), text, LKS__FROM_ARG, "x");
