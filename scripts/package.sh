@@ -104,6 +104,8 @@ for deb in "$work"/debs/*.deb; do
     found=$(dpkg-deb -f "$deb" Version)
     [ "$found" = "$(echo "$version" | sed 's/-dev$/~dev/')-1" ] || die "${deb##*/} has the version $found"
 done
+dpkg-deb --fsys-tarfile "$work"/debs/lockstep_*.deb | tar -xC "$work" ./usr/bin
+env -u LOCKSTEP_MODULES "$work/usr/bin/lockstep" info | grep -q 'gloo.*(lockstep-gloo)' || die 'info names no package for Gloo'
 rm -f "$out"/lockstep*.deb "$out"/liblockstep*.deb
 cp "$work"/debs/*.deb "$out"
 if command -v lintian >/dev/null; then

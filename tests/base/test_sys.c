@@ -397,7 +397,9 @@ TEST(test_other_calls)
 /* Threads and processes: the error's own text doesn't say that there are too many. */
 TEST(test_start_reason)
 {
-    assert_contains(lks__sys_start_reason(EAGAIN), "the limit on processes (ulimit -u");
+    assert_contains(lks__sys_start_reason(EAGAIN),
+                    "the limit on processes (ulimit -u, or the container's) or on address space "
+                    "(ulimit -v) may be too low");
     assert_string_equal(lks__sys_start_reason(ENOMEM), strerror(ENOMEM));
 }
 

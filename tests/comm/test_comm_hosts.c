@@ -623,7 +623,8 @@ static bool dies_unannounced(lks_comm *comm, bool early)
     }
     usleep(early && rank < 2 ? 0 : 100 * 1000);
     CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
-    CHECK(rank >= 2 || says("rank 2 (the first of host %s) ended, or its host is lost: "));
+    CHECK(rank >= 2 ||
+          says("rank 2 (the first of host %s) ended, or its host or the network to it is lost: "));
     return true;
 }
 

@@ -284,7 +284,8 @@ TEST(test_address_of_name)
     close(bound);
 }
 
-/* Accept a stream at the listener *fd, and leave its connection there. */
+/* Accept a stream at the listener *fd, and leave its connection there. Like a sink that has waited
+ * for long, it sends nothing more. */
 static void *accept_stream(void *fd)
 {
     uint8_t secret[LKS__STREAM_SECRET];
@@ -292,6 +293,7 @@ static void *accept_stream(void *fd)
     *(int *)fd = accepted;
     if (recv(accepted, secret, sizeof secret, MSG_WAITALL) == sizeof secret)
         (void)!send(accepted, "", 1, MSG_NOSIGNAL);
+    shutdown(accepted, SHUT_WR);
     return NULL;
 }
 

@@ -97,9 +97,10 @@ TEST(test_full_disk)
     close(reader);
     assert_true(n > 0);
     text[n] = '\0';
-    static const char said[] = "a log file can't be written any more: No space left on device\n";
+    static const char said[] = ".log can't be written any more: No space left on device\n";
     const char *first = strstr(text, said);
     assert_non_null(first);
+    assert_contains(text, lks_test_text("lockstep: %s/std", folder));
     assert_null(strstr(first + 1, said));
     assert_contains(text, "log files couldn't be written: 120 bytes are missing\n");
 }

@@ -745,6 +745,10 @@ TEST(test_refused)
                  "give one or more run folders");
     assert_exits(2, tool("report", NULL, (const char *const[]){dir, none, NULL}),
                  "is not a run's folder or a folder of runs: it contains no metrics.jsonl");
+    const char *unreadable = lks_test_folder(); /* for root, too */
+    assert_int_equal(symlink("metrics.jsonl", lks_test_text("%s/metrics.jsonl", unreadable)), 0);
+    assert_exits(1, tool("report", NULL, (const char *const[]){unreadable, NULL}),
+                 lks_test_text("can't open %s/metrics.jsonl: ", unreadable));
     assert_exits(2,
                  tool("report", NULL, (const char *const[]){lks_test_text("%s/none", none), NULL}),
                  lks_test_text("there is no folder %s/none: give the folder of a run, as "

@@ -33,7 +33,7 @@ const char *lks__sys_start_reason(int err)
 {
     return err != EAGAIN ? strerror(err)
                          : "Resource temporarily unavailable; the limit on processes (ulimit -u, "
-                           "or the container's) may be too low";
+                           "or the container's) or on address space (ulimit -v) may be too low";
 }
 
 /* This thread's last message about a lasting failure. */

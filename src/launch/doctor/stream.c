@@ -115,12 +115,14 @@ static lks_status failed(const char *where)
     return lks__fail(LKS_ERR_IO, "the stream to %s breaks: %s", where, reason());
 }
 
-/* A slow link confirms some of the bytes. One that loses large packets confirms none. */
+/* A slow link confirms some of the bytes. One that loses large packets confirms none: the other
+ * side gives up (no error) before this one does. */
 static lks_status failed_after(int fd, const char *where, uint64_t sent)
 {
     const int err = errno;
     int left = 0;
-    if (sent == 0 || err != EAGAIN || ioctl(fd, SIOCOUTQ, &left) != 0 || (uint64_t)left < sent) {
+    if (sent == 0 || (err != EAGAIN && err != 0) || ioctl(fd, SIOCOUTQ, &left) != 0 ||
+        (uint64_t)left < sent) {
         errno = err;
         return failed(where);
     }

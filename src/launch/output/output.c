@@ -24,6 +24,8 @@ enum {
 static const double LOOK_S = 0.05;
 static const double DISK_S = 5.0; /* for log files on a disk that doesn't answer */
 
+static const char *const file_names[] = {"stdout.log", "stderr.log"};
+
 struct stream {
     int fd, child_fd; /* -1: inherited, or at its end */
     int file;         /* -1: none */
@@ -39,6 +41,7 @@ struct lks__output {
     int n;
     lks__consoles *consoles;
     lks__writer *files;
+    char *const *folders; /* of the files, one for each rank */
     bool said_files;
     bool ended; /* the ranks have ended */
     size_t files_dropped;
@@ -235,8 +238,7 @@ static lks_status open_stream(lks__output *o, int local, int which,
         snprintf(s->prefix, sizeof s->prefix, "[%.48s:%d] ", host, rank);
     else if (s->console != NULL && which == 1 && o->consoles->terminal)
         snprintf(s->prefix, sizeof s->prefix, LKS__CLEAR_LINE);
-    return plan->file & bit ? open_file(o, s, folder, which == 0 ? "stdout.log" : "stderr.log")
-                            : LKS_OK;
+    return plan->file & bit ? open_file(o, s, folder, file_names[which]) : LKS_OK;
 }
 
 lks_status lks__output_open(const struct lks__output_plan *plans, int n, int first_rank,
@@ -247,6 +249,7 @@ lks_status lks__output_open(const struct lks__output_plan *plans, int n, int fir
     LKS__MEMORY(o, "for the output of %d ranks", n);
     o->n = n;
     o->consoles = consoles;
+    o->folders = folders;
     o->streams = calloc(2 * (size_t)n, sizeof *o->streams);
     o->tails = calloc((size_t)n, sizeof *o->tails);
     o->tail_bytes = calloc((size_t)n, sizeof *o->tail_bytes);
@@ -357,12 +360,12 @@ static void say_failed_files(lks__output *o)
     for (int i = 0; i < 2 * o->n && o->files != NULL && !o->said_files; i++) {
         const struct stream *s = &o->streams[i];
         int err = s->file >= 0 ? lks__writer_error(o->files, s->file_sink) : 0;
-        char text[256];
+        char text[1024];
         if (err == 0)
             continue;
         o->said_files = true;
-        snprintf(text, sizeof text, "lockstep: a log file can't be written any more: %s\n",
-                 strerror(err));
+        snprintf(text, sizeof text, "lockstep: %s/%s can't be written any more: %s\n",
+                 lks__shown(o->folders[i / 2], 600), file_names[i % 2], strerror(err));
         lks__consoles_say(o->consoles, text);
     }
 }

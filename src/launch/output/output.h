@@ -33,7 +33,7 @@ typedef struct lks__output lks__output;
 
 /* plans   [n] by local rank
  * host    for prefixes, NULL: none
- * folders [n] folders for the ranks' files, if they have any; may be NULL
+ * folders [n] folders for the ranks' files, until lks__output_close(); NULL: none has files
  * ERR_IO, ERR_NOMEM. */
 lks_status lks__output_open(const struct lks__output_plan *plans, int n, int first_rank,
                             const char *host, char *const *folders, lks__consoles *consoles,

@@ -408,7 +408,7 @@ lks_status lks__series_open(const char *arg, lks__series *s)
                  last != NULL && last[1] ? last + 1 : s->dir);
     lks__utf8_make(s->name);
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
-    if (stat(path, &info) != 0)
+    if (stat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return lks__fail(
             LKS_ERR_CONFIG,
             "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl, "

@@ -200,7 +200,8 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
             continue;
         char who[LKS__HIER_WHO], text[512];
         name_leader(h, i, who, sizeof who);
-        snprintf(text, sizeof text, "%s ended, or its host is lost: %s", who, why);
+        snprintf(text, sizeof text, "%s ended, or its host or the network to it is lost: %s", who,
+                 why);
         return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
     }
     lks__segment_saves_elsewhere(lks__shm_segment(h->local), saving);
