@@ -156,12 +156,10 @@ SETTINGS = {
 
 def fixed(op):
     """Entries that no module has."""
+    moments, weights = {("updated moments", "*")}, {("updated weights", "*")}
     return {"sum": {("mean gradient", "*")}, "norm": {("norm", None)}, "leaf": {("gradient's hash", None)}, "loss": {("loss", None)},
-            "rate": {("learning rate", None)}, "clear": {("gradient", "*")}, "moments": {("updated moments", "*")}, "weights": {("updated weights", "*")},
-            "newton_schulz": {("updated weights", "*")},
-            "update_blend": {("updated moments", "*"), ("updated weights", "*"), ("mean gradient", "*")},
-            "update_adamw": {("updated moments", "*"), ("updated weights", "*")},
-            "update_muon": {("updated moments", "*"), ("updated weights", "*")}}.get(op)
+            "rate": {("learning rate", None)}, "clear": {("gradient", "*")}, "moments": moments, "weights": weights, "newton_schulz": weights,
+            "update_blend": moments | weights | {("mean gradient", "*")}}.get(op, moments | weights if op.startswith("update_") else None)
 
 
 def outputs(*names):
