@@ -1,5 +1,6 @@
 #!/bin/sh
-# docs/reference/settings.md, numerics.md and exit_codes.md list what the program and its headers define.
+# docs/reference/settings.md, numerics.md and exit_codes.md list what the program and its headers define; the pages about
+# code name code that exists.
 # tables.sh SOURCE TOOL
 set -eu
 . "${0%/*}/../support.sh"
@@ -50,3 +51,17 @@ echo '== exit codes and statuses'
 grep '^| `' "$source/docs/reference/exit_codes.md" >"$work/listed" || true
 [ "$(wc -l <"$work/defined")" -gt 15 ] || fail 'statuses of the header'
 diff "$work/defined" "$work/listed" >"$work/log" || fail 'docs/reference/exit_codes.md (<: the program, >: the page)'
+
+echo '== code that the pages about it name'
+cd "$source"
+export LC_ALL=C
+find src include tools tests scripts cmake examples -type f >"$work/files"
+grep -v /figures/ "$work/files" | tr '\n' '\0' | xargs -0 grep -hoE '[A-Za-z_][A-Za-z0-9_]+' CMakeLists.txt | sort -u >"$work/defined"
+awk '/^```/ { code = !code; next } !code' docs/inside/*.md CONTRIBUTING.md | grep -oE '`[^`]*`' | tr -d '`' >"$work/code"
+grep -oE '^(lks|LKS)[A-Za-z0-9_]*|^[a-z0-9_]+\(\)' "$work/code" | tr -d '()' | sort -u >"$work/listed"
+[ "$(wc -l <"$work/listed")" -gt 50 ] || fail 'names in pages'
+comm -13 "$work/defined" "$work/listed" >"$work/log"
+grep -xE '[a-z0-9_/]+/[a-z0-9_]+\.[a-z]+' "$work/code" | grep -v ^llmc/ | sort -u | while read -r file; do
+    grep -qE "(^|/)$file\$" "$work/files" || echo "$file"
+done >>"$work/log"
+[ ! -s "$work/log" ] || fail 'docs/inside or CONTRIBUTING.md names code that does not exist'
