@@ -19,6 +19,7 @@ if(NOT LKS_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULAT
   set(pages ${PROJECT_BINARY_DIR}/pages)
   file(GLOB makers CONFIGURE_DEPENDS cmake/pages/*)
   add_custom_command(OUTPUT ${pages}/table
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${pages} # also the pages of commands that are gone
     COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}
     COMMAND lockstep help --table > ${pages}/table
     COMMAND ${PROJECT_SOURCE_DIR}/cmake/pages/make.sh ${PROJECT_SOURCE_DIR}/docs/reference/formats.md "${LKS_DATE}" ${pages}

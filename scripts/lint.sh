@@ -84,7 +84,7 @@ python3 -B scripts/words.py --clean $(source_files) >>"$work/report" 2>&1 || tru
 formats=yes
 if have clang-format; then
     tr '\n' '\0' <"$work/c" | xargs -0 clang-format --dry-run -Werror >/dev/null 2>"$work/hits" ||
-        { echo 'the format target would change:'; grep 'error:' "$work/hits"; } >>"$work/report"
+        { echo 'cmake --build build-check --target format would change:'; grep 'error:' "$work/hits"; } >>"$work/report"
 else
     formats=no
 fi

@@ -6,7 +6,7 @@
     words.py --clean FILE...   skip the FILEs that aren't on the CLEAN list below
     words.py --texts FILE...   print the texts instead of searching them
 
-Prints FILE:LINE: RULE: TEXT for each phrase, and a count per rule. Exit code 1 if it found any.
+Prints FILE:LINE: RULE: TEXT for each phrase, a count per rule, and plainer words. Exit code 1 if it found any.
 """
 import collections
 import fnmatch
@@ -25,26 +25,26 @@ UNITS = (
     "seconds?|s|micro-batch(?:es)?|batch(?:es)?|processes|GPUs?|checkpoints?|iterations?|writes?|messages?|operations?|FLOPs?|bits?"
 )
 PER = "second|minute|hour|day|step|token|parameter|rank|host|node|thread|element|sample|row|layer|core|iteration|process|GPU|batch|micro-batch|value|run|weight|byte"
-RULES = [
+RULES = [  # name, plainer words, pattern
     # A question is no noun, and neither is an error message's "says what to do".
-    ("what-clause", r"\b(?-i:[Ww]hat)\b(?! to do\b)(?![^.!?;:]*\?)"),
-    ("behind", r"\bbehind\b"),
-    ("beside", r"\bbeside\b"),
-    ("go on", r"\b(?:go|goes|going|went|gone) on\b(?! to\b)"),
-    ("is there", r"\b(?:is|isn't|are|aren't|was|wasn't|were|weren't|be) (?:already |not |all |both |still )?there\b(?! (?:a|an|any|no)\b)"),
-    ("as it is", r"\bas (?:it is|they are|it was|they were)\b"),
-    ("alone", r"(?<!let )(?<!leave )(?<!left )\balone\b"),
-    ("at hand", r"\bat hand\b"),
-    ("anew", r"\banew\b"),
-    ("in its place", r"\bin (?:its|their) place\b"),
-    ("where", r"\bwhere (?:that|this|it|there|possible|no|none|a|an)\b(?! (?:is|was) (?:written|stored)\b)"),
-    ("by its name", r"\bby (?:its|their) names?\b"),
-    ("of its own", r"\bof (?:its|their|one's) own\b"),
-    ("nobody", r"\bnobody\b"),
-    ("a, not per", rf"\b(?:{UNITS}) an? (?:{PER})\b"),
+    ("what-clause", "the text that, each, how", r"\b(?-i:[Ww]hat)\b(?! to do\b)(?![^.!?;:]*\?)"),
+    ("behind", "after", r"\bbehind\b"),
+    ("beside", "next to, in addition to", r"\bbeside\b"),
+    ("go on", "continue", r"\b(?:go|goes|going|went|gone) on\b(?! to\b)"),
+    ("is there", "exists", r"\b(?:is|isn't|are|aren't|was|wasn't|were|weren't|be) (?:already |not |all |both |still )?there\b(?! (?:a|an|any|no)\b)"),
+    ("as it is", "unchanged", r"\bas (?:it is|they are|it was|they were)\b"),
+    ("alone", "only, separate", r"(?<!let )(?<!leave )(?<!left )\balone\b"),
+    ("at hand", "available", r"\bat hand\b"),
+    ("anew", "again", r"\banew\b"),
+    ("in its place", "instead", r"\bin (?:its|their) place\b"),
+    ("where", "if, in which", r"\bwhere (?:that|this|it|there|possible|no|none|a|an)\b(?! (?:is|was) (?:written|stored)\b)"),
+    ("by its name", "by name", r"\bby (?:its|their) names?\b"),
+    ("of its own", "its own, a separate", r"\bof (?:its|their|one's) own\b"),
+    ("nobody", "no one", r"\bnobody\b"),
+    ("a, not per", "per", rf"\b(?:{UNITS}) an? (?:{PER})\b"),
+    ("heading", "name the contents", r"^#+ (?:there|here)\b"),
 ]
-RULES = [(name, re.compile(pattern, re.I)) for name, pattern in RULES]
-HEADING = re.compile(r"^#+ (?:there|here)\b", re.I)
+RULES = [(name, instead, re.compile(pattern, re.I)) for name, instead, pattern in RULES]
 # Text that the patterns find although it is plain English.
 EXCEPTIONS = [re.compile(pattern, re.I) for pattern in [r"\bWhat works today\b", r"\bWhat to try next\b", r"\bWhat's\b"]]
 
@@ -105,7 +105,7 @@ def find(name, text):
         flat = re.sub(r"\s+", " ", piece)
         for pattern in EXCEPTIONS:
             flat = pattern.sub("X", flat)
-        for rule, pattern in RULES + [("heading", HEADING)]:
+        for rule, _, pattern in RULES:
             for m in pattern.finditer(flat):
                 yield line, rule, flat[max(0, m.start() - 40) : m.end() + 50].strip()
 
@@ -128,6 +128,7 @@ def main(args):
             print(f"{name}:{line}: {rule}: {shown}")
     if counts:
         print(f"{sum(counts.values())} in all: " + ", ".join(f"{rule} {n}" for rule, n in counts.most_common()))
+        print("phrases that we don't use; plainer: " + "; ".join(f"{instead} ({rule})" for rule, instead, _ in RULES if rule in counts))
     return 1 if counts else 0
 
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# docs/reference/settings.md and exit_codes.md list what the program and its headers define.
+# docs/reference/settings.md, numerics.md and exit_codes.md list what the program and its headers define; the pages about
+# code name code that exists.
 # tables.sh SOURCE TOOL
 set -eu
 . "${0%/*}/../support.sh"
@@ -20,13 +21,27 @@ awk -F '\t' '
         if (line != "") print line
         group = $8
         line = "- **" $8 "** (`" word_of[$8] "`):"
+        width = length(line)
     }
-    $2 == "settings" { line = line " `" substr($3, 3) "`" }
+    $2 == "settings" {
+        name = "`" substr($3, 3) "`"
+        if ((width += 1 + length(name)) <= 160) line = line " " name
+        else {
+            line = line "\n  " name
+            width = 2 + length(name)
+        }
+    }
     END { print line }' "$work/table" >"$work/defined"
-awk '/^## Groups/ { on = 1; next } on && /^- / { if (line != "") print line; line = $0; next }
-    on && /^  / { sub(/^ +/, ""); line = line " " $0 } END { print line }' "$source/docs/reference/settings.md" >"$work/listed"
-[ "$(wc -l <"$work/defined")" -gt 5 ] || fail 'groups of the table'
-diff "$work/defined" "$work/listed" >"$work/log" || fail 'docs/reference/settings.md (<: the table of settings, >: the page)'
+awk '/^## Groups/ { on = 1; next } on && NF' "$source/docs/reference/settings.md" >"$work/listed"
+[ "$(wc -l <"$work/defined")" -gt 10 ] || fail 'groups of the table'
+diff "$work/listed" "$work/defined" >"$work/log" || fail 'docs/reference/settings.md: replace the lines < by the lines >'
+
+echo '== optimizers'
+awk -F '\t' '$1 == "option" && $2 == "train" && $3 == "--optimizer" { print $6 }' "$work/table" | tr ' ' '\n' | grep -vx auto >"$work/words" || true
+[ "$(wc -l <"$work/words")" -ge 3 ] || fail 'words of --optimizer'
+while read -r word; do
+    grep -q "^| \`$word\` |" "$source/docs/reference/numerics.md" || fail "docs/reference/numerics.md has no row for the optimizer $word"
+done <"$work/words"
 
 echo '== exit codes and statuses'
 {
@@ -36,3 +51,17 @@ echo '== exit codes and statuses'
 grep '^| `' "$source/docs/reference/exit_codes.md" >"$work/listed" || true
 [ "$(wc -l <"$work/defined")" -gt 15 ] || fail 'statuses of the header'
 diff "$work/defined" "$work/listed" >"$work/log" || fail 'docs/reference/exit_codes.md (<: the program, >: the page)'
+
+echo '== code that the pages about it name'
+cd "$source"
+export LC_ALL=C
+find src include tools tests scripts cmake examples -type f >"$work/files"
+grep -v /figures/ "$work/files" | tr '\n' '\0' | xargs -0 grep -hoE '[A-Za-z_][A-Za-z0-9_]+' CMakeLists.txt | sort -u >"$work/defined"
+awk '/^```/ { code = !code; next } !code' docs/inside/*.md CONTRIBUTING.md | grep -oE '`[^`]*`' | tr -d '`' >"$work/code"
+grep -oE '^(lks|LKS)[A-Za-z0-9_]*|^[a-z0-9_]+\(\)' "$work/code" | tr -d '()' | sort -u >"$work/listed"
+[ "$(wc -l <"$work/listed")" -gt 50 ] || fail 'names in pages'
+comm -13 "$work/defined" "$work/listed" >"$work/log"
+grep -xE '[a-z0-9_/]+/[a-z0-9_]+\.[a-z]+' "$work/code" | grep -v ^llmc/ | sort -u | while read -r file; do
+    grep -qE "(^|/)$file\$" "$work/files" || echo "$file"
+done >>"$work/log"
+[ ! -s "$work/log" ] || fail 'docs/inside or CONTRIBUTING.md names code that does not exist'

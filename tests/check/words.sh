@@ -89,6 +89,7 @@ X
 cut -d ' ' -f 2- rules | expect '1: what-clause: ' lines.txt
 grep '^lines' out | cut -d : -f 3 | cut -c 2- | tr ' ' _ >found
 cut -d ' ' -f 1 rules | diff - found || fail 'words.py finds other rules than these'
+grep -qF 'plainer: the text that, each, how (what-clause); next to, in addition to (beside); continue (go on); ' out || fail 'plainer words'
 
 "$lockstep" help --table | sed -n 's/^command\t\([a-z]*\)\t.*/\1/p' >commands
 [ "$(wc -l <commands)" -ge 10 ] || fail "few commands: $(cat commands)"

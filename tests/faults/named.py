@@ -42,6 +42,9 @@ NORMS = "golf_embed_fwd golf_entry_fwd golf_norm_fwd"
 NORMS_BWD = "golf_norm_bwd golf_branch_bwd golf_entry_bwd golf_embed_bwd"
 BLOCK_BWD = "linear_bwd_w linear_bwd_x layernorm_rows_bwd dropout_rows"
 
+OPTIMIZERS = re.findall(r"^    X\((\w+)\)", (ROOT / "src/model/optim/optimizer.h").read_text(), re.M)
+# Each file of these folders has a row in ROWS, except those that training doesn't use.
+WHOLE, UNUSED = ["compute/cpu/layers", "compute/cpu/vector/rows", "model/optim"], ["decode.c", "dot_rows.c"]
 # file: {function, or "*" for the others: operations}. A function without a row isn't changed.
 ROWS = {
     "compute/cpu/vector/rows/adamw.c": {"*": "update_adamw"},
@@ -136,14 +139,14 @@ ROWS = {
 NEEDS = {
     "rows/dropout.c": {"family": "gpt2", "dropout": "0.2", "level": "own"}, "dropout_plain.c": {"family": "gpt2", "dropout": "0.2", "level": "plain"}, "gemm.c": {"level": "own"},
     "gemm_plain.c": {"level": "plain"}, "bf16.c": {"dtype": "bfloat16"}, "muon.c": {"optimizer": "muon"},
-    "newton_schulz.c": {"optimizer": "muon"}, "sgd.c": {"optimizer": "sgd"}, "optim/adamw.c": {"optimizer": "adamw"},
+    "newton_schulz.c": {"optimizer": "muon"}, **{f"optim/{o}.c": {"optimizer": o} for o in OPTIMIZERS},
     "rows/adamw.c": {"optimizer": "adamw"}, "/gpt2/": {"family": "gpt2"}, "/golf/": {"family": "golf"}, "_golf.c": {"family": "golf"},
     "_nanogpt.c": {"family": "gpt2"}, "golf_rows.c": {"family": "golf"}, "gelu.c": {"family": "gpt2"}, "layernorm.c": {"family": "gpt2"},
     "relu2.c": {"family": "golf"}, "rmsnorm.c": {"family": "golf"},
     "dropout_rows": {"family": "gpt2", "dropout": "0.2"}, "update_blend": {"optimizer": "sgd"}, "update_muon": {"optimizer": "muon"},
 }
 SETTINGS = {
-    "family": ["gpt2", "golf"], "optimizer": ["adamw", "muon", "sgd"], "dtype": ["float32", "bfloat16"],
+    "family": ["gpt2", "golf"], "optimizer": OPTIMIZERS, "dtype": ["float32", "bfloat16"],
     "freeze": ["", "", r"\.1\.mlp|wpe|skip", r"ln_|q_gain|resid_mix", r"\.2\.attn|\.0\.|attn_scale"], "dropout": ["0", "0.2"],
     "bias": ["true", "false"], "tie": ["true", "false"], "level": ["own", "own", "own", "plain"],
 }
@@ -153,12 +156,10 @@ SETTINGS = {
 
 def fixed(op):
     """Entries that no module has."""
+    moments, weights = {("updated moments", "*")}, {("updated weights", "*")}
     return {"sum": {("mean gradient", "*")}, "norm": {("norm", None)}, "leaf": {("gradient's hash", None)}, "loss": {("loss", None)},
-            "rate": {("learning rate", None)}, "clear": {("gradient", "*")}, "moments": {("updated moments", "*")}, "weights": {("updated weights", "*")},
-            "newton_schulz": {("updated weights", "*")},
-            "update_blend": {("updated moments", "*"), ("updated weights", "*"), ("mean gradient", "*")},
-            "update_adamw": {("updated moments", "*"), ("updated weights", "*")},
-            "update_muon": {("updated moments", "*"), ("updated weights", "*")}}.get(op)
+            "rate": {("learning rate", None)}, "clear": {("gradient", "*")}, "moments": moments, "weights": weights, "newton_schulz": weights,
+            "update_blend": moments | weights | {("mean gradient", "*")}}.get(op, moments | weights if op.startswith("update_") else None)
 
 
 def outputs(*names):
@@ -357,6 +358,9 @@ def name_of(head):
 
 def read_sources(files):
     sources = []
+    for path in (path for folder in WHOLE for path in sorted((ROOT / "src" / folder).glob("*.c"))):
+        if path.name not in UNUSED and str(path.relative_to(ROOT / "src")) not in ROWS:
+            sys.exit(f"named: {path} has no row: add one to ROWS, with the operations that its functions are part of")
     for file, rows in ROWS.items():
         if files and Path(file).name not in files:
             continue
@@ -601,6 +605,8 @@ def draw_settings(fault, chance):
         if part in "/" + fault.file or [part] == fault.all_ops:
             settings.update(needs)
     families = [f for f, (_, ops) in FAMILIES.items() if any(op in ops or fixed(op) for op in fault.all_ops)]
+    if not families:
+        sys.exit(f"named: {fault.file} is part of {' '.join(fault.all_ops)}, whose entries are neither in fixed() nor in gpt2() or golf()")
     if settings["family"] not in families:
         settings["family"] = families[0]
     if settings["family"] == "gpt2":

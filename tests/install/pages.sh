@@ -17,7 +17,7 @@ date=$(gzip -dc "$pages/man/man1/lockstep.1.gz" | sed -n 's/^\.TH "*[^ "]*"* 1 "
 mkdir -p "$work/pages"
 "$lockstep" help --table >"$work/pages/table"
 "$source/cmake/pages/make.sh" "$source/docs/reference/formats.md" "$date" "$work/pages"
-diff -r "$pages" "$work/pages" || fail 'the program has other pages than the build made of it'
+diff -r "$pages" "$work/pages" >"$work/log" || fail "the program has other pages than the build made of it; if only a part was built: cmake --build $build"
 
 echo '== each command has a page, each setting a place in it'
 "$lockstep" help --table >"$work/table"

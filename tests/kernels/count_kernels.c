@@ -9,7 +9,7 @@
 enum { N = 4096, ROWS = 16, COLS = N / ROWS, HEADS = 4, HS = 64 };
 
 static float x[N], y[N], z[N], w[N], small[N];
-static double sink;
+static double sink, lanes[8];
 static lks__kernels k;
 
 static void fill(float *p, float scale)
@@ -58,6 +58,9 @@ static const lks__adamw adamw = {.decay = 0.999f,
     X(round_bf16, k.round_bf16(y, x, N))                                                           \
     X(dot, sink += (double)k.dot(x, w, N))                                                         \
     X(sumsq, sink += k.sumsq(x, N))                                                                \
+    X(sum_scaled, k.sum_scaled(y, x, w, 0.5f, lanes, N))                                           \
+    X(dot_rows, k.dot_rows(y, ROWS, x, COLS, w, COLS, ROWS, ROWS, COLS, false))                    \
+    X(weighted_sum, k.weighted_sum(y, w, x, COLS, ROWS, COLS))                                     \
     X(adamw, k.adamw(y, z, small, x, N, &adamw))
 
 #define X(name, call)                                                                              \
@@ -67,6 +70,10 @@ static const lks__adamw adamw = {.decay = 0.999f,
         call;                                                                                      \
     }
 CALLS(X)
+#undef X
+
+#define X(name, ...) +1
+_Static_assert(0 CALLS(X) == 0 LKS__ROW_KERNEL_MAP(X), "every row kernel is counted");
 #undef X
 
 int main(int argc, char **argv)

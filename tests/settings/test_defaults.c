@@ -227,7 +227,8 @@ TEST(test_every_default)
         if (figure == NULL && !is_golf)
             figure = find(FIGURES(nanogpt), i);
         if (figure == NULL)
-            fail_msg("no figure for the default of %s", lks__setting_name(i));
+            fail_msg("no figure for the default of %s: add one to %s", lks__setting_name(i),
+                     is_golf ? "golf, or to ours" : "ours");
         check(&s, i, figure);
         assert_int_equal(s.from[i], LKS__FROM_DEFAULT);
     }

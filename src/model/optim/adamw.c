@@ -12,24 +12,19 @@ void lks__adamw_update(const lks__optim *o, const lks__rates *r, const lks__opti
                             .weight_decay = weight_decay,
                             .t = r->t,
                             .clip = r->clip};
-    for (size_t i = 0; i < o->n_pieces; i++) {
-        const lks__piece *piece = &o->pieces[i];
-        if (o->table->tensors[piece->tensor].kind != kind)
-            continue;
-        if (list.n_pieces == LKS__UPDATE_PIECES) {
-            o->device->layers->update_adamw(o->device->ex, &list);
-            list.n_pieces = 0;
+    size_t next = 0, of[LKS__UPDATE_PIECES];
+    while ((list.n_pieces = lks__optim_next(o, kind, &next, of)) > 0) {
+        for (size_t p = 0; p < list.n_pieces; p++) {
+            const lks__piece *piece = &o->pieces[of[p]];
+            const lks__optim_place at = lks__optim_place_of(o, a, of[p]);
+            list.piece[p].params = at.params;
+            list.piece[p].exp_avg = a->state[0] + piece->state[0];
+            list.piece[p].exp_avg_sq = a->state[1] + piece->state[1];
+            list.piece[p].grads = at.grads;
+            list.piece[p].n = piece->count;
         }
-        size_t p = list.n_pieces++;
-        const lks__optim_place at = lks__optim_place_of(o, a, i);
-        list.piece[p].params = at.params;
-        list.piece[p].exp_avg = a->state[0] + piece->state[0];
-        list.piece[p].exp_avg_sq = a->state[1] + piece->state[1];
-        list.piece[p].grads = at.grads;
-        list.piece[p].n = piece->count;
-    }
-    if (list.n_pieces > 0)
         o->device->layers->update_adamw(o->device->ex, &list);
+    }
 }
 
 static void update(const lks__optim *o, const lks__rates *r, const lks__optim_arenas *a)

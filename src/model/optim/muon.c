@@ -28,25 +28,20 @@ static void update_matrices(const lks__optim *o, const lks__rates *r, const lks_
                            .work = o->work,
                            .work_bytes = o->work_bytes,
                            .beat = o->beat};
-    for (size_t i = 0; i < o->n_pieces; i++) {
-        const lks__piece *piece = &o->pieces[i];
-        const lks__table_tensor *t = &o->table->tensors[piece->tensor];
-        if (t->kind != LKS__PARAM_MATRIX)
-            continue;
-        if (list.n_pieces == LKS__UPDATE_PIECES) {
-            o->device->layers->update_muon(o->device->ex, &list);
-            list.n_pieces = 0;
+    size_t next = 0, of[LKS__UPDATE_PIECES];
+    while ((list.n_pieces = lks__optim_next(o, LKS__PARAM_MATRIX, &next, of)) > 0) {
+        for (size_t p = 0; p < list.n_pieces; p++) {
+            const lks__piece *piece = &o->pieces[of[p]];
+            const lks__table_tensor *t = &o->table->tensors[piece->tensor];
+            const lks__optim_place at = lks__optim_place_of(o, a, of[p]);
+            list.piece[p].rows = t->shape[0];
+            list.piece[p].cols = t->shape[1];
+            list.piece[p].params = at.params;
+            list.piece[p].momentum = a->state[0] + piece->state[0];
+            list.piece[p].grads = at.grads;
         }
-        size_t p = list.n_pieces++;
-        list.piece[p].rows = t->shape[0];
-        list.piece[p].cols = t->shape[1];
-        const lks__optim_place at = lks__optim_place_of(o, a, i);
-        list.piece[p].params = at.params;
-        list.piece[p].momentum = a->state[0] + piece->state[0];
-        list.piece[p].grads = at.grads;
-    }
-    if (list.n_pieces > 0)
         o->device->layers->update_muon(o->device->ex, &list);
+    }
 }
 
 static void update(const lks__optim *o, const lks__rates *r, const lks__optim_arenas *a)

@@ -163,6 +163,16 @@ lks_status lks__optim_list(const lks__optimizer *optimizer, const lks__table *ta
     return st;
 }
 
+size_t lks__optim_next(const lks__optim *o, lks__param_kind kind, size_t *next,
+                       size_t of[LKS__UPDATE_PIECES])
+{
+    size_t n = 0;
+    for (; *next < o->n_pieces && n < LKS__UPDATE_PIECES; ++*next)
+        if (o->table->tensors[o->pieces[*next].tensor].kind == kind)
+            of[n++] = *next;
+    return n;
+}
+
 lks__optim_place lks__optim_place_of(const lks__optim *o, const lks__optim_arenas *a, size_t piece)
 {
     if (a->places != NULL)

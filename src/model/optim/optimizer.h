@@ -121,6 +121,10 @@ lks_status lks__optim_open(const lks__optimizer *optimizer, lks__device *device,
 /* List the pieces only. lks__optim_close() it. ERR_NOMEM. */
 lks_status lks__optim_list(const lks__optimizer *optimizer, const lks__table *table,
                            const lks__optim_share *share, lks__optim *o);
+/* Fill a list of an update (compute/layers.h): of[] out, the next pieces of one kind, as many as a
+ * list has room for. *next is 0 for the first ones. Returns their number, 0 at the end. */
+size_t lks__optim_next(const lks__optim *o, lks__param_kind kind, size_t *next,
+                       size_t of[LKS__UPDATE_PIECES]);
 lks__optim_place lks__optim_place_of(const lks__optim *o, const lks__optim_arenas *a, size_t piece);
 /* Compute state_floats; the device need not be open. ERR_NOMEM. */
 lks_status lks__optim_measure(const lks__optimizer *optimizer, const lks__device *device,

@@ -18,22 +18,17 @@ void lks__optim_blend(const lks__optim *o, const lks__optim_arenas *arenas, lks_
                       double a, lks__operand y, double b, lks__operand x)
 {
     lks__blend list = {.a = (float)a, .b = (float)b};
-    for (size_t i = 0; i < o->n_pieces; i++) {
-        const lks__piece *piece = &o->pieces[i];
-        if (o->table->tensors[piece->tensor].kind != kind)
-            continue;
-        if (list.n_pieces == LKS__UPDATE_PIECES) {
-            o->device->layers->update_blend(o->device->ex, &list);
-            list.n_pieces = 0;
+    size_t next = 0, of[LKS__UPDATE_PIECES];
+    while ((list.n_pieces = lks__optim_next(o, kind, &next, of)) > 0) {
+        for (size_t p = 0; p < list.n_pieces; p++) {
+            const lks__piece *piece = &o->pieces[of[p]];
+            list.piece[p].y = y == LKS__PARAMS ? lks__optim_place_of(o, arenas, of[p]).params
+                                               : arenas->state[0] + piece->state[0];
+            list.piece[p].x = part(o, arenas, x, of[p]);
+            list.piece[p].n = piece->count;
         }
-        size_t p = list.n_pieces++;
-        list.piece[p].y = y == LKS__PARAMS ? lks__optim_place_of(o, arenas, i).params
-                                           : arenas->state[0] + piece->state[0];
-        list.piece[p].x = part(o, arenas, x, i);
-        list.piece[p].n = piece->count;
-    }
-    if (list.n_pieces > 0)
         o->device->layers->update_blend(o->device->ex, &list);
+    }
 }
 
 static void update(const lks__optim *o, const lks__rates *r, const lks__optim_arenas *a)
