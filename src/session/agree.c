@@ -91,11 +91,10 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     char kept[KEPT]; /* the exchange below must not replace the recorded message */
     snprintf(kept, sizeof kept, "%s", lks_last_error());
     struct verdict mine = {(int32_t)st, st == LKS_ERR_STOPPED ? lks__session_asked_stop(s) : 0};
-    struct verdict *all = calloc((size_t)W, sizeof *all);
-    LKS__MEMORY(all, "for %d ranks", W);
-    lks_status comm = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
+    lks_status comm = LKS_OK;
+    struct verdict *all = lks__session_gather(s, &mine, sizeof mine, &comm);
     int first = 0, signo = 0;
-    for (int r = 0; r < W && signo == 0; r++)
+    for (int r = 0; comm == LKS_OK && r < W && signo == 0; r++)
         signo = all[r].signo;
     while (comm == LKS_OK && first < W &&
            (all[first].status == LKS_OK || all[first].status == LKS_ERR_STOPPED))

@@ -43,19 +43,26 @@ struct launch {
 static struct {
     const char *log_dir;
     double shutdown_timeout_s;
-    bool has_child; /* the program has one from before the launch */
+    int n_children; /* that the program has from before the launch */
 } more;
 
-/* A child that keeps none of our descriptors; its process id goes to the output. */
-static void make_child(void)
+/* Children, in a group of their own, that keep none of our descriptors. The group, which is the
+ * first one's process id, and the last one's go to the output. */
+static void make_children(int n)
 {
-    pid_t pid = fork();
-    if (pid == 0) {
-        close_range(0, ~0u, 0);
-        sleep((unsigned)(60 * lks_test_patience()));
-        _exit(0);
+    pid_t group = 0, pid = 0;
+    for (int i = 0; i < n; i++) {
+        pid = fork();
+        if (pid == 0) {
+            close_range(0, ~0u, 0);
+            sleep((unsigned)(60 * lks_test_patience()));
+            _exit(0);
+        }
+        group = i == 0 ? pid : group;
+        setpgid(pid, group);
     }
-    dprintf(2, "earlier-%d\n", (int)pid);
+    if (n > 0)
+        dprintf(2, "earlier-%d\nlast-%d\n", (int)group, (int)pid);
 }
 
 static void start(struct launch *l, int nproc, char *const *argv)
@@ -79,8 +86,7 @@ static void start(struct launch *l, int nproc, char *const *argv)
         setsid(); /* no terminal, and its own group */
         dup2(fds[1], 1);
         dup2(fds[1], 2);
-        if (more.has_child)
-            make_child();
+        make_children(more.n_children);
         putenv(l->mark);
         int before = dup(0);
         close(before);
@@ -634,20 +640,25 @@ TEST(test_killed_with_detached)
     check_killed(false);
 }
 
-/* What the program has started before it became a launcher is left alone. */
-TEST(test_earlier_child)
+/* What the program has started before it became a launcher is left alone, and only that. */
+TEST(test_earlier_children)
 {
     struct launch l;
-    more.has_child = true;
-    start(&l, 1, SHELL("echo launcher-$PPID; exec sleep 50"));
-    more.has_child = false;
+    more.n_children = 300;
+    start(
+        &l, 1,
+        SHELL("echo launcher-$PPID; setsid sh -c 'echo rank-$$ ready; exec sleep 77' & sleep 50"));
+    more.n_children = 0;
     read_until(&l, "launcher-");
-    read_until(&l, "\n");
-    pid_t earlier = pid_behind(&l, "earlier-");
+    read_until(&l, "ready");
+    const pid_t group = pid_behind(&l, "earlier-"), last = pid_behind(&l, "last-");
     lks_test_kill(pid_behind(&l, "launcher-"), SIGKILL);
-    assert_int_equal(WEXITSTATUS(finish(&l)), 128 + SIGKILL);
-    assert_false(is_gone(earlier));
-    kill(earlier, SIGKILL);
+    const int status = finish(&l);
+    const bool left = !is_gone(group) && !is_gone(last);
+    kill(-group, SIGKILL);
+    assert_int_equal(WEXITSTATUS(status), 128 + SIGKILL);
+    assert_true(left);
+    assert_gone(pid_behind(&l, "rank-"));
 }
 
 /* SIGKILL to both at once: what is in the ranks' process groups is ended by the guard. The launcher

@@ -3,10 +3,13 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/system/sys.h"
+#include "launch/nodes/hosts.h"
 
 static lks_test_result limited(const char *limit, const char *words)
 {
@@ -66,6 +69,23 @@ TEST(test_too_few)
         assert_contains(r.err,
                         lks_test_text("this process may open %d files; raise `ulimit -n`", limit));
     }
+}
+
+/* A launch on hosts that can't watch for signals starts nothing: it could wait for ever. */
+TEST(test_hosts)
+{
+    static const struct lks__host here = {.name = "localhost", .slots = 1};
+    static char *const no_options[] = {NULL}, *const argv[] = {(char *)(uintptr_t) "true", NULL};
+    const lks__hosts_options o = {"lockstep run", &here, 1, NULL, no_options, argv};
+    struct rlimit before, none;
+    int code;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const lks_status st = lks__hosts_launch(&o, &code);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_fails(LKS_ERR_IO, st, "can't watch for signals: no file descriptor is left");
 }
 
 /* More nodes than the first one has descriptors for: it says so while it waits. */

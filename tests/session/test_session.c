@@ -7,6 +7,9 @@
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +24,7 @@
 #include "comm/shm/segment/segment_layout.h"
 #include "session/signals.h"
 #include "session/trace_file.h"
+#include "train/checks/agree.h"
 
 static lks_status open_session(int threads, lks__session *s)
 {
@@ -303,6 +307,51 @@ TEST(test_stop_after_abort)
     continue_first(&r);
 }
 
+static size_t most = SIZE_MAX; /* larger allocations fail */
+
+__typeof__(calloc) __real_calloc, __wrap_calloc;
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    return n * bytes > most ? NULL : __real_calloc(n, bytes);
+}
+
+/* Rank 1 has no memory to agree. */
+static int agree_without_memory(void)
+{
+    lks__session s;
+    const bool first = strcmp(getenv("RANK"), "0") == 0;
+    EXPECT(lks__session_open("shm", 20 * lks_test_patience(), 1, LKS__BIND_NONE, &s) == LKS_OK);
+    most = first ? SIZE_MAX : 0;
+    EXPECT(lks__session_agree(&s, LKS_OK) == (first ? LKS_ERR_PEER : LKS_ERR_NOMEM));
+    most = SIZE_MAX;
+    EXPECT(strstr(lks_last_error(), "no memory for 2 ranks") != NULL);
+    lks__session_close(&s);
+    return 0;
+}
+
+/* Rank 1 has other settings, and only memory for a few bytes. */
+static int differ_without_memory(void)
+{
+    static lks__run_lines lines;
+    lks__session s;
+    const bool first = strcmp(getenv("RANK"), "0") == 0;
+    EXPECT(lks__session_open("shm", 20 * lks_test_patience(), 1, LKS__BIND_NONE, &s) == LKS_OK);
+    snprintf(lines.text, sizeof lines.text, "seed=%d\n", first ? 1 : 2);
+    most = first ? SIZE_MAX : 4096;
+    EXPECT(lks__agree_run(&s, LKS_OK, &lines, &lines) == (first ? LKS_ERR_DIVERGED : LKS_ERR_PEER));
+    most = SIZE_MAX;
+    EXPECT(strstr(lks_last_error(), "seed differs between ranks: rank 0 (host ") != NULL);
+    lks__session_close(&s);
+    return 0;
+}
+
+/* The others learn the reason, or what differs. */
+TEST(test_no_memory)
+{
+    ranks_run(2, "agree", NULL, 30);
+    ranks_run(2, "differ", NULL, 30);
+}
+
 /* Writing to a pipe that nobody reads is an error, and doesn't end the process. */
 TEST(test_closed_pipe)
 {
@@ -415,10 +464,10 @@ TEST(test_first_process)
 
 int main(int argc, char **argv)
 {
-    static const struct rank_body bodies[] = {{"stop", .run = stop_before_joining},
-                                              {"fail", .run = fail_and_stop},
-                                              {"abort", .run = abort_and_stop},
-                                              {.name = NULL}};
+    static const struct rank_body bodies[] = {
+        {"stop", .run = stop_before_joining},     {"fail", .run = fail_and_stop},
+        {"abort", .run = abort_and_stop},         {"agree", .run = agree_without_memory},
+        {"differ", .run = differ_without_memory}, {.name = NULL}};
     ranks_main(argc, argv, bodies);
     return lks_test_run_all(NULL, NULL);
 }

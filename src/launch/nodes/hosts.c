@@ -478,7 +478,9 @@ lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p)
     bool ignores_pipe = lks__signal_is_ignored(SIGPIPE);
     signal(SIGPIPE, SIG_IGN);
     int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    lks_status st = lks__token_new(token);
+    lks_status st =
+        signals >= 0 ? lks__token_new(token)
+                     : lks__fail(LKS_ERR_IO, "can't watch for signals: %s", lks__sys_reason(errno));
     for (int i = 0; i < o->n; i++)
         agents[i].lifeline = -1;
     for (int i = 0; i < o->n && st == LKS_OK; i++)

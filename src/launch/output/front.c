@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -24,8 +25,6 @@
 /* Seconds. */
 static const double SWEEP_S = 5.0; /* for processes of a killed launcher to end */
 
-enum { MAX_EARLIER = 64 };
-
 struct front {
     const char *self;
     const sigset_t *mask, *old_mask;
@@ -33,29 +32,38 @@ struct front {
     bool suspending; /* the launcher was suspended, for example by Ctrl-Z, and we stop with it */
     bool ended;
     siginfo_t end;
-    /* Children from before the launch: a program may have started them before it called exec. */
-    int n_earlier;
-    pid_t earlier[MAX_EARLIER];
+    /* Children from before the launch: a program may have started them before it called exec.
+     * NULL: unknown. */
+    char *earlier;
 };
 
-/* List our children, up to `max`; 0 if the kernel doesn't list them. */
-static int children(pid_t *pids, int max)
+/* Our children, "12 34 ", to be freed; NULL if the kernel doesn't list them, or without memory. */
+static char *children(void)
 {
-    int n = 0, pid;
-    char path[64];
+    char path[64], *text = NULL;
+    size_t room = 0;
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
     FILE *f = fopen(path, "re");
-    while (f != NULL && n < max && fscanf(f, "%d", &pid) == 1)
-        pids[n++] = pid;
+    if (f != NULL && getline(&text, &room, f) < 0) {
+        free(text);
+        text = feof(f) ? strdup("") : NULL;
+    }
     if (f != NULL)
         fclose(f);
-    return n;
+    return text;
+}
+
+/* The number at *at, which moves behind it; 0 at the end. */
+static pid_t next(char **at)
+{
+    return (pid_t)strtol(*at, at, 10);
 }
 
 static bool is_earlier(const struct front *f, pid_t pid)
 {
-    for (int i = 0; i < f->n_earlier; i++)
-        if (f->earlier[i] == pid)
+    pid_t earlier;
+    for (char *at = f->earlier; (earlier = next(&at)) != 0;)
+        if (earlier == pid)
             return true;
     return false;
 }
@@ -82,12 +90,14 @@ static void reap(struct front *f)
 
 static void sweep(struct front *f)
 {
-    for (double until = lks__sys_now() + SWEEP_S; lks__sys_now() < until;) {
-        pid_t pids[256];
-        int n = children(pids, 256), n_ours = 0;
-        for (int i = 0; i < n; i++)
-            if (!is_earlier(f, pids[i]) && ++n_ours > 0)
-                kill(pids[i], SIGKILL);
+    for (double until = lks__sys_now() + SWEEP_S; f->earlier != NULL && lks__sys_now() < until;) {
+        char *pids = children();
+        int n_ours = 0;
+        pid_t pid;
+        for (char *at = pids; at != NULL && (pid = next(&at)) != 0;)
+            if (!is_earlier(f, pid) && ++n_ours > 0)
+                kill(pid, SIGKILL);
+        free(pids);
         if (n_ours == 0)
             return;
         usleep(2000);
@@ -141,16 +151,19 @@ lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_
     struct front f = {.self = self, .mask = mask, .old_mask = old_mask};
     pid_t front = getpid();
     sigset_t gone;
-    f.n_earlier = children(f.earlier, MAX_EARLIER);
+    f.earlier = children();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fflush(NULL); /* so that buffered text is written only once */
     f.launcher = fork();
+    if (f.launcher > 0) {
+        setpgid(f.launcher, f.launcher); /* in both processes, because either may run first */
+        stay_in_front(&f);
+    }
+    const int reason = errno;
+    free(f.earlier);
     if (f.launcher < 0)
         return lks__fail(LKS_ERR_NOMEM, "can't start the launching process: %s",
-                         lks__sys_start_reason(errno));
-    setpgid(f.launcher, f.launcher); /* in both processes, because either may run first */
-    if (f.launcher > 0)
-        stay_in_front(&f);
+                         lks__sys_start_reason(reason));
     setpgid(0, 0);
     sigemptyset(&gone);
     sigaddset(&gone, LKS__FRONT_GONE);
