@@ -5,6 +5,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "comm/store/address.h"
 #include "launch/job.h"
 #include "launch/nodes/hosts.h"
 
@@ -99,8 +100,8 @@ lks_status lks__job_open(struct lks__job *job)
     gethostname(name, sizeof name - 1);
     lks__escape(job->host, sizeof job->host, name, strlen(name));
     LKS__TRY(lks__token_new(job->id));
-    snprintf(job->master_addr, sizeof job->master_addr, "%s",
-             o->endpoint_host != NULL ? o->endpoint_host : "127.0.0.1");
+    lks__address_bare(job->master_addr, sizeof job->master_addr,
+                      o->endpoint_host != NULL ? o->endpoint_host : "127.0.0.1");
     job->given_id = o->run_id != NULL ? o->run_id : "none";
     bool several = o->max_nodes > 1;
     snprintf(job->run_id, sizeof job->run_id, "%s",
@@ -113,8 +114,8 @@ lks_status lks__job_open(struct lks__job *job)
         return LKS_OK;
     }
     LKS__TRY(lks__token_new(job->token));
-    snprintf(job->local_address, sizeof job->local_address, "%s",
-             o->local_addr != NULL ? o->local_addr : "127.0.0.1");
+    lks__address_bare(job->local_address, sizeof job->local_address,
+                      o->local_addr != NULL ? o->local_addr : "127.0.0.1");
     snprintf(job->store_host, sizeof job->store_host, "127.0.0.1");
     LKS__TRY(lks__store_serve(job->store_host, 0, job->token, &job->store));
     job->store_port = lks__store_port(job->store);

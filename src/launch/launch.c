@@ -119,8 +119,10 @@ static bool is_lasting(const struct lks__supervisor *sup, struct lks__verdict *v
     const size_t used = strlen(v->text);
     if (v->culprit < 0 || v->elsewhere || !lks__segment_lasting(sup->attempt->segment))
         return false;
-    snprintf(v->text + used, sizeof v->text - used,
-             "; not restarted, as it would fail again: put that right, then start it again%s",
+    snprintf(v->text + used, sizeof v->text - used, "; %sput that right, then start it again%s",
+             sup->attempt->job->options->max_restarts > 0
+                 ? "not restarted, as it would fail again: "
+                 : "",
              strcmp(sup->attempt->job->options->self, "lockstep train") == 0
                  ? ", with --init_from=resume if it has saved a checkpoint"
                  : "");

@@ -26,6 +26,7 @@ lks_status lks__trace_file_start(lks__trace_file *f, const char *path)
 
 static lks_status open_file(lks__trace_file *f)
 {
+    LKS__TRY(lks__sys_may_replace(f->path, "[\n{\"ph\":"));
     int fd = lks__sys_open(f->path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     f->made = fd >= 0;
     if (fd < 0 && errno == EEXIST)

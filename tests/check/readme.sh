@@ -158,9 +158,10 @@ run_printed() {
     done 4<"$work/printed"
 }
 
-# A second ./quickstart moves the run aside, which keeps its data.
+# A second ./quickstart moves the run aside, which keeps its data. The command that it suggests has its options.
 run_again() {
-    timeout "$(patient 120)" ./quickstart my.txt --iters=1 >"$work/log" 2>&1 </dev/null || fail './quickstart my.txt'
+    timeout "$(patient 120)" ./quickstart my.txt --iters=1 --ranks=1 --out=out/quickstart >"$work/log" 2>&1 </dev/null || fail './quickstart my.txt'
+    grep -q -- ' --input=my.txt --ranks=1 --out=out/quickstart --seconds=' "$work/log" || fail './quickstart suggests other options'
     ./build/tools/lockstep eval out/quickstart/run/earlier-1 >"$work/log" 2>&1 || fail "eval of ./quickstart's earlier run"
 }
 

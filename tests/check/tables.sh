@@ -1,6 +1,6 @@
 #!/bin/sh
-# docs/reference/settings.md, numerics.md and exit_codes.md list what the program and its headers define; the pages about
-# code name code that exists.
+# docs/reference/settings.md, numerics.md and exit_codes.md list what the program and its headers define, and
+# docs/start/install.md the packages of modules; the pages about code name code that exists.
 # tables.sh SOURCE TOOL
 set -eu
 . "${0%/*}/../support.sh"
@@ -51,6 +51,12 @@ echo '== exit codes and statuses'
 grep '^| `' "$source/docs/reference/exit_codes.md" >"$work/listed" || true
 [ "$(wc -l <"$work/defined")" -gt 15 ] || fail 'statuses of the header'
 diff "$work/defined" "$work/listed" >"$work/log" || fail 'docs/reference/exit_codes.md (<: the program, >: the page)'
+
+echo '== packages of modules'
+sed -n 's/^set(lks_about_\([a-z]*\) .*/lockstep-\1/p' "$source/cmake/packages.cmake" | sort >"$work/defined"
+sed -n '/^## Debian packages/,/^## /p' "$source/docs/start/install.md" | grep -o '`lockstep-[a-z]*`' | tr -d '`' | sort >"$work/listed"
+[ "$(wc -l <"$work/defined")" -gt 5 ] || fail 'modules of cmake/packages.cmake'
+diff "$work/defined" "$work/listed" >"$work/log" || fail 'docs/start/install.md (<: cmake/packages.cmake, >: the page)'
 
 echo '== code that the pages about it name'
 cd "$source"

@@ -591,7 +591,7 @@ TEST(test_no_module)
     assert_exits(
         1,
         lks_test_run((const char *const[]){tool, "prep", "sentencepiece", in, out, NULL}, env, 60),
-        "lockstep_sentencepiece.so", "libsentencepiece-dev");
+        "lockstep_sentencepiece.so", "; correct this, or build lockstep again");
 }
 
 /* ---- compared with the exporter ----------------------------------------------------------- */

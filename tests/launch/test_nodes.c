@@ -1137,6 +1137,7 @@ TEST(test_wrong_options)
         {{"--hosts=localhost,b"}, "is localhost, at which host b would reach itself: use"},
         {{"--hosts=me@localhost,b"}, "is localhost, at which host b would reach itself: use"},
         {{"--hosts=127.0.0.1,localhost,b"}, "is 127.0.0.1, at which host b would reach itself"},
+        {{"--hosts=me@[::1]:2,b"}, "is ::1, at which host b would reach itself"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct node x = start_node(1, secret, cases[i].options, "touch /nowhere");
@@ -1358,6 +1359,8 @@ TEST(test_hosts_wrong)
         {{"--hosts="}, "is no host"},
         {{"--hosts=a,,b"}, "is no host"},
         {{"--hosts=-oProxyCommand=x"}, "is no host"},
+        {{"--hosts=[-oProxyCommand=x]"}, "is no host"},
+        {{"--hosts=[::1"}, "is no host"},
         {{"--hosts=a:0"}, "from 1 to 1024"},
         {{"--hosts=a:1x"}, "from 1 to 1024"},
         {{"--hosts=a", "--nnodes=2"}, "leave out --nnodes"},

@@ -321,8 +321,8 @@ TEST(test_environment)
     r = RUN("--rdzv-id=my job", "--role=worker", "--max-restarts=4", "sh", "-c",
             "echo $TORCHELASTIC_RUN_ID $ROLE_NAME $TORCHELASTIC_MAX_RESTARTS");
     assert_string_equal(r.out, "my job worker 4\n");
-    r = RUN("--master-addr=127.0.0.2", "--master-port=4567", "--local-addr=127.0.0.3", "sh", "-c",
-            "echo $MASTER_ADDR $MASTER_PORT $LOCKSTEP_LOCAL_ADDR");
+    r = RUN("--master-addr=[127.0.0.2]", "--master-port=4567", "--local-addr=[127.0.0.3]", "sh",
+            "-c", "echo $MASTER_ADDR $MASTER_PORT $LOCKSTEP_LOCAL_ADDR");
     assert_string_equal(r.out, "127.0.0.2 4567 127.0.0.3\n");
     /* torchrun's command lines work; options without a meaning here are named. */
     assert_exits(0,

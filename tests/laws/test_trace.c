@@ -245,18 +245,24 @@ TEST(test_failures)
     law_add_all(&args, "--grad_clip=0", "--weight_decay=1000");
     assert_exits(1, lks_test_run(args.argv, NULL, 60));
     assert_false(lks_test_exists(path));
-    lks_test_write_text(path, "old"); /* a file that was there stays */
-    assert_exits(1, lks_test_run(args.argv, NULL, 60));
-    assert_string_equal(lks_test_read(path, NULL), "old");
+    /* A trace that was there stays; another file isn't to be overwritten. */
+    static const char *const old[] = {"[\n{\"ph\":old", "old"};
+    for (int i = 0; i < 2; i++) {
+        lks_test_write_text(path, old[i]);
+        assert_exits(1, lks_test_run(args.argv, NULL, 60),
+                     i == 1 ? "trace.json, which has other contents: remove it, or" : "");
+        assert_string_equal(lks_test_read(path, NULL), old[i]);
+    }
 }
 
-/* Old contents of the file are replaced, shorter or longer. */
+/* An old trace is replaced, shorter or longer. */
 TEST(test_again)
 {
     size_t bytes;
     lks_test_read(trace_path, &bytes);
     char *old = test_malloc(2 * bytes);
     memset(old, 'x', 2 * bytes);
+    memcpy(old, "[\n{\"ph\":", 8);
     lks_test_write(trace_path, old, 2 * bytes);
     test_free(old);
     law_output("random", "--max_iters=1", lks_test_text("--trace=%s", trace_path));

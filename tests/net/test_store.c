@@ -341,6 +341,13 @@ TEST(test_addresses)
     assert_string_equal(lks__address_text(text, host, port), "[fe80::1]:29");
     assert_int_equal(lks__address_parse("it", "::1", host, sizeof host, &port), LKS_OK);
     assert_string_equal(host, "::1");
+    struct addrinfo *list;
+    char number[LKS__NUMBER_BYTES];
+    assert_ok(lks__address_find("[::1]", 29, true, &list));
+    assert_true(lks__address_number(list->ai_addr, number));
+    assert_string_equal(number, "::1");
+    freeaddrinfo(list);
+    assert_string_equal(lks__address_text(text, "[::1]", 29), "[::1]:29");
     static const char *const bad[] = {"",     ":1",   "a:",   "a:b",   "a:65536",
                                       "a:-1", "[::1", "[]:1", "[::1]x"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)

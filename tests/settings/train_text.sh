@@ -159,9 +159,11 @@ ln -s line.txt link.txt
 # shellcheck disable=SC2086
 lockstep train link.txt $small --max_iters=0 >"$work/log" 2>&1 || fail 'a link to a text'
 [ -e out/link/data/train.bin ] && grep -q ', 1 step of ' "$work/log" || fail "a link: $(cat "$work/log")"
-# A folder of texts in which OUT is.
+# A folder of texts in which OUT is, and a text with a NUL after the bytes by which binary files are known.
+{ cat my.txt && printf 'late\0'; } >texts/zero.txt
 (cd texts && lockstep train . $small --max_iters=1) >"$work/log" 2>&1 || fail 'train .'
 grep -q '^lockstep train: note: left out 1 entry of folders: ./out/texts (folder of a run)$' "$work/log" || fail 'OUT in the folder of texts'
+grep -q '^lockstep train: note: ./zero.txt contains NUL characters, which are kept: ' "$work/log" || fail "a late NUL: $(cat "$work/log")"
 printf 'max_iters = 3\nn_head = 4\ngradient_accumulation_steps = 1\n' >own.conf
 # shellcheck disable=SC2086
 lockstep train my.txt own.conf $small --out_dir=own >"$work/log" 2>&1 || fail 'a text and a config file'

@@ -211,8 +211,9 @@ static void write_line(int fd, const char *line)
     assert_int_equal(write(fd, line, strlen(line)), strlen(line));
 }
 
-/* SIGINT ends an answer that would never end; then the next line is read. */
-TEST(test_interrupted)
+/* SIGINT ends an answer that would never end; then the next line is read. At the prompt it ends the
+ * program, as the end of the input does. */
+static void check_interrupted(bool at_prompt)
 {
     const char *fifo = lks_test_text("%s/in", lks_test_folder());
     assert_int_equal(mkfifo(fifo, 0600), 0);
@@ -235,8 +236,19 @@ TEST(test_interrupted)
             bytes = wait_for(child.out_path, 0);
         }
     }
+    if (at_prompt) {
+        assert_int_equal(kill(child.pid, SIGINT), 0);
+        assert_exits(128 + SIGINT, lks_test_wait(&child, 30), "SIGINT: all text is complete");
+    }
     close(fd); /* the end of the input */
-    assert_exits(0, lks_test_wait(&child, 30), "new tokens");
+    if (!at_prompt)
+        assert_exits(0, lks_test_wait(&child, 30), "new tokens");
+}
+
+TEST(test_interrupted)
+{
+    check_interrupted(false);
+    check_interrupted(true);
 }
 
 int main(void)

@@ -341,6 +341,12 @@ TEST(test_refused)
                                         "{'iter':3}\n", "{'kind':'eval','iter':-1}\n",
                                         "nonsense\n",   "{'kind':1}\n"};
     EXPECT(a, empty, 2, "it contains no metrics.jsonl and no state.json");
+    char deep[4090]; /* refuses names in it, as a folder without permission does to others than root
+                      */
+    memset(deep, '/', sizeof deep - 1);
+    memcpy(deep, empty, strlen(empty));
+    deep[sizeof deep - 1] = '\0';
+    EXPECT(a, deep, 1, "can't read /", "File name too long");
     assert_int_equal(symlink("ckpt-00000001", lks_test_text("%s/latest", empty)), 0);
     EXPECT(a, empty, 2, "contains checkpoints: give one of them, such as its latest");
     EXPECT("missing", a, 1, "can't read missing");

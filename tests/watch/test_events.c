@@ -469,16 +469,21 @@ TEST(test_prometheus)
     lks_test_do("mkdir", "-p", deep);
     train(deep, "0", lks_test_text("--prometheus=%s", bare), "--eval_interval=0");
     assert_contains(lks_test_read(bare, NULL), deep);
-    /* A file that can't be written: the run says so, once, and goes on. */
-    lks_test_result r =
-        lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data()),
-                    lks_test_text("--out_dir=%s/other", folder), "--max_iters=4", "--vocab_size=16",
-                    "--n_layer=1", "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=2",
-                    "--eval_interval=2", "--eval_iters=1", "--gradient_accumulation_steps=2",
-                    lks_test_text("--prometheus=%s/none/now.prom", folder));
-    const char *said = strstr(r.err, "; the run continues without");
-    assert_non_null(said);
-    assert_null(strstr(said + 1, "; the run continues without"));
+    /* A file that can't be written, or that is another one: the run says so, once, and goes on. */
+    const char *const others[] = {lks_test_text("%s/none/now.prom", folder),
+                                  lks_test_text("%s/other-0/metrics.jsonl", folder)};
+    for (int i = 0; i < 2; i++) {
+        lks_test_result r = lks_test_do(
+            "lockstep", "train", lks_test_text("--dataset=%s", data()),
+            lks_test_text("--out_dir=%s/other-%d", folder, i), "--max_iters=4", "--vocab_size=16",
+            "--n_layer=1", "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=2",
+            "--eval_interval=2", "--eval_iters=1", "--gradient_accumulation_steps=2",
+            lks_test_text("--prometheus=%s", others[i]));
+        const char *said = strstr(r.err, "; the run continues without");
+        assert_non_null(said);
+        assert_null(strstr(said + 1, "; the run continues without"));
+    }
+    assert_int_equal(lks_test_read(others[1], NULL)[0], '{');
 }
 
 /* --- samples ---------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* lockstep sample: prints text from a checkpoint as it is drawn. */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,8 +298,10 @@ static int stopped(const struct generation *g)
     char left[128];
     const int64_t n = g->s->num_samples;
     fputs("\n", stdout);
-    if (g->s->interactive)
-        return tool_stopped("sample", lks__stop_requested, "any text is cut short");
+    if (g->s->interactive) /* SIGINT ends the program only if no text is being written */
+        return tool_stopped("sample", lks__stop_requested,
+                            lks__stop_requested == SIGINT ? "all text is complete"
+                                                          : "any text is cut short");
     snprintf(left, sizeof left,
              "of %" PRId64 " sample%s %" PRIu64
              " %s complete, and any text after them is cut short",

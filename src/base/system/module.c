@@ -34,7 +34,7 @@ static const char *why_not(const char *path)
     else if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
              memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 &&
              (uint64_t)st.st_size < head.e_shoff + (uint64_t)head.e_shnum * head.e_shentsize)
-        why = "the file is cut off: copy or build it again"; /* this table is the file's end */
+        why = "the file is cut off"; /* this table is the file's end */
     close(fd);
     return why;
 }
@@ -96,15 +96,20 @@ const void *lks__module_load(const char *file, int version, char *why, size_t wh
 
 const char *lks__module_advice(const char *file, const char *package, char out[LKS__MODULE_ADVICE])
 {
+    char why[512] = ""; /* stays empty if there is no such file */
+    const bool missing = find(file, why, sizeof why) == NULL && why[0] == '\0';
 #ifdef LKS_PACKAGES
     char name[80]; /* for lockstep_gloo.so: lockstep-gloo */
     snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
     for (char *c = name; *c != '\0'; c++)
         *c = *c == '_' ? '-' : *c;
-    snprintf(out, LKS__MODULE_ADVICE, INSTALL "package %s", name);
+    snprintf(out, LKS__MODULE_ADVICE,
+             missing ? INSTALL "package %s" : "correct this, or reinstall the package %s", name);
 #else
     snprintf(out, LKS__MODULE_ADVICE,
-             INSTALL "Debian package %s, then configure and build lockstep again", package);
+             missing ? INSTALL "Debian package %s, then configure and build lockstep again"
+                     : "correct this, or build lockstep again",
+             package);
 #endif
     return out;
 }

@@ -22,9 +22,9 @@
  * bytes. */
 const void *lks__module_load(const char *file, int version, char *why, size_t why_bytes);
 
-/* Advice about a missing module, for the end of a message. `package` is the Debian package that is
- * needed to build it; a lockstep that was built for packages (scripts/package.sh) names the package
- * that contains the module. Returns `out`. */
+/* Advice about a module that can't be loaded, for the end of a message. `package` is the Debian
+ * package that is needed to build it; a lockstep that was built for packages (scripts/package.sh)
+ * names the package that contains the module. Returns `out`. */
 enum { LKS__MODULE_ADVICE = 160 };
 const char *lks__module_advice(const char *file, const char *package, char out[LKS__MODULE_ADVICE]);
 

@@ -134,6 +134,9 @@ lks_status lks__sys_new_open(const char *path, lks__sys_new *file);
 lks_status lks__sys_new_close(lks__sys_new *file, lks_status st);
 /* Write a small file in this way. */
 lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes);
+/* ERR_IO if the path is a regular file, not empty, that doesn't begin with `begin`: its name may
+ * have been given by mistake. */
+lks_status lks__sys_may_replace(const char *path, const char *begin);
 
 /* mkdir -p, durably. ERR_IO names the part that failed. */
 lks_status lks__sys_make_dirs(const char *path);

@@ -165,6 +165,23 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
                                       : lks__sys_fail("cannot write", path));
 }
 
+lks_status lks__sys_may_replace(const char *path, const char *begin)
+{
+    char head[64];
+    struct stat info;
+    const size_t n = strlen(begin);
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
+        return LKS_OK;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool same = pread(fd, head, n, 0) == (ssize_t)n && memcmp(head, begin, n) == 0;
+    close(fd);
+    return same ? LKS_OK
+                : lks__fail(LKS_ERR_IO,
+                            "won't overwrite %s, which has other contents: remove it, or give "
+                            "another name",
+                            lks__shown(path, 256));
+}
+
 bool lks__sys_lacks_locks(int err)
 {
     return err == ENOLCK || err == EOPNOTSUPP || err == ENOSYS || err == EINVAL;

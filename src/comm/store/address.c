@@ -13,17 +13,25 @@
 #include "base/system/sys.h"
 #include "comm/store/store.h"
 
+void lks__address_bare(char *out, size_t bytes, const char *host)
+{
+    const size_t n = strlen(host);
+    const bool inside = host[0] == '[' && n > 2 && host[n - 1] == ']';
+    snprintf(out, bytes, "%.*s", (int)(inside ? n - 2 : n), host + inside);
+}
+
 lks_status lks__address_find(const char *host, int port, bool passive, struct addrinfo **list_p)
 {
-    char service[16];
+    char service[16], bare[NI_MAXHOST];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | (passive ? AI_PASSIVE : 0)};
     snprintf(service, sizeof service, "%d", port);
     /* Try it as a number first: the resolver for names loads libraries and may use the network. */
-    int err = getaddrinfo(host, service, &hints, list_p);
+    lks__address_bare(bare, sizeof bare, host);
+    int err = getaddrinfo(bare, service, &hints, list_p);
     hints.ai_flags &= ~AI_NUMERICHOST;
     if (err == EAI_NONAME)
-        err = getaddrinfo(host, service, &hints, list_p);
+        err = getaddrinfo(bare, service, &hints, list_p);
     if (err != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "the address of \"%s\" can't be found: %s; this machine must know the "
@@ -36,7 +44,7 @@ lks_status lks__address_find(const char *host, int port, bool passive, struct ad
 char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int port)
 {
     const char *shown = lks__shown(host, LKS__ADDRESS_BYTES - 16);
-    bool six = strchr(host, ':') != NULL;
+    bool six = host[0] != '[' && strchr(host, ':') != NULL;
     snprintf(text, LKS__ADDRESS_BYTES, six ? "[%s]:%d" : "%s:%d", shown, port);
     return text;
 }

@@ -14,8 +14,12 @@ enum {
     LKS__INTERFACE_BYTES = 16, /* IFNAMSIZ */
 };
 
-/* Find the addresses of `host` (a name, or an IPv4 or IPv6 number); free them with freeaddrinfo().
- * `passive`: for bind(). ERR_CONFIG names the host and the resolver's reason. */
+/* Copy an address without the brackets around it, as in [::1]. */
+void lks__address_bare(char *out, size_t bytes, const char *host);
+
+/* Find the addresses of `host` (a name, or an IPv4 or IPv6 number, which may be in brackets); free
+ * them with freeaddrinfo(). `passive`: for bind(). ERR_CONFIG names the host and the resolver's
+ * reason. */
 lks_status lks__address_find(const char *host, int port, bool passive, struct addrinfo **list_p);
 
 /* Format as "host:port" or "[::1]:port", safe on a terminal. Returns `text`. */

@@ -76,14 +76,14 @@ static lks_status look_at_block(struct look *l, const lks__text_file *file, size
                                 uint64_t at, bool last, size_t *rest_p)
 {
     const size_t n = l->is_utf8 ? whole(l->block, have) : have;
-    const char *zero = memchr(l->block, 0, have);
+    /* A later one doesn't let lks__texts_open() leave the file out either. */
+    const char *zero = at == 0 ? memchr(l->block, 0, lks__min(have, LKS__TEXT_HEAD)) : NULL;
     if (at == 0)
         LKS__TRY(lks__check_container(file->path, l->block, have));
-    if (zero != NULL && at == 0 && n == 0) /* a byte order mark, perhaps */
+    if (zero != NULL && n == 0) /* a byte order mark, perhaps */
         return lks__not_utf8(file->path, l->block, have, n, 0, 0);
     if (zero != NULL)
-        return not_a_text(file->path, at == 0 ? wide_encoding(l->block, have) : NULL,
-                          at + (uint64_t)(zero - l->block));
+        return not_a_text(file->path, wide_encoding(l->block, have), (uint64_t)(zero - l->block));
     *rest_p = have - n;
     if (*rest_p < MAX_UTF8 && (*rest_p == 0 || !last))
         return LKS_OK;

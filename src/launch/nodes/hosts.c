@@ -39,18 +39,21 @@ static lks_status add_host(const char *word, size_t n, int slots, struct lks__ho
 {
     char shown[300];
     struct lks__host *h = &hosts[*n_p];
-    size_t name = 0;
-    bool plain = true;
-    for (; name < n && word[name] != ':'; name++)
-        plain = plain && isgraph((unsigned char)word[name]) && word[name] != ',';
-    lks__escape(shown, sizeof shown, word, n);
+    size_t name = 0, kept = 0;
+    bool plain = true, inside = false; /* the brackets around an IPv6 address, which ssh refuses */
     if (*n_p == LKS__MAX_HOSTS)
         return lks__fail(LKS_ERR_CONFIG, "more than %d hosts", LKS__MAX_HOSTS);
+    for (; name < n && name < sizeof h->name && (inside || word[name] != ':'); name++) {
+        plain = plain && isgraph((unsigned char)word[name]) && word[name] != ',';
+        inside = word[name] == '[' || (inside && word[name] != ']');
+        if (word[name] != '[' && word[name] != ']')
+            h->name[kept++] = word[name];
+    }
+    lks__escape(shown, sizeof shown, word, n);
     /* ssh would read a name that begins with - as an option. */
-    if (name == 0 || name >= sizeof h->name || word[0] == '-' || !plain)
+    if (kept == 0 || name >= sizeof h->name || h->name[0] == '-' || !plain || inside)
         return lks__fail(LKS_ERR_CONFIG, "\"%s\" is no host: expected HOST or HOST:RANKS", shown);
-    memcpy(h->name, word, name);
-    h->name[name] = '\0';
+    h->name[kept] = '\0';
     h->slots = slots;
     if (name < n) {
         char *end;

@@ -133,8 +133,8 @@ static lks_status connect_both(struct lks__nodes *n)
     LKS__TRY(connect_to_first(n, &n->hear));
     LKS__TRY(check_room(n));
     LKS__TRY(lks__store_local_address(n->say, address, sizeof address));
-    snprintf(n->job->local_address, sizeof n->job->local_address, "%s",
-             n->job->options->local_addr != NULL ? n->job->options->local_addr : address);
+    lks__address_bare(n->job->local_address, sizeof n->job->local_address,
+                      n->job->options->local_addr != NULL ? n->job->options->local_addr : address);
     LKS__TRY(lks__token_new(n->key));
     snprintf(will, sizeof will, "{\"is\":\"lost\",\"key\":\"%s\"}", n->key);
     /* On the connection of our messages, so that the server reads all of them before it. */

@@ -1,5 +1,6 @@
 #include "report/diff/diff.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,6 +221,8 @@ static lks_status kind_of(const char *path, enum kind *kind_p)
         *kind_p = RUN;
     else if (folder && lks__sys_has(path, LKS__CKPT_STATE))
         *kind_p = CHECKPOINT;
+    else if (folder && errno != ENOENT) /* from the last lks__sys_has() */
+        return lks__sys_fail("can't read", path);
     else if (!folder && lks__trail_is(path))
         *kind_p = TRAIL;
     else if (!folder && begins_like_weights(path))

@@ -121,8 +121,6 @@ static lks_status add_path(lks__texts *t, const char *path, const struct stat *i
 
 /* --- folders --------------------------------------------------------------------------------- */
 
-enum { HEAD_BYTES = 8192 };
-
 /* Folders still to be read. They are a list because recursion would keep a descriptor open for each
  * level of nesting. */
 struct walk {
@@ -150,7 +148,7 @@ static lks_status add_folder(struct walk *w, char *path)
 /* Why a file isn't text, judged by its first bytes; NULL: it may be text. */
 static lks_status look_at_file(const char *path, const char **why_p)
 {
-    char head[HEAD_BYTES];
+    char head[LKS__TEXT_HEAD];
     /* O_NONBLOCK: if it has become a pipe, opening it must not block. */
     const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)

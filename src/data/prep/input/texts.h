@@ -12,6 +12,8 @@
 
 #define LKS__TEXTS_STDIN "-"
 
+enum { LKS__TEXT_HEAD = 8192 }; /* a file with a NUL byte in its first bytes is binary */
+
 typedef struct lks__text_file {
     char *path;     /* also for messages */
     uint64_t bytes; /* size when listed; bytes appended later aren't read */

@@ -56,6 +56,7 @@ static lks_status write_file(const lks__report *r, const lks__run *run, const lk
     lks_status st = LKS_OK;
     if (fclose(out) != 0)
         st = lks__no_memory("for %s", run->s.prometheus);
+    LKS__THEN(st, lks__sys_may_replace(run->s.prometheus, "# HELP lockstep_"));
     LKS__THEN(st, lks__sys_write_file(run->s.prometheus, text, bytes));
     free(text);
     return st;
