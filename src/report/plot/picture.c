@@ -153,7 +153,7 @@ static void draw_segments(struct drawing *d)
             const double at = lks__curves_x(d->plot, &d->plot->runs[i], m->iter);
             const double x = at_x(d, at), ends[] = {x, d->top, x, d->top + GRAPH};
             const lks__pen pen = {.colour = colour_of(i), .width = 1.0, .dash = 3.0, .gap = 3.0};
-            if (at < d->b.x_low || at > d->b.x_high)
+            if (!(at >= d->b.x_low && at <= d->b.x_high)) /* NAN: a line lacks its tokens */
                 continue;
             d->to->line(d->to->ctx, ends, 2, &pen);
             if (d->plot->n == 1)
