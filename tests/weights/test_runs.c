@@ -277,14 +277,17 @@ static void free_tensors(lks__st_tensor *list, size_t n)
 TEST(test_escaped)
 {
     static const char bad[] = "\x1b[31m";
-    enum { DIGEST, KERNELS, TENSOR, SETTING, TOKENIZER, MISSING, N };
+    enum { DIGEST, KERNELS, TENSOR, SETTING, TOKENIZER, MISSING, GIVEN, GIVEN_ALONE, KEPT, N };
     static const char *const says[N] = {
         "(digest ",
         NULL,
         "\\x1b[31m is not of type F32",
         "\\x1b[31m/ckpt-00000002: there is no setting \"\\x1b[31m\"",
         "\\x1b[31m/ckpt-00000002/state.json: tokens of kind",
-        "\\x1b[31m/ckpt-00000002: tensor transformer.ln_f.bias is missing"};
+        "\\x1b[31m/ckpt-00000002: tensor transformer.ln_f.bias is missing",
+        "\\x1b[31m/ckpt-00000002 has n_layer=",
+        "\\x1b[31m/ckpt-00000002 has n_layer=",
+        "\\x1b[31m/metrics.jsonl: the setting keep is not"};
     const char *run = law_output("random", "--max_iters=1");
     for (int what = 0; what < N; what++) {
         lks__ckpt from;
@@ -317,10 +320,16 @@ TEST(test_escaped)
         lks__ckpt_close(&from);
         free_tensors(model, n_model);
         free_tensors(optimizer, n_optimizer);
+        const char *const more[N] = {[GIVEN] = "--n_layer=7", [GIVEN_ALONE] = "--n_layer=7"};
+        const char *ranks = what == GIVEN ? "--nproc_per_node=2" : "--nproc_per_node=1";
+        if (what == KEPT)
+            lks_test_write_text(lks_test_text("%s/metrics.jsonl", out),
+                                "{\"kind\":\"host\",\"paths\":{\"dataset\":\"x\"},"
+                                "\"settings\":{\"keep\":-1}}\n");
         const lks_test_result r =
             what == TENSOR || what == TOKENIZER
                 ? lks_test_tool("sample", lks_test_text("--init_from=%s", out))
-                : lks_test_tool("resume", out, data, "--max_iters=3");
+                : lks_test_tool("resume", out, data, "--max_iters=3", ranks, more[what]);
         assert_int_equal(r.exit_code == 0, what == KERNELS);
         if (says[what] != NULL)
             assert_contains(r.err, says[what]);
