@@ -22,7 +22,7 @@ static const char *only; /* the command to test; NULL: all of them */
 static struct {
     const char *text, *tokens, *golf_tokens; /* inputs */
     const char *gpt2, *golf;                 /* folders of finished runs */
-    const char *artifact_hash, *report;
+    const char *artifact_hash, *folder, *report;
 } have;
 
 static fault_run tool(const char *command, const char *out)
@@ -112,6 +112,15 @@ static fault_run export(const char *out)
     return run;
 }
 
+static fault_run export_hf(const char *out)
+{
+    fault_run run = tool("export", out);
+    fault_add(&run, "--format=hf");
+    fault_add(&run, "--out_dir=%s", have.gpt2);
+    fault_add(&run, "--out=%s", out);
+    return run;
+}
+
 static fault_run report(const char *out)
 {
     fault_run run = tool("report", out);
@@ -150,6 +159,18 @@ static void leaves_artifact(const char *out, bool ok)
     assert_string_equal(lks_test_sha256(out), have.artifact_hash);
 }
 
+/* A folder without config.json, or the whole of it. */
+static void leaves_folder(const char *out, bool ok)
+{
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
+                                        "model.safetensors"};
+    if (!ok && !lks_test_exists(lks_test_text("%s/config.json", out)))
+        return;
+    for (size_t i = 0; i < COUNT(files); i++)
+        assert_same_file(lks_test_text("%s/%s", out, files[i]),
+                         lks_test_text("%s/%s", have.folder, files[i]));
+}
+
 /* No checkpoint, or one that loads. (The next save deletes what this one could not.) */
 static void leaves_checkpoint(const char *out, bool ok)
 {
@@ -177,6 +198,7 @@ static const struct command {
     {"eval", eval, leaves_nothing, NULL, false},
     {"sample", sample, leaves_nothing, NULL, false},
     {"export", export, leaves_artifact, NULL, false},
+    {"export, hf", export_hf, leaves_folder, NULL, false},
     {"report", report, leaves_nothing, NULL, false},
     {"run, coordinator", coordinate, leaves_nothing, "", true},
 };
@@ -218,6 +240,9 @@ static int make_inputs(void **state)
     fault_run run = export(artifact);
     run_to_end(&run);
     have.artifact_hash = lks_test_sha256(artifact);
+    have.folder = lks_test_text("%s/hf", folder);
+    run = export_hf(have.folder);
+    run_to_end(&run);
     run = report(artifact);
     have.report = assert_exits(0, lks_test_run(run.args.argv, NULL, 30)).out;
     return 0;
