@@ -149,9 +149,18 @@ static bool any_has(const lks__series *runs, size_t n, const char *key)
     return false;
 }
 
-json_t *lks__compare_settings(const lks__series *runs, size_t n)
+struct listing {
+    const lks__series *runs;
+    size_t n;
+    json_t *rows;
+};
+
+static void list_settings(void *arg)
 {
-    json_t *rows = json_array(), *value;
+    struct listing *l = arg;
+    const lks__series *runs = l->runs;
+    const size_t n = l->n;
+    json_t *rows = l->rows = json_array(), *value;
     const char *key;
     char text[256];
     for (size_t i = 0; i < n; i++)
@@ -165,7 +174,12 @@ json_t *lks__compare_settings(const lks__series *runs, size_t n)
                                       json_string(lks__series_setting(&runs[k], key, text)));
             json_array_append_new(rows, json_pack("{s:s, s:o}", "setting", key, "values", values));
         }
-    return rows;
+}
+
+json_t *lks__compare_settings(const lks__series *runs, size_t n)
+{
+    struct listing l = {runs, n, NULL};
+    return lks__json_in_memory(list_settings, &l) ? l.rows : NULL;
 }
 
 /* --- curves ----------------------------------------------------------------------------------- */
