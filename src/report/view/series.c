@@ -453,6 +453,11 @@ void lks__series_close(lks__series *s)
 
 /* --- results ---------------------------------------------------------------------------------- */
 
+uint64_t lks__series_steps(const lks__series *s)
+{
+    return s->n_points > 0 ? s->points[s->n_points - 1].iter + 1 : 0;
+}
+
 double lks__series_last_loss(const lks__series *s)
 {
     return s->n_points > 0 ? s->points[s->n_points - 1].loss : (double)NAN;
@@ -518,4 +523,11 @@ const lks__run_mark *lks__series_segment(const lks__series *s, const lks__run_ma
 const char *lks__series_setting(const lks__series *s, const char *key, char out[256])
 {
     return lks__json_text(json_object_get(s->config, key), out);
+}
+
+bool lks__series_same(const lks__series *a, const lks__series *b, const char *key)
+{
+    const json_t *x = json_object_get(a->config, key), *y = json_object_get(b->config, key);
+    const bool x_none = x == NULL || json_is_null(x), y_none = y == NULL || json_is_null(y);
+    return x_none || y_none ? x_none == y_none : lks__json_same(x, y);
 }
