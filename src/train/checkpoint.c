@@ -320,7 +320,7 @@ static lks_status check_data(const lks__run *run, const lks__ckpt *c, const char
         "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
         "give the same --dataset, or start a new run from these weights with `lockstep train "
         "--init_from=%s --dataset=%s --out_dir=NEW`",
-        run->shown_data_dir, c->path, have, lks__shown(digest, 128),
+        run->shown_data_dir, lks__shown(c->path, 512), have, lks__shown(digest, 128),
         lks__quoted(run->s.out_dir, 512), lks__quoted(run->s.dataset, 512));
 }
 

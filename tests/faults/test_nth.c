@@ -22,7 +22,7 @@ static const char *only; /* the command to test; NULL: all of them */
 static struct {
     const char *text, *tokens, *golf_tokens; /* inputs */
     const char *gpt2, *golf;                 /* folders of finished runs */
-    const char *artifact_hash, *report;
+    const char *artifact_hash, *folder, *picture, *report, *diff;
 } have;
 
 static fault_run tool(const char *command, const char *out)
@@ -112,9 +112,46 @@ static fault_run export(const char *out)
     return run;
 }
 
+static fault_run export_hf(const char *out)
+{
+    fault_run run = tool("export", out);
+    fault_add(&run, "--format=hf");
+    fault_add(&run, "--out_dir=%s", have.gpt2);
+    fault_add(&run, "--out=%s", out);
+    return run;
+}
+
 static fault_run report(const char *out)
 {
     fault_run run = tool("report", out);
+    fault_add(&run, "%s", have.gpt2);
+    fault_add(&run, "%s", have.golf);
+    return run;
+}
+
+/* Of equal runs: its exit code is 0. */
+static fault_run diff(const char *out)
+{
+    fault_run run = tool("diff", out);
+    fault_add(&run, "%s", have.gpt2);
+    fault_add(&run, "%s", have.gpt2);
+    law_add_all(&run.args, "--json");
+    return run;
+}
+
+static fault_run draw(const char *out)
+{
+    fault_run run = tool("plot", out);
+    fault_add(&run, "--out=%s.svg", out);
+    fault_add(&run, "%s", have.gpt2);
+    fault_add(&run, "%s", have.golf);
+    return run;
+}
+
+static fault_run page(const char *out)
+{
+    fault_run run = tool("watch", out);
+    fault_add(&run, "--html=%s.html", out);
     fault_add(&run, "%s", have.gpt2);
     fault_add(&run, "%s", have.golf);
     return run;
@@ -150,6 +187,30 @@ static void leaves_artifact(const char *out, bool ok)
     assert_string_equal(lks_test_sha256(out), have.artifact_hash);
 }
 
+/* A folder without config.json, or the whole of it. */
+static void leaves_folder(const char *out, bool ok)
+{
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
+                                        "model.safetensors"};
+    if (!ok && !lks_test_exists(lks_test_text("%s/config.json", out)))
+        return;
+    for (size_t i = 0; i < COUNT(files); i++)
+        assert_same_file(lks_test_text("%s/%s", out, files[i]),
+                         lks_test_text("%s/%s", have.folder, files[i]));
+}
+
+static void leaves_picture(const char *out, bool ok)
+{
+    if (ok)
+        assert_same_file(lks_test_text("%s.svg", out), lks_test_text("%s.svg", have.picture));
+}
+
+static void leaves_page(const char *out, bool ok)
+{
+    if (ok)
+        assert_same_file(lks_test_text("%s.html", out), lks_test_text("%s.html", have.picture));
+}
+
 /* No checkpoint, or one that loads. (The next save deletes what this one could not.) */
 static void leaves_checkpoint(const char *out, bool ok)
 {
@@ -177,7 +238,11 @@ static const struct command {
     {"eval", eval, leaves_nothing, NULL, false},
     {"sample", sample, leaves_nothing, NULL, false},
     {"export", export, leaves_artifact, NULL, false},
+    {"export, hf", export_hf, leaves_folder, NULL, false},
     {"report", report, leaves_nothing, NULL, false},
+    {"diff", diff, leaves_nothing, NULL, false},
+    {"plot", draw, leaves_picture, NULL, false},
+    {"watch --html", page, leaves_page, NULL, false},
     {"run, coordinator", coordinate, leaves_nothing, "", true},
 };
 
@@ -218,8 +283,18 @@ static int make_inputs(void **state)
     fault_run run = export(artifact);
     run_to_end(&run);
     have.artifact_hash = lks_test_sha256(artifact);
+    have.folder = lks_test_text("%s/hf", folder);
+    run = export_hf(have.folder);
+    run_to_end(&run);
     run = report(artifact);
     have.report = assert_exits(0, lks_test_run(run.args.argv, NULL, 30)).out;
+    run = diff(folder);
+    have.diff = assert_exits(0, lks_test_run(run.args.argv, NULL, 30)).out;
+    have.picture = lks_test_text("%s/picture", folder);
+    run = draw(have.picture);
+    run_to_end(&run);
+    run = page(have.picture);
+    run_to_end(&run);
     return 0;
 }
 
@@ -239,7 +314,8 @@ static bool survives(const struct command *c, const char *fault, const char *con
         fail_msg("%s: exit code %d, signal %d: %s", where, r.exit_code, r.signal, r.err);
     if (r.exit_code != 0 && strstr(r.err, "lockstep") == NULL)
         fail_msg("%s: it failed without a sentence: %s", where, r.err);
-    if (r.exit_code == 0 && c->make == report && strcmp(r.out, have.report) != 0)
+    const char *whole = c->make == report ? have.report : c->make == diff ? have.diff : r.out;
+    if (r.exit_code == 0 && strcmp(r.out, whole) != 0)
         fail_msg("%s: it succeeded without the whole report: %s", where, r.out);
     marked_assert_gone(mark, 2);
     c->leaves(out, r.exit_code == 0);
@@ -293,6 +369,8 @@ TEST(test_calls)
         const struct command *c = &commands[i];
         if (!chosen(c) || (c->rank && *c->rank == '\0'))
             continue; /* the launcher has no RANK by which faults could choose it */
+        if (c->make == page)
+            continue; /* to watch, a ranks.jsonl that can't be read is an empty one */
         int calls = count_calls(c), passed = 0, tried = 0;
         assert_true(calls > 5);
         for (int n = 1; n <= calls; n += step_of(c, calls), tried++) {

@@ -273,6 +273,8 @@ TEST(test_replaced)
     const char *train = lks_test_text("%s/data/text/train.bin", dir);
     size_t n;
     char *bytes = (char *)lks_test_read(train, &n);
+    assert_int_equal(mkdir(lks_test_text("%s/data/te xt", dir), 0755), 0);
+    lks_test_generated_tokens(lks_test_text("%s/data/te xt", dir));
     bytes[0] ^= 1; /* another id of the same alphabet */
     lks_test_write(train, bytes, n);
     expect(
@@ -292,6 +294,19 @@ TEST(test_replaced)
     const lks_test_result r = in(dir, ".", "resume run --max_iters=6");
     expect(r, 2, "", "the data in data/text is not the data that the run was trained on");
     assert_null(strstr(r.err, "--vocab_size"));
+    /* a best checkpoint that can't be read isn't passed over */
+    const char *best = lks_test_text("%s/run/best", dir);
+    assert_int_equal(unlink(best), 0);
+    expect(in(dir, ".", "info run"), 0, "\ncheckpoints  latest is ckpt-00000005\nstate", "");
+    assert_int_equal(symlink("ckpt-00000004", best), 0);
+    assert_int_equal(mkdir(lks_test_text("%s/run/ckpt-00000004", dir), 0755), 0);
+    lks_test_write_text(lks_test_text("%s/run/ckpt-00000004/state.json", dir), "x");
+    expect(in(dir, ".", "info run"), 0,
+           "\ncheckpoints  run/ckpt-00000004/state.json is not a sound checkpoint state", "");
+    /* a path that a shell must have quoted */
+    expect(in(dir, ".", lks_test_text("%s --dataset='te xt' --out_dir=spaced", begin)), 0, "", "");
+    lks_test_write(lks_test_text("%s/data/te xt/train.bin", dir), bytes, n);
+    expect(in(dir, ".", "eval spaced"), 2, "", "--dataset='data/te xt' evaluates on");
 }
 
 TEST(test_moved)

@@ -123,7 +123,8 @@ TEST(test_training_only)
     assert_contains(svg, "height=\"394\"");
 }
 
-/* Numbers that no run writes are left out. */
+/* Numbers that no run writes are left out, and so is a segment whose place isn't known. Its text is
+ * escaped. */
 TEST(test_hostile)
 {
     static const char *const bad[] = {"'loss':2,'tokens':-1000000", "'loss':1e308,'tokens':5",
@@ -133,10 +134,14 @@ TEST(test_hostile)
         fake_append(
             dir, lks_test_text("{'kind':'train','iter':%d,%s}\n", i,
                                i < 3 ? bad[i] : lks_test_text("'loss':%d,'tokens':%d", 9 - i, i)));
+    fake_append(dir, "{'kind':'train','iter':9,'loss':0.5}\n"
+                     "{'kind':'segment','iter':10,'path':'\\u001b[31mred'}\n");
     const lks_test_result r =
         assert_exits(0, plot("--axis=tokens", (const char *const[]){dir, NULL}));
     assert_contains(r.out, "     6 |");
     assert_contains(r.out, "        0 ");
+    assert_contains(r.out, "\n  from iteration 10: \\x1b[31mred\n");
+    assert_null(strstr(drawn((const char *const[]){"--axis=tokens", dir, NULL}), "nan"));
 }
 
 /* A run whose losses fall from 8 to 1.7. */

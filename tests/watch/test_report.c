@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "report/record/outdir.h"
-#include "report/view/compare.h"
+#include "report/view/seeds.h"
 #include "report/view/series.h"
 
 static lks_test_result tool(const char *command, const char *option, const char *const runs[])

@@ -67,6 +67,10 @@ TEST(test_hf)
     const char *folder = forge_hf_folder(&m, &exact);
     assert_reads(&m, lks_test_text("%s/", folder), "exact", NULL);
     assert_reads(&m, lks_test_text("%s/model.safetensors", folder), "exact", NULL);
+    /* a folder whose name ends as a file's */
+    const char *named = lks_test_text("%s/as.safetensors", lks_test_folder());
+    assert_int_equal(rename(folder, named), 0);
+    assert_reads(&m, named, "exact", NULL);
     forge_close(&m);
 }
 

@@ -62,7 +62,8 @@ static const char *generated_data(void)
 
 static const char *nanogpts_folder(void)
 {
-    const char *out = lks_test_folder();
+    const char *out = lks_test_text("%s/named.pt", lks_test_folder()); /* as a file */
+    assert_int_equal(mkdir(out, 0777), 0);
     copy_file(lks_test_text("%s/tests/figures/nanogpt_ckpt.pt", LKS_TEST_SOURCE_DIR),
               lks_test_text("%s/ckpt.pt", out));
     return out;

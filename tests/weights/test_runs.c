@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "files/checkpoint/ckpt.h"
@@ -271,12 +272,22 @@ static void free_tensors(lks__st_tensor *list, size_t n)
     free(list);
 }
 
-/* Text of a checkpoint that another person made can't control the terminal. */
+/* Text of a checkpoint that another person made, and its folder's name, can't control the terminal.
+ */
 TEST(test_escaped)
 {
     static const char bad[] = "\x1b[31m";
-    enum { DIGEST, KERNELS, TENSOR, N };
-    static const char *const says[N] = {"(digest ", NULL, "\\x1b[31m is not of type F32"};
+    enum { DIGEST, KERNELS, TENSOR, SETTING, TOKENIZER, MISSING, GIVEN, GIVEN_ALONE, KEPT, N };
+    static const char *const says[N] = {
+        "(digest ",
+        NULL,
+        "\\x1b[31m is not of type F32",
+        "\\x1b[31m/ckpt-00000002: there is no setting \"\\x1b[31m\"",
+        "\\x1b[31m/ckpt-00000002/state.json: tokens of kind",
+        "\\x1b[31m/ckpt-00000002: tensor transformer.ln_f.bias is missing",
+        "\\x1b[31m/ckpt-00000002 has n_layer=",
+        "\\x1b[31m/ckpt-00000002 has n_layer=",
+        "\\x1b[31m/metrics.jsonl: the setting keep is not"};
     const char *run = law_output("random", "--max_iters=1");
     for (int what = 0; what < N; what++) {
         lks__ckpt from;
@@ -286,26 +297,39 @@ TEST(test_escaped)
         lks__st_tensor *optimizer = tensors_of(from.optimizer, &n_optimizer);
         if (what == DIGEST)
             json_object_set_new(from.state, "data_digest", json_string(bad));
+        if (what == SETTING)
+            json_object_set_new(json_object_get(from.state, "settings"), bad, json_true());
+        if (what == TOKENIZER)
+            json_object_set_new(json_object_get(from.state, "tokenizer"), "kind", json_string(bad));
         if (what == TENSOR) {
             model[0].name = bad;
             model[0].dtype = "I32";
         }
         const lks__ckpt_content content = {.iter = from.iter,
                                            .model = model,
-                                           .n_model = n_model,
+                                           .n_model = n_model - (what == MISSING),
                                            .optimizer = optimizer,
                                            .n_optimizer = n_optimizer,
                                            .fingerprint = what == KERNELS ? bad : NULL,
                                            .state = from.state};
-        const char *out = lks_test_folder(), *data = lks_test_text("--dataset=%s", law_data());
+        const char *out = lks_test_text("%s/%s", lks_test_folder(), bad);
+        const char *data = lks_test_text("--dataset=%s", law_data());
         char name[32], hash[17];
+        assert_int_equal(mkdir(out, 0777), 0);
         assert_ok(lks__ckpt_save(out, &content, 0, name, hash));
         lks__ckpt_close(&from);
         free_tensors(model, n_model);
         free_tensors(optimizer, n_optimizer);
+        const char *const more[N] = {[GIVEN] = "--n_layer=7", [GIVEN_ALONE] = "--n_layer=7"};
+        const char *ranks = what == GIVEN ? "--nproc_per_node=2" : "--nproc_per_node=1";
+        if (what == KEPT)
+            lks_test_write_text(lks_test_text("%s/metrics.jsonl", out),
+                                "{\"kind\":\"host\",\"paths\":{\"dataset\":\"x\"},"
+                                "\"settings\":{\"keep\":-1}}\n");
         const lks_test_result r =
-            what == TENSOR ? lks_test_tool("sample", lks_test_text("--init_from=%s", out))
-                           : lks_test_tool("resume", out, data, "--max_iters=3");
+            what == TENSOR || what == TOKENIZER
+                ? lks_test_tool("sample", lks_test_text("--init_from=%s", out))
+                : lks_test_tool("resume", out, data, "--max_iters=3", ranks, more[what]);
         assert_int_equal(r.exit_code == 0, what == KERNELS);
         if (says[what] != NULL)
             assert_contains(r.err, says[what]);

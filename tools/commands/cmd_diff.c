@@ -38,20 +38,45 @@ static lks_status print_json(const json_t *report)
     return LKS_OK;
 }
 
-/* Execution can take long, so the records' part is printed before it. */
-static lks_status compare(const char *a, const char *b, const lks__settings *s,
-                          lks__history both[2], json_t **report_p)
+struct diff {
+    const char *a, *b;
+    const lks__settings *s;
+    lks__history both[2];
+    json_t *report;
+    lks_status st;
+};
+
+static void compare_records(void *arg)
 {
-    LKS__TRY(lks__diff(a, b, both, report_p));
-    LKS__TRY(lks__reads_diff(both, s, *report_p));
-    if (!s->json)
-        lks__diff_print(stdout, *report_p);
-    LKS__TRY(lks__place_diff(both, s, s->json ? stderr : stdout, *report_p));
-    LKS__TRY(lks__remedy_add(both, s, *report_p));
-    if (s->json)
-        LKS__TRY(print_json(*report_p));
-    else
-        lks__diff_print_cause(stdout, *report_p);
+    struct diff *d = arg;
+    d->st = lks__diff(d->a, d->b, d->both, &d->report);
+    LKS__THEN(d->st, lks__reads_diff(d->both, d->s, d->report));
+    if (d->st == LKS_OK && !d->s->json)
+        lks__diff_print(stdout, d->report);
+}
+
+static void conclude(void *arg)
+{
+    struct diff *d = arg;
+    d->st = lks__remedy_add(d->both, d->s, d->report);
+    if (d->st == LKS_OK && d->s->json)
+        d->st = print_json(d->report);
+    else if (d->st == LKS_OK)
+        lks__diff_print_cause(stdout, d->report);
+}
+
+/* Call a part that makes much JSON: without memory it is left where it is. */
+static lks_status call(void (*part)(void *diff), struct diff *d)
+{
+    return lks__json_in_memory(part, d) ? d->st : lks__no_memory("to compare runs");
+}
+
+/* Execution can take long, so the records' part is printed before it. */
+static lks_status compare(struct diff *d)
+{
+    LKS__TRY(call(compare_records, d));
+    LKS__TRY(lks__place_diff(d->both, d->s, d->s->json ? stderr : stdout, d->report));
+    LKS__TRY(call(conclude, d));
     return tool_flush();
 }
 
@@ -59,19 +84,20 @@ int tool_diff(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
-    json_t *report = NULL;
-    lks__history both[2] = {{.run = NULL}, {.run = NULL}};
     int code;
     if (!tool_settings("diff", LKS__CMD_DIFF, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
+    struct diff d = {.a = args.positional[0], .b = args.positional[1], .s = &s};
     const lks_status st = args.n_positional == 2
-                              ? compare(args.positional[0], args.positional[1], &s, both, &report)
+                              ? compare(&d)
                               : lks__fail(LKS_ERR_CONFIG, "give two runs to compare, for example "
                                                           "`lockstep diff out/mine out/theirs`");
-    code = st != LKS_OK ? tool_fail("diff", st) : lks__diff_same(report) ? TOOL_OK : TOOL_DIFFERENT;
-    json_decref(report);
-    lks__history_close(&both[0]);
-    lks__history_close(&both[1]);
+    code = st != LKS_OK               ? tool_fail("diff", st)
+           : lks__diff_same(d.report) ? TOOL_OK
+                                      : TOOL_DIFFERENT;
+    json_decref(d.report);
+    lks__history_close(&d.both[0]);
+    lks__history_close(&d.both[1]);
     return code;
 }

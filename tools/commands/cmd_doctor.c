@@ -47,7 +47,7 @@ static void run_check(lks__doctor *d, void (*check)(lks__doctor *d, const char *
     check(d, where);
     progress_end();
     d->out = out;
-    if (lines != NULL && fclose(lines) == 0)
+    if (lines != NULL && fclose(lines) == 0 && text != NULL)
         fputs(text, out);
     free(text);
 }

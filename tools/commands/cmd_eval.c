@@ -199,11 +199,11 @@ static lks_status check_digest(const struct evaluation *e, bool golf)
     const char *have = lks__hex(digest);
     if (st != LKS_OK || strcmp(have, r->data_digest) == 0)
         return st;
-    const char *dir = lks__shown(e->dataset, 512);
     return lks__fail(LKS_ERR_CONFIG,
                      "the data in %s is not the data that checkpoint %s was trained on (digest %s, "
                      "not %s): --dataset=%s evaluates on it all the same",
-                     dir, lks__shown(r->path, 512), have, r->data_digest, dir);
+                     lks__shown(e->dataset, 512), lks__shown(r->path, 512), have, r->data_digest,
+                     lks__quoted(e->dataset, 512));
 }
 
 /* Refuse a folder without validation tokens unless --split is given. */

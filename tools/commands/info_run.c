@@ -51,19 +51,19 @@ static void print_losses(const lks__series *s)
 }
 
 /* The checkpoint that resume opens, or with `best` the best one. Its name is "" if it can't be
- * opened: lks_last_error() has the reason. */
-static lks__entry entry_of(const char *run, bool best)
+ * opened. */
+static lks_status find_entry(const char *run, bool best, lks__entry *e)
 {
     lks__ckpt ckpt;
-    lks__entry e = {.name = ""};
+    *e = (lks__entry){.name = ""};
     const lks_status st = best ? lks__ckpt_open_best(run, LKS__CKPT_ONLY_STATE, &ckpt)
                                : lks__ckpt_open(run, LKS__CKPT_ONLY_STATE, &ckpt);
     if (st != LKS_OK)
-        return e;
-    e.iter = ckpt.iter;
-    memcpy(e.name, ckpt.name, sizeof e.name);
+        return st;
+    e->iter = ckpt.iter;
+    memcpy(e->name, ckpt.name, sizeof e->name);
     lks__ckpt_close(&ckpt);
-    return e;
+    return LKS_OK;
 }
 
 /* A resume starts at the newest checkpoint, and repeats the steps after it. */
@@ -80,8 +80,10 @@ static void print_stopped(const lks__series *s, const lks__entry *latest, const 
 static void print_state(const char *run, const lks__series *s)
 {
     char program[PATH_MAX], command[2 * PATH_MAX + 16];
-    const lks__entry best = entry_of(run, true), latest = entry_of(run, false);
-    if (latest.name[0] == '\0')
+    lks__entry best = {.name = ""}, latest;
+    lks_status st = find_entry(run, false, &latest);
+    LKS__THEN(st, find_entry(run, true, &best));
+    if (st != LKS_OK && (latest.name[0] == '\0' || st != LKS_ERR_CONFIG)) /* there is none */
         printf("%-13s%s\n", "checkpoints", lks_last_error());
     const bool running = lks__outdir_free(run, true) != LKS_OK;
     const bool complete = lks__series_complete(s);

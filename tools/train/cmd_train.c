@@ -225,7 +225,7 @@ static lks_status check_resume(lks__settings *s)
         lks__settings_keep(s, kept, run_dir) == LKS_OK &&
         lks__state_settings(&ckpt, run) == LKS_OK) {
         lks__choose_optimizer(run);
-        st = lks__settings_resume(s, run, ckpt.path);
+        st = lks__settings_resume(s, run, lks__shown(ckpt.path, 512));
         LKS__THEN(st, lks__settings_complete(s, (int)s->nproc_per_node));
     }
     json_decref(kept);

@@ -179,6 +179,10 @@ const char *lks__json_text(const json_t *value, char out[256])
         snprintf(out, 256, "%s", json_string_value(value));
     else if (json_is_real(value))
         lks__json_shortest(json_real_value(value), out, 256);
+    else if (json_is_integer(value))
+        snprintf(out, 256, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (json_is_boolean(value))
+        snprintf(out, 256, "%s", json_is_true(value) ? "true" : "false");
     else if (value != NULL && !json_is_null(value) &&
              (text = lks__json_dump(value, JSON_ENCODE_ANY | JSON_COMPACT)) != NULL)
         snprintf(out, 256, "%s", text);
@@ -191,11 +195,9 @@ const char *lks__json_text(const json_t *value, char out[256])
 
 json_t *lks__json_utf8(const char *text)
 {
-    char *copy = strdup(text);
-    if (copy != NULL)
-        lks__utf8_make(copy);
-    json_t *json = copy != NULL ? json_string(copy) : NULL;
-    free(copy);
+    json_t *json = json_string_nocheck(text);
+    if (json != NULL)
+        lks__utf8_make((char *)(uintptr_t)json_string_value(json)); /* of the same length */
     return json;
 }
 

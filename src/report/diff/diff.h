@@ -12,7 +12,7 @@
  * Nothing is executed, and nothing is written. *report_p is one object (docs/guides/diff.md), which
  * the caller frees. `both`: records of runs, read as far as the comparison needed, or zeroed; the
  * caller closes them, also after errors. ERR_CONFIG if the two can't be compared; other errors name
- * a file that can't be read. */
+ * a file that can't be read. Call it and the functions below in lks__json_in_memory(). */
 lks_status lks__diff(const char *a, const char *b, lks__history both[2], json_t **report_p);
 
 bool lks__diff_same(const json_t *report);

@@ -193,36 +193,48 @@ char *lks__feed_next(lks__feed *f)
 /* --- a file ----------------------------------------------------------------------------------- */
 
 /* Escape "<", because "</script>" ends a script even within its strings. */
-static void put_data(FILE *out, const char *text)
+static bool put_data(FILE *out, const char *text)
 {
-    for (; *text != '\0'; text++)
-        if (*text == '<')
-            fputs("\\u003c", out);
-        else
-            fputc(*text, out);
+    bool put = true;
+    for (; *text != '\0' && put; text++)
+        put = *text == '<' ? fputs("\\u003c", out) >= 0 : fputc(*text, out) != EOF;
+    return put;
+}
+
+struct writing {
+    lks__feed *feed;
+    FILE *out;
+    bool whole; /* so far; false without any message */
+};
+
+static void put_messages(void *arg)
+{
+    struct writing *w = arg;
+    const char *before = "[";
+    for (char *message; (message = lks__feed_next(w->feed)) != NULL; before = ",\n") {
+        w->whole = (w->whole || before[0] == '[') && fputs(before, w->out) >= 0 &&
+                   put_data(w->out, message);
+        free(message);
+    }
 }
 
 char *lks__feed_page(const lks__runs *runs, size_t *bytes_p)
 {
     static const char marker[] = "id=\"data\">";
     const char *at = strstr(lks__page, marker) + sizeof marker - 1;
-    char *page = NULL, *message;
+    char *page = NULL;
     lks__feed *feed = lks__feed_open(runs);
     FILE *out = feed != NULL ? open_memstream(&page, bytes_p) : NULL;
     if (out == NULL) {
         lks__feed_close(feed);
         return NULL;
     }
+    struct writing w = {feed, out, false};
     fwrite(lks__page, 1, (size_t)(at - lks__page), out);
-    for (int i = 0; (message = lks__feed_next(feed)) != NULL; i++) {
-        fputs(i == 0 ? "[" : ",\n", out);
-        put_data(out, message);
-        free(message);
-    }
-    fputs("]", out);
-    fputs(at, out);
+    const bool whole = lks__json_in_memory(put_messages, &w) && w.whole && fputs("]", out) >= 0 &&
+                       fputs(at, out) >= 0;
     lks__feed_close(feed);
-    if (fclose(out) != 0) {
+    if (fclose(out) != 0 || !whole) {
         free(page);
         return NULL;
     }

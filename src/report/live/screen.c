@@ -288,7 +288,7 @@ static lks_status draw(const lks__tty_module *tty, const lks__runs *runs, size_t
     LKS__MEMORY(out, "for the screen");
     tty->size(&rows, &columns);
     *end_p = lks__screen(out, runs, first, rows, columns, utf8);
-    if (fclose(out) == 0)
+    if (fclose(out) == 0 && text != NULL)
         tty->draw(text);
     free(text);
     return LKS_OK;

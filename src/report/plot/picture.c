@@ -153,7 +153,7 @@ static void draw_segments(struct drawing *d)
             const double at = lks__curves_x(d->plot, &d->plot->runs[i], m->iter);
             const double x = at_x(d, at), ends[] = {x, d->top, x, d->top + GRAPH};
             const lks__pen pen = {.colour = colour_of(i), .width = 1.0, .dash = 3.0, .gap = 3.0};
-            if (at < d->b.x_low || at > d->b.x_high)
+            if (!(at >= d->b.x_low && at <= d->b.x_high)) /* NAN: a line lacks its tokens */
                 continue;
             d->to->line(d->to->ctx, ends, 2, &pen);
             if (d->plot->n == 1)
@@ -276,11 +276,12 @@ static void draw_key(struct drawing *d, double y)
                 "validation of the final checkpoint");
 }
 
-static void draw_runs(struct drawing *d, double y)
+static lks_status draw_runs(struct drawing *d, double y)
 {
     json_t *settings = lks__compare_settings(d->plot->runs, d->plot->n);
     int longest = 0;
     char text[DETAILS];
+    LKS__MEMORY(settings, "for a picture");
     for (size_t i = 0; i < d->plot->n; i++) {
         const int n = lks__utf8_length(d->plot->runs[i].name);
         longest = n > longest ? n : longest;
@@ -298,6 +299,7 @@ static void draw_runs(struct drawing *d, double y)
             d->to->text(d->to->ctx, x, y + 4.5, -1, LKS__INK_TEXT, LKS__SIZE_TEXT, text);
     }
     json_decref(settings);
+    return LKS_OK;
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
@@ -375,11 +377,12 @@ lks_status lks__picture_draw(const lks__plot *p, lks__canvas *to)
     draw_axes(&d);
     draw_segments(&d);
     draw_curves(&d);
+    lks_status st = LKS_OK;
     if (p->n > 1)
-        draw_runs(&d, legend - 2 - LINE * (double)p->n);
+        st = draw_runs(&d, legend - 2 - LINE * (double)p->n);
     if (is_evaluated(p))
         draw_key(&d, 46);
     free(d.xy);
     lks__curves_free(curves, p->n);
-    return LKS_OK;
+    return st;
 }

@@ -104,7 +104,7 @@ static lks_status write_svg(const lks__plot *p, const char *path)
     svg_head(out, p);
     lks_status st = lks__picture_draw(p, &to);
     fputs("</svg>\n", out);
-    if (fclose(out) != 0 && st == LKS_OK)
+    if ((fclose(out) != 0 || text == NULL) && st == LKS_OK)
         st = lks__no_memory("for a picture");
     LKS__THEN(st, lks__sys_write_file(path, text, bytes));
     free(text);

@@ -107,7 +107,8 @@ static void print_legend(const lks__plot *p, const lks__curve *curves, const cha
         }
         fputc('\n', out);
         for (const lks__run_mark *m = NULL; (m = lks__series_segment(s, m)) != NULL;)
-            fprintf(out, "  from iteration %" PRIu64 ": %s\n", m->iter, m->text);
+            fprintf(out, "  from iteration %" PRIu64 ": %s\n", m->iter,
+                    lks__shown(m->text, 4 * LKS__MARK_TEXT));
     }
     if (!braille && curves[0].n_val > 0)
         fputs("o validation loss\n", out);

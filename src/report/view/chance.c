@@ -1,7 +1,7 @@
-/* report/view/chance.c - Student's t distribution, for Welch's t test in compare.c. */
+/* report/view/chance.c - Student's t distribution, for Welch's t test in seeds.c. */
 #include <math.h>
 
-#include "report/view/compare.h"
+#include "report/view/seeds.h"
 
 enum { MOST_TERMS = 10000 };
 

@@ -43,7 +43,4 @@ typedef enum lks__compare_form {
  */
 lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form form, int columns);
 
-/* Two-sided p of Student's t with `df` degrees of freedom (any positive number). */
-double lks__t_test_p(double t, double df);
-
 #endif

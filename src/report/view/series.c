@@ -269,8 +269,8 @@ static void add_ranks(const lks__series *s, json_t *rows, const char *line, size
 }
 
 /* Read the whole file again if its length has changed; it is short, with a line per evaluation. A
- * file that is missing or can't be read counts as empty. */
-static void read_ranks(lks__series *s, bool *changed_p)
+ * file that is missing or can't be read counts as empty. ERR_NOMEM. */
+static lks_status read_ranks(lks__series *s, bool *changed_p)
 {
     char path[LKS__SYS_PATH], *text = NULL;
     struct stat info;
@@ -279,10 +279,11 @@ static void read_ranks(lks__series *s, bool *changed_p)
     if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode))
         info.st_size = 0;
     if ((uint64_t)info.st_size == s->ranks_bytes)
-        return;
+        return LKS_OK;
+    if (info.st_size > 0 &&
+        lks__sys_read_file(path, MOST_RANKS_BYTES, &text, &bytes) == LKS_ERR_NOMEM)
+        return LKS_ERR_NOMEM;
     json_t *rows = json_array();
-    if (info.st_size > 0 && lks__sys_read_file(path, MOST_RANKS_BYTES, &text, &bytes) != LKS_OK)
-        bytes = 0;
     for (const char *line = text, *end; line != NULL; line = end + 1) {
         end = memchr(line, '\n', (size_t)(text + bytes - line));
         if (end == NULL)
@@ -294,6 +295,7 @@ static void read_ranks(lks__series *s, bool *changed_p)
     s->ranks = rows;
     s->ranks_bytes = (uint64_t)info.st_size;
     *changed_p = true;
+    return LKS_OK;
 }
 
 /* --- the file --------------------------------------------------------------------------------- */
@@ -351,36 +353,53 @@ static lks_status read_lines(lks__series *s, int fd, uint64_t bytes, char *chunk
     return LKS_OK;
 }
 
+/* An open metrics.jsonl. */
+struct reading {
+    lks__series *s;
+    int fd;
+    uint64_t bytes;
+    char *chunk;
+    const char *path;
+    bool ranks_changed;
+    lks_status st;
+};
+
+static void read_all(void *arg)
+{
+    struct reading *r = arg;
+    r->st = read_lines(r->s, r->fd, r->bytes, r->chunk, r->path);
+    LKS__THEN(r->st, read_ranks(r->s, &r->ranks_changed));
+}
+
 lks_status lks__series_read(lks__series *s, bool *changed_p)
 {
     char path[LKS__SYS_PATH];
-    uint64_t bytes = 0;
+    struct reading r = {.s = s, .path = path};
     const unsigned epoch = s->epoch;
     const uint64_t offset = s->offset;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
     *changed_p = false;
     /* Before the lines: a run writes its last ones under the lock. */
     s->running = lks__outdir_free(s->dir, true) != LKS_OK;
-    int fd = lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-    if (fd < 0 && errno == ENOENT) { /* moved away; a new run begins */
+    r.fd = lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (r.fd < 0 && errno == ENOENT) { /* moved away; a new run begins */
         *changed_p = s->offset > 0;
         if (*changed_p)
             forget(s);
         return LKS_OK;
     }
-    if (fd < 0)
+    if (r.fd < 0)
         return lks__sys_fail("can't open", path);
-    char *chunk = malloc(CHUNK);
-    lks_status st = chunk == NULL ? out_of_memory() : LKS_OK;
-    LKS__THEN(st, lks__sys_file_bytes(fd, path, &bytes));
-    if (st == LKS_OK && (bytes < s->offset || !is_unchanged(s, fd)))
+    r.chunk = malloc(CHUNK);
+    lks_status st = r.chunk == NULL ? out_of_memory() : LKS_OK;
+    LKS__THEN(st, lks__sys_file_bytes(r.fd, path, &r.bytes));
+    if (st == LKS_OK && (r.bytes < s->offset || !is_unchanged(s, r.fd)))
         forget(s);
-    LKS__THEN(st, read_lines(s, fd, bytes, chunk, path));
-    free(chunk);
-    lks__sys_close(fd);
-    *changed_p = s->epoch != epoch || s->offset != offset;
     if (st == LKS_OK)
-        read_ranks(s, changed_p);
+        st = lks__json_in_memory(read_all, &r) ? r.st : out_of_memory();
+    free(r.chunk);
+    lks__sys_close(r.fd);
+    *changed_p = s->epoch != epoch || s->offset != offset || r.ranks_changed;
     return st;
 }
 
@@ -433,6 +452,11 @@ void lks__series_close(lks__series *s)
 }
 
 /* --- results ---------------------------------------------------------------------------------- */
+
+uint64_t lks__series_steps(const lks__series *s)
+{
+    return s->n_points > 0 ? s->points[s->n_points - 1].iter + 1 : 0;
+}
 
 double lks__series_last_loss(const lks__series *s)
 {
@@ -499,4 +523,11 @@ const lks__run_mark *lks__series_segment(const lks__series *s, const lks__run_ma
 const char *lks__series_setting(const lks__series *s, const char *key, char out[256])
 {
     return lks__json_text(json_object_get(s->config, key), out);
+}
+
+bool lks__series_same(const lks__series *a, const lks__series *b, const char *key)
+{
+    const json_t *x = json_object_get(a->config, key), *y = json_object_get(b->config, key);
+    const bool x_none = x == NULL || json_is_null(x), y_none = y == NULL || json_is_null(y);
+    return x_none || y_none ? x_none == y_none : lks__json_same(x, y);
 }

@@ -80,6 +80,8 @@ lks_status lks__series_open(const char *arg, lks__series *s);
 lks_status lks__series_read(lks__series *s, bool *changed_p);
 void lks__series_close(lks__series *s);
 
+/* The step after the last one. */
+uint64_t lks__series_steps(const lks__series *s);
 /* The last loss and the lowest validation loss; NAN, NULL if there are none. */
 double lks__series_last_loss(const lks__series *s);
 const lks__eval_point *lks__series_best(const lks__series *s);
@@ -99,5 +101,7 @@ const lks__run_mark *lks__series_segment(const lks__series *s, const lks__run_ma
 
 /* A setting as text: strings unchanged, others as JSON; "-" if the run lacks it. */
 const char *lks__series_setting(const lks__series *s, const char *key, char out[256]);
+/* True if both runs have the same value of a setting, or none. */
+bool lks__series_same(const lks__series *a, const lks__series *b, const char *key);
 
 #endif

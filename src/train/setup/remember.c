@@ -119,12 +119,12 @@ static lks_status read_settings(const char *run_dir, char text[KEPT_BYTES])
 
 lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__settings *s)
 {
-    char text[KEPT_BYTES] = "", where[LKS__SETTING_STR + 16];
+    char text[KEPT_BYTES] = "", where[600];
     json_error_t error;
     lks_status st = ses->world.rank == 0 ? read_settings(run_dir, text) : LKS_OK;
     LKS__TRY(lks__session_agree(ses, st));
     LKS__TRY(lks_comm_broadcast(ses->comm, text, sizeof text, LKS_UINT8, 0));
-    snprintf(where, sizeof where, "%s/metrics.jsonl", run_dir);
+    snprintf(where, sizeof where, "%s/metrics.jsonl", lks__shown(run_dir, 512));
     json_t *settings = lks__json_load(text, strlen(text), JSON_REJECT_DUPLICATES, &error);
     if (settings == NULL && text[0] != '\0')
         st = lks__no_memory("for the settings in %s", where);

@@ -117,7 +117,7 @@ static lks_status open_settings(lks__run *run, const lks__session *ses, const lk
         lks__settings_defaults(&run->resumed_from);
         LKS__TRY(lks__state_settings(resume, &run->resumed_from));
         lks__choose_optimizer(&run->resumed_from);
-        LKS__TRY(lks__settings_resume(&run->s, &run->resumed_from, resume->path));
+        LKS__TRY(lks__settings_resume(&run->s, &run->resumed_from, lks__shown(resume->path, 512)));
     } else if (lks__settings_init(&run->s) == LKS__INIT_WEIGHTS) {
         LKS__TRY(open_weights(run));
     } else if (lks__settings_init(&run->s) == LKS__INIT_RESUME) {

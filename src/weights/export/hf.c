@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "settings/family.h"
 #include "weights/export/hf.h"
 
@@ -24,7 +25,7 @@ static lks_status check(const lks__export_model *e)
 lks_status lks__export_hf_json(const lks__export_model *e, const char *name, json_t *json)
 {
     char path[LKS__SETTING_STR + 64];
-    char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
+    char *text = json == NULL ? NULL : lks__json_dump(json, JSON_INDENT(2) | JSON_SORT_KEYS);
     json_decref(json);
     LKS__MEMORY(text, "for %s", name);
     const size_t n = strlen(text);
@@ -50,19 +51,18 @@ static const char *activation_of(const lks__export_model *e)
 static lks_status write_config(const lks__export_model *e, int32_t end_of_text)
 {
     const lks__model_config *c = &e->config;
+    json_t *end[2]; /* transformers' own default is 50256, whatever the vocabulary is */
+    for (int i = 0; i < 2; i++)
+        end[i] = end_of_text < 0 ? json_null() : json_integer(end_of_text);
     json_t *json = json_pack(
         "{s:s, s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:n, s:b, s:b, s:b, s:b, s:f, s:f, s:f, s:f, "
-        "s:f, s:s}",
+        "s:f, s:s, s:o, s:o}",
         "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "activation_function",
         activation_of(e), "n_layer", c->n_layer, "n_head", c->n_head, "n_embd", c->n_embd,
         "n_positions", c->block_size, "vocab_size", c->vocab_size, "n_inner", "tie_word_embeddings",
         1, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0, "add_cross_attention", 0,
         "layer_norm_epsilon", 1e-5, "initializer_range", 0.02, "attn_pdrop", 0.0, "embd_pdrop", 0.0,
-        "resid_pdrop", 0.0, "dtype", "float32");
-    const char *const keys[] = {"bos_token_id", "eos_token_id"};
-    for (int i = 0; i < 2; i++) /* transformers' own default is 50256, whatever the vocabulary is */
-        json_object_set_new(json, keys[i],
-                            end_of_text < 0 ? json_null() : json_integer(end_of_text));
+        "resid_pdrop", 0.0, "dtype", "float32", "bos_token_id", end[0], "eos_token_id", end[1]);
     return lks__export_hf_json(e, "config.json", json);
 }
 

@@ -13,11 +13,11 @@
 
 static lks_status write_config(const lks__export_model *e, const char *kind, bool has_end)
 {
-    json_t *json = json_pack("{s:s, s:i, s:b}", "tokenizer_class", kind, "model_max_length",
-                             e->config.block_size, "clean_up_tokenization_spaces", 0);
-    const char *const keys[] = {"bos_token", "eos_token", "unk_token"};
-    for (int i = 0; i < 3 && has_end; i++)
-        json_object_set_new(json, keys[i], json_string(END));
+    const char *end = has_end ? END : NULL; /* "s*" leaves it out then */
+    json_t *json =
+        json_pack("{s:s, s:i, s:b, s:s*, s:s*, s:s*}", "tokenizer_class", kind, "model_max_length",
+                  e->config.block_size, "clean_up_tokenization_spaces", 0, "bos_token", end,
+                  "eos_token", end, "unk_token", end);
     return lks__export_hf_json(e, "tokenizer_config.json", json);
 }
 

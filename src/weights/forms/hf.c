@@ -344,8 +344,7 @@ static lks_status open_model(const lks__weights_want *want, lks__weights *w)
     LKS__MEMORY(hf, "to open %s", w->shown);
     w->source = hf;
     memcpy(folder, w->path, sizeof folder);
-    LKS__TRY(lks__ends_with(w->path, ".safetensors") ? open_file(hf, w, folder)
-                                                     : open_folder(hf, w));
+    LKS__TRY(lks__sys_is_folder(w->path) ? open_folder(hf, w) : open_file(hf, w, folder));
     if (lks__weights_has(folder, CONFIG))
         LKS__TRY(read_json(folder, CONFIG, &hf->config));
     for (int p = 0; p < hf->n_parts; p++)

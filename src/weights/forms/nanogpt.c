@@ -143,7 +143,7 @@ static lks_status open_file(const lks__weights_want *want, lks__weights *w)
     const size_t length = strlen(w->path);
     LKS__MEMORY(n, "to open %s", w->shown);
     w->source = n;
-    if (!lks__ends_with(w->path, ".pt") && lks__weights_has(w->path, LKS__NANOGPT_FILE) &&
+    if (lks__weights_has(w->path, LKS__NANOGPT_FILE) &&
         length + sizeof LKS__NANOGPT_FILE < sizeof w->path) {
         strcpy(w->path + length, "/" LKS__NANOGPT_FILE);
         lks__escape(w->shown, sizeof w->shown, w->path, strlen(w->path));

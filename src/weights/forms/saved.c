@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/system/sys.h"
 #include "settings/family.h"
 
 bool lks__state_of_library(const lks__ckpt *ckpt)
@@ -13,19 +12,20 @@ bool lks__state_of_library(const lks__ckpt *ckpt)
 
 lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s)
 {
+    const char *shown = lks__shown(ckpt->path, 512);
     if (lks__state_of_library(ckpt))
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is a checkpoint of a program that uses liblockstep, not of `lockstep "
                          "train`: that program loads it, and other programs can read its "
                          "model.safetensors",
-                         lks__shown(ckpt->path, 512));
-    return lks__settings_from_json(json_object_get(ckpt->state, "settings"), ckpt->path, s);
+                         shown);
+    return lks__settings_from_json(json_object_get(ckpt->state, "settings"), shown, s);
 }
 
 lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta)
 {
-    char where[LKS__SYS_PATH];
-    snprintf(where, sizeof where, "%s/state.json", ckpt->path);
+    char where[600];
+    snprintf(where, sizeof where, "%s/state.json", lks__shown(ckpt->path, 512));
     return lks__meta_from_json(json_object_get(ckpt->state, "tokenizer"), where, meta);
 }
 
@@ -66,7 +66,7 @@ lks_status lks__state_find(const lks__st_file *file, const char *path, const lks
     for (int d = 0; fits && d < t->n_dims; d++)
         fits = found->shape[d] == t->shape[d];
     if (!fits)
-        return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s %s", path, name,
+        return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s %s", lks__shown(path, 512), name,
                          found == NULL
                              ? "is missing"
                              : "has another type or shape than state.json's settings give");

@@ -61,17 +61,18 @@ static lks_status load(lks__weights *w, const lks__settings *s, lks__session *se
 static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__session *session,
                                 lks__replica *r)
 {
+    const char *shown = lks__shown(r->path, 512);
     if (a->settings == NULL)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s was written by train_gpt.py, not by lockstep: it has no settings; use "
                          "its weights with --init_from",
-                         lks__shown(r->path, 512));
+                         shown);
     lks__settings_defaults(&r->run);
-    LKS__TRY(lks__settings_from_json(a->settings, r->path, &r->run));
+    LKS__TRY(lks__settings_from_json(a->settings, shown, &r->run));
     LKS__TRY(lks__given_heads(s, &r->run));
     LKS__TRY(lks__given_golf(s, &r->run));
     if (a->tokenizer != NULL)
-        LKS__TRY(lks__meta_from_json(a->tokenizer, r->path, &r->meta));
+        LKS__TRY(lks__meta_from_json(a->tokenizer, shown, &r->meta));
     r->iter = a->iter;
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     lks__table table; /* check the file against it before allocating memory */
