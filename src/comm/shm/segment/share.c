@@ -312,6 +312,16 @@ static int receive(int fd, char token[17])
     return shared;
 }
 
+/* Wait until time `end`, or until the caller gives up. A signal doesn't end the wait: the other
+ * process answers only once. */
+static bool is_answered(int fd, double end)
+{
+    bool yes = false;
+    for (double left; !yes && (left = end - lks__sys_now()) > 0 && lks__sys_give_up_signal(0) == 0;)
+        yes = readable(fd, fmin(left, SLICE_S));
+    return yes;
+}
+
 /* Ask the process that listens at that name; false: try again. */
 static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n, double end,
                 lks_status *st_p, lks__segment **segment_p)
@@ -329,7 +339,7 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
         return true;
     }
     if (connected && send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
-        readable(fd, end - lks__sys_now()))
+        is_answered(fd, end))
         shared = receive(fd, token);
     lks__sys_close(fd);
     if (shared == TAKEN)
