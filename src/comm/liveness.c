@@ -37,6 +37,12 @@ void lks_comm_abort(lks_comm *comm, const char *why)
         usleep(1000); /* the process may end next */
 }
 
+lks_status lks__comm_fail_call(lks_comm *comm, lks_status st)
+{
+    lks_comm_abort(comm, lks_last_error());
+    return st;
+}
+
 lks_status lks__comm_not_opened(lks_comm *comm, lks_status st)
 {
     char text[64];
@@ -53,8 +59,7 @@ lks_status lks__comm_not_opened(lks_comm *comm, lks_status st)
         snprintf(text, sizeof text, "a signal stopped rank %d", host->first_rank + rank);
         lks__segment_abort(segment, st, rank, text);
     }
-    lks_comm_abort(comm, lks_last_error()); /* the others needn't wait for this rank */
-    return st;
+    return lks__comm_fail_call(comm, st);
 }
 
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)

@@ -25,6 +25,10 @@ lks__beat lks__comm_beats(lks_comm *comm);
 /* Seconds for which a failure before the group is open is kept for ranks that start later. */
 enum { LKS__TOLD_S = 5 };
 
+/* The failure `st` of this rank's part in a call that the others may have begun: let them fail,
+ * too, with lks_last_error() as the reason. Returns `st`. */
+lks_status lks__comm_fail_call(lks_comm *comm, lks_status st);
+
 /* Record the failure `st` of opening the group, for the ranks that wait for this one. ERR_PEER
  * becomes ERR_STOPPED if a signal has come and no failure is recorded: then other ranks have left
  * because of it. */

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "comm/liveness.h"
+
 /* The first difference of one rank, in the form in which ranks compare it. */
 struct shown {
     uint64_t index, differs;
@@ -84,7 +86,7 @@ lks_status lks__list_compare(lks_comm *comm, const char *what, const lks__list *
     struct shown mine = {0}, *all = calloc((size_t)W, sizeof *all);
     lks_status st = first_difference(comm, list, &mine.index);
     if (st == LKS_OK && all == NULL)
-        st = lks__no_memory("to compare lists of %d ranks", W);
+        st = lks__comm_fail_call(comm, lks__no_memory("to compare lists of %d ranks", W));
     if (st == LKS_OK) {
         mine.differs = mine.index != UINT64_MAX;
         describe(list, mine.index, mine.text);

@@ -45,8 +45,7 @@ static lks_status open_split(struct split *s)
     s->offers = calloc((size_t)s->W, sizeof *s->offers);
     if (s->all != NULL && s->offers != NULL)
         return LKS_OK;
-    lks_comm_abort(s->comm, "no memory to split the group");
-    return lks__no_memory("to split a group of %d ranks", s->W);
+    return lks__comm_fail_call(s->comm, lks__no_memory("to split a group of %d ranks", s->W));
 }
 
 static void close_split(struct split *s)

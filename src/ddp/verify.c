@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/liveness.h"
+
 /* Rank 0 broadcasts its values in pieces, which are compared in place. */
 enum { PIECE_FLOATS = 1 << 18 };
 
@@ -60,7 +62,7 @@ lks_status lks__named_floats_verify(lks_comm *comm, const lks__named_floats *val
     struct verdict mine = {0}, *all = calloc((size_t)W, sizeof *all);
     lks_status st = LKS_OK;
     if (piece == NULL || all == NULL)
-        st = lks__no_memory("to compare parameters");
+        st = lks__comm_fail_call(comm, lks__no_memory("to compare parameters"));
     for (size_t t = 0; t < n; t++)
         for (size_t at = 0; at < values[t].count && st == LKS_OK; at += PIECE_FLOATS) {
             const float *here = values[t].at + at;
@@ -80,7 +82,8 @@ lks_status lks__named_floats_verify(lks_comm *comm, const lks__named_floats *val
 lks_status lks__params_verify(lks_comm *comm, const lks__table *table, const float *params)
 {
     lks__named_floats *values = malloc(table->n_tensors * sizeof *values);
-    LKS__MEMORY(values, "to compare parameters");
+    if (values == NULL)
+        return lks__comm_fail_call(comm, lks__no_memory("to compare parameters"));
     for (size_t i = 0; i < table->n_tensors; i++) {
         const lks__table_tensor *t = &table->tensors[i];
         values[i] = (lks__named_floats){t->name, params + t->offset, t->count};

@@ -1,8 +1,10 @@
 /* The suite with ranks as processes, and what only processes can do: die, stop, inherit. */
 #include "support.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -218,6 +220,32 @@ static int body_joins_twice(void)
     void *mem;
     /* The first group still works. */
     EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 1000, &mem) == LKS_OK);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    lks_comm_close(comm);
+    return 0;
+}
+
+static bool interrupts;
+
+/* Interrupted once, though the answer has come: as by a signal just before. */
+int poll(struct pollfd *p, nfds_t n, int ms)
+{
+    const struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
+    const int found = ppoll(p, n, ms < 0 ? NULL : &most, NULL);
+    if (!interrupts || found != 1 || p->events != POLLIN)
+        return found;
+    interrupts = false;
+    errno = EINTR;
+    return -1;
+}
+
+/* Without lockstep's launcher: a signal in the wait for the first rank's answer doesn't end it. */
+static int body_interrupted(void)
+{
+    unsetenv(LKS__SEGMENT_ENV);
+    interrupts = strcmp(getenv("RANK"), "1") == 0;
+    lks_comm *comm = ranks_open(20 * lks_test_patience());
+    EXPECT(comm != NULL && !interrupts);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
     lks_comm_close(comm);
     return 0;
@@ -706,6 +734,11 @@ TEST(test_memory_faults)
     ranks_run(2, "too_much_memory", NULL, 30);
 }
 
+TEST(test_interrupted)
+{
+    ranks_run(2, "interrupted", lks_test_text("MASTER_PORT=%d", lks_test_free_port()), 30);
+}
+
 TEST(test_file_limit)
 {
     struct rlimit old, small;
@@ -935,6 +968,7 @@ int main(int argc, char **argv)
         {"closes_all", .run = body_closes_all},
         {"killed_joining", .run = body_killed_joining},
         {"no_memfd", .run = body_no_memfd},
+        {"interrupted", .run = body_interrupted},
         {"file_limit", .in_group = body_file_limit},
         {.name = NULL},
     };

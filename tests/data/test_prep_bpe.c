@@ -233,6 +233,9 @@ TEST(test_edges)
         assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of(kinds[i / 3]), &o, &r),
                      empty_names[i % 3], " is empty");
     }
+    o.input = file(dir, "a.txt", "a");
+    assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "a.txt",
+                 "1 character: with val_fraction 0.5 that leaves the train split empty");
     o.input = one;
     assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "is one document",
                  "--val_fraction=0");

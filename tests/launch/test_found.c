@@ -201,6 +201,24 @@ static void test_absent(void **state)
     }
 }
 
+/* The first rank can't serve another one: it says why, at once. A signal ends the other one's wait.
+ */
+static void test_no_room(void **state)
+{
+    const struct environment of = {
+        {"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+         lks_test_text("MASTER_PORT=%d", lks_test_free_port()), "LOCKSTEP_FAULT=accept:1:ENOMEM"}};
+    const char *out;
+    law_args args = law_train("random", &out);
+    lks_test_child ranks[2];
+    for (int r = 1; r >= 0; r--)
+        ranks[r] = start(&args, &of, r);
+    assert_exits(1, lks_test_wait(&ranks[0], 30),
+                 "can't share memory with this host's other ranks: Cannot allocate memory");
+    assert_int_equal(kill(ranks[1].pid, SIGTERM), 0);
+    assert_exits(128 + SIGTERM, lks_test_wait(&ranks[1], 30), "stopped by signal");
+}
+
 /* A rank that is started twice doesn't stand for another. The one that waits with rank 0 doesn't
  * blame rank 0. */
 static void test_twice(void **state)
@@ -433,11 +451,12 @@ int main(int argc, char **argv)
     /* Those that need a launcher which may be missing are CTest programs of their own, which
      * skip. */
     const struct CMUnitTest ours[] = {
-        cmocka_unit_test(test_reading),        cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_two_jobs),       cmocka_unit_test(test_death),
-        cmocka_unit_test(test_twice),          cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_fails_early),    cmocka_unit_test(test_other_world),
-        cmocka_unit_test(test_another_number), cmocka_unit_test(test_other_token),
+        cmocka_unit_test(test_reading),     cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_two_jobs),    cmocka_unit_test(test_death),
+        cmocka_unit_test(test_twice),       cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_fails_early), cmocka_unit_test(test_other_world),
+        cmocka_unit_test(test_no_room),     cmocka_unit_test(test_another_number),
+        cmocka_unit_test(test_other_token),
     };
     static const struct {
         const char *name;

@@ -227,6 +227,9 @@ static lks_status run_ddp(struct rank *r)
 
 static lks_status verify(const struct rank *r)
 {
+    const lks__table too_large = {.n_tensors = SIZE_MAX / sizeof(lks__named_floats)};
+    if (r->large == SIZE_MAX) /* no memory for the list of its tensors */
+        return lks__params_verify(r->comm, &too_large, r->params);
     if (r->large == 0)
         return lks__params_verify(r->comm, &table, r->params);
     const lks__named_floats spans[] = {{"first", r->params, 1}, {"large", r->params, r->large}};
@@ -424,6 +427,19 @@ TEST(test_verify_large)
     }
     for (int i = 0; i < W; i++)
         free(ranks[i].params);
+}
+
+/* A rank without memory: the others, which compare already, learn it. */
+TEST(test_verify_without_memory)
+{
+    struct rank ranks[2] = {{.params = calloc(table.count, sizeof(float))}};
+    assert_non_null(ranks[0].params);
+    ranks[1] = (struct rank){.params = ranks[0].params, .large = SIZE_MAX};
+    run_ranks(ranks, 2);
+    assert_int_equal(ranks[1].status, LKS_ERR_NOMEM);
+    assert_int_equal(ranks[0].status, LKS_ERR_PEER);
+    assert_contains(ranks[0].said, "rank 1 failed: no memory to compare parameters");
+    free(ranks[0].params);
 }
 
 int main(int argc, char **argv)

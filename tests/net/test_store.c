@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -497,6 +498,65 @@ TEST(test_impostor)
         assert_true(way == 4 || memcmp(p.nonce, last, sizeof last) != 0); /* a new one each time */
         memcpy(last, p.nonce, sizeof last);
     }
+}
+
+/* A server that answers only when it is told to. */
+struct slow {
+    int fd, port;
+    sem_t may_answer;
+};
+
+static bool answer(int fd, const char *text)
+{
+    const struct lks__reply reply = {LKS__ANSWER_OK, (uint32_t)strlen(text)};
+    return send(fd, &reply, sizeof reply, MSG_NOSIGNAL) == sizeof reply &&
+           send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text);
+}
+
+/* NULL if the client doesn't send two gets of keys with three bytes. */
+static void *answer_slowly(void *arg)
+{
+    struct slow *s = arg;
+    const struct lks__hello hello = {.magic = {'L', 'K', 'S', 'T', 'O', 'R', 'E', '1'}};
+    struct lks__proof proof;
+    struct lks__verdict verdict = {.refused = 0};
+    char request[sizeof(struct lks__request) + 3 + sizeof(uint32_t)];
+    const int fd = accept(s->fd, NULL, NULL);
+    bool ok = send(fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello &&
+              recv(fd, &proof, sizeof proof, MSG_WAITALL) == sizeof proof;
+    lks__prove(token, "server", hello.nonce, proof.nonce, verdict.mac);
+    ok = ok && send(fd, &verdict, sizeof verdict, MSG_NOSIGNAL) == sizeof verdict;
+    for (int i = 0; i < 2 && ok; i++) {
+        ok = recv(fd, request, sizeof request, MSG_WAITALL) == sizeof request;
+        sem_wait(&s->may_answer);
+        ok = ok && answer(fd, i == 0 ? "of old" : "of new");
+    }
+    close(fd);
+    return ok ? s : NULL;
+}
+
+/* A get that is given up leaves the connection usable: its late answer isn't another call's. */
+TEST(test_late_answer)
+{
+    struct slow slow = {.fd = lks_test_bind(&slow.port)};
+    pthread_t thread;
+    lks__store *s = NULL;
+    void *data, *ok;
+    size_t bytes;
+    sem_init(&slow.may_answer, 0, 0);
+    assert_int_equal(listen(slow.fd, 1), 0);
+    assert_int_equal(pthread_create(&thread, NULL, answer_slowly, &slow), 0);
+    assert_int_equal(lks__store_open("127.0.0.1", slow.port, token, 10, &s), LKS_OK);
+    for (int i = 0; i < 2; i++) /* with a time limit in the past; the second one isn't even sent */
+        assert_int_equal(lks__store_get(s, "old", -100, &data, &bytes), LKS_ERR_TIMEOUT);
+    sem_post(&slow.may_answer);
+    sem_post(&slow.may_answer);
+    expect_stored(s, "new", "of new");
+    pthread_join(thread, &ok);
+    assert_non_null(ok);
+    lks__store_close(s);
+    sem_destroy(&slow.may_answer);
+    close(slow.fd);
 }
 
 static int stranger(const lks__store_server *server)

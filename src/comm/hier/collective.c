@@ -75,10 +75,8 @@ static lks_status gather_hosts(struct lks__hier *h, const struct lks__shm_descri
     const size_t total = bytes_of_ranks(counts, count, 0, h->first[h->n_hosts], dtype);
     if (h->leads) {
         size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
-        if (pieces == NULL) {
-            lks_comm_abort(h->comm, "no memory for a gathering");
-            return lks__no_memory("for a gathering");
-        }
+        if (pieces == NULL)
+            return lks__comm_fail_call(h->comm, lks__no_memory("for a gathering"));
         for (int i = 0; i < h->n_hosts; i++)
             pieces[i] = bytes_of_ranks(counts, count, h->first[i], h->first[i + 1], dtype);
         struct lks__hier_wait wait = {
@@ -130,10 +128,9 @@ static lks_status share_outcome(struct lks__hier *h, struct lks__shm_descriptor 
 {
     struct lks__shm_descriptor *descs = lks__hier_descriptors(h->n_hosts);
     struct lks__hier_wait wait = {.op.kind = -1, .descs = descs};
-    if (descs == NULL) {
-        lks_comm_abort(h->comm, "no memory for the answers of all hosts");
-        return lks__no_memory("for the answers of %d hosts", h->n_hosts);
-    }
+    if (descs == NULL)
+        return lks__comm_fail_call(h->comm,
+                                   lks__no_memory("for the answers of %d hosts", h->n_hosts));
     memcpy(desc->payload, result, sizeof *result);
     lks_status st = lks__hier_call(h, desc, &wait);
     for (int i = 0; i < h->n_hosts && st == LKS_OK; i++) {
@@ -222,10 +219,8 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descr
 {
     size_t *share = calloc(3 * (size_t)h->n_hosts, sizeof *share);
     size_t *sent = share + h->n_hosts, *got = sent + h->n_hosts;
-    if (share == NULL) {
-        lks_comm_abort(h->comm, "no memory for a gathering of shares");
-        return lks__no_memory("for a gathering of shares");
-    }
+    if (share == NULL)
+        return lks__comm_fail_call(h->comm, lks__no_memory("for a gathering of shares"));
     for (int i = 0; i < h->n_hosts; i++)
         share[i] = start[lks__share_start(n_blocks, h->n_hosts, i + 1)] -
                    start[lks__share_start(n_blocks, h->n_hosts, i)];

@@ -58,9 +58,7 @@ static size_t shard(const struct combining *c, size_t n, int host)
 
 static lks_status no_memory(struct lks__hier *h)
 {
-    static const char why[] = "no memory for an all_reduce among hosts";
-    lks_comm_abort(h->comm, why);
-    return lks__fail(LKS_ERR_NOMEM, why);
+    return lks__comm_fail_call(h->comm, lks__no_memory("for an all_reduce among hosts"));
 }
 
 static bool open_lists(struct combining *c)

@@ -344,11 +344,7 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
         snprintf(text + used, sizeof text - used, "; perhaps it waits in another group");
     const pid_t pid = (pid_t)atomic_load(&lks__segment_line(g->segment, culprit)->pid);
     lks__comm_lost_in_whole(g->comm, LKS_ERR_TIMEOUT, pid, text);
-    char report[LKS__SHM_REPORT];
-    lks__shm_table(g, report, sizeof report);
-    if (lks__segment_abort_report(g->segment, LKS_ERR_TIMEOUT, culprit, text, report))
-        lks__explain(report);
-    return lks__shm_failure(g->comm);
+    return lks__shm_fail(g->comm, LKS_ERR_TIMEOUT, culprit, g->late_elsewhere, text);
 }
 
 /* Note a check of the others. A stop counts as one slice, so that a wait ends even if the machine

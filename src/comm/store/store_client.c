@@ -23,6 +23,7 @@ struct lks__store {
     struct lks__reply reply; /* for lks__store_answer(), which reads in parts */
     unsigned char *value;
     size_t n_got;
+    bool late;        /* a call was given up before its answer came, which comes first */
     unsigned n_later; /* requests of the ..._later() calls without an answer */
 };
 
@@ -319,6 +320,11 @@ static lks_status ask_later(lks__store *s, enum lks__store_op op, const char *ke
 
 lks_status lks__store_told(lks__store *store)
 {
+    if (store->late) {
+        LKS__TRY(take_some(store));
+        store->late = false;
+        (void)hand_over(store, "", NULL, NULL);
+    }
     while (store->n_later > 0) {
         LKS__TRY(take_some(store));
         store->n_later--;
@@ -336,8 +342,10 @@ static lks_status exchange(lks__store *s, enum lks__store_op op, const char *key
         LKS__TRY(wait_for(s, POLLIN, until));
     LKS__TRY(st);
     LKS__TRY(ask(s, op, key, value, bytes, until));
+    s->late = true;
     while ((st = take_some(s)) == LKS_IN_PROGRESS)
         LKS__TRY(wait_for(s, POLLIN, until));
+    s->late = false;
     return st == LKS_OK ? hand_over(s, key, data_p, bytes_p) : st;
 }
 

@@ -218,16 +218,14 @@ static lks_status count_characters(const struct prep *p, int fd, uint64_t stop, 
     return st;
 }
 
-/* Computed in double and truncated, like int(n*0.9) in nanoGPT's prepare.py; 1 - 0.1 is exactly
- * 0.9. */
 static lks_status find_split(const struct prep *p, int fd, uint64_t *at_p)
 {
-    uint64_t n = 0;
+    uint64_t n = 0, n_train;
     *at_p = p->job->texts.files[0].bytes;
     if (p->job->o.val_fraction == 0.0)
         return LKS_OK;
     LKS__TRY(count_characters(p, fd, UINT64_MAX, &n, at_p));
-    const uint64_t n_train = (uint64_t)((double)n * (1.0 - p->job->o.val_fraction));
+    LKS__TRY(lks__prep_split(p->job, n, &n_train));
     return count_characters(p, fd, n_train, &n, at_p);
 }
 

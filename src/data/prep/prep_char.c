@@ -244,26 +244,6 @@ static lks_status number_chars(struct pass *p, lks__meta *meta)
     return LKS_OK;
 }
 
-/* Number of characters for training. Computed in double and truncated, like int(n*0.9) in nanoGPT's
- * prepare.py; 1 - 0.1 is exactly 0.9. */
-static lks_status split(const lks__prep_job *job, uint64_t n, uint64_t *n_train_p)
-{
-    const double val_fraction = job->o.val_fraction;
-    uint64_t n_train = (uint64_t)((double)n * (1.0 - val_fraction));
-    *n_train_p = n_train;
-    const char *name = lks__prep_input(job);
-    if (n == 0)
-        return lks__fail(LKS_ERR_FORMAT,
-                         "%s is empty: there is no text to make tokens and a vocabulary from",
-                         name);
-    if (val_fraction == 0.0 || (n_train > 0 && n_train < n))
-        return LKS_OK;
-    return lks__fail(LKS_ERR_FORMAT,
-                     "%s has %llu %s%s: with val_fraction %g that leaves the %s split empty", name,
-                     (unsigned long long)n, job->kind->raw ? "byte" : "character",
-                     n == 1 ? "" : "s", val_fraction, n_train == 0 ? "train" : "val");
-}
-
 /* The number of files is known before the first one is written. */
 static lks_status check_shards(const lks__prep_job *job, uint64_t n_train)
 {
@@ -283,7 +263,11 @@ static lks_status both_passes(struct pass *p, lks__meta *meta)
     else
         LKS__TRY(p->job->o.chars != NULL ? number_given(p, p->job->o.chars, meta)
                                          : number_chars(p, meta));
-    LKS__TRY(split(p->job, n, &p->n_train));
+    if (n == 0)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is empty: there is no text to make tokens and a vocabulary from",
+                         lks__prep_input(p->job));
+    LKS__TRY(lks__prep_split(p->job, n, &p->n_train));
     LKS__TRY(check_shards(p->job, p->n_train));
     LKS__TRY(lks__prep_begin(p->job, meta->vocab_size));
     LKS__TRY(lks__split_begin(&p->job->writer, LKS__SPLIT_TRAIN));

@@ -52,6 +52,8 @@ const char *lks__prep_input(const lks__prep_job *job);
 /* Failures: ERR_FORMAT without text, ERR_IO if a second pass finds other text. */
 lks_status lks__prep_empty(const lks__prep_job *job);
 lks_status lks__prep_changed(const lks__prep_job *job);
+/* Number of characters (or bytes) for training, out of n. ERR_FORMAT if a split would be empty. */
+lks_status lks__prep_split(const lks__prep_job *job, uint64_t n, uint64_t *n_train_p);
 /* Number of validation documents out of n: int(n * val_fraction), at least one. ERR_FORMAT for a
  * single document, which would have to be in both splits. `hint` ends the message. */
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,

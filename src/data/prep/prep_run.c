@@ -136,6 +136,20 @@ const char *lks__prep_input(const lks__prep_job *job)
     return out;
 }
 
+/* Computed in double and truncated, like int(n*0.9) in nanoGPT's prepare.py; 1 - 0.1 is exactly
+ * 0.9. */
+lks_status lks__prep_split(const lks__prep_job *job, uint64_t n, uint64_t *n_train_p)
+{
+    const double val_fraction = job->o.val_fraction;
+    const uint64_t n_train = *n_train_p = (uint64_t)((double)n * (1.0 - val_fraction));
+    if (val_fraction == 0.0 || (n_train > 0 && n_train < n))
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_FORMAT, "%s has %llu %s%s: with val_fraction %g that leaves the %s split empty",
+        lks__prep_input(job), (unsigned long long)n, job->kind->raw ? "byte" : "character",
+        n == 1 ? "" : "s", val_fraction, n_train == 0 ? "train" : "val");
+}
+
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,
                                    uint64_t *n_val_p)
 {

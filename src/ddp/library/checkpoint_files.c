@@ -160,8 +160,8 @@ static lks_status share_block(lks_comm *comm, const char *call, const char *what
         *block_p = malloc(bytes);
     if (*block_p != NULL)
         return lks_comm_broadcast(comm, *block_p, bytes, LKS_UINT8, 0);
-    lks_comm_abort(comm, "no memory for a part of a checkpoint");
-    return lks__fail(LKS_ERR_NOMEM, "%s: no memory for %s of %zu bytes", call, what, bytes);
+    return lks__comm_fail_call(
+        comm, lks__fail(LKS_ERR_NOMEM, "%s: no memory for %s of %zu bytes", call, what, bytes));
 }
 
 lks_status lks__read_block(lks_comm *comm, const char *call, const char *dir, const char *what,

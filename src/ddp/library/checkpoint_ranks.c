@@ -5,6 +5,7 @@
 
 #include "base/number/checked.h"
 #include "base/status.h"
+#include "comm/liveness.h"
 #include "ddp/library/checkpoint_files.h"
 
 /* Tensors are sent in pieces, so that a rank that only passes them on needs little memory. */
@@ -75,8 +76,9 @@ lks_status lks__all_tensors_open(lks_comm *comm, const char *call, const lks_ten
     if (all->list == NULL || packed == NULL) {
         free(packed);
         all->n = 0;
-        lks_comm_abort(comm, "no memory for the list of a checkpoint's tensors");
-        return lks__fail(LKS_ERR_NOMEM, "%s: no memory for a list of %zu tensors", call, n + room);
+        return lks__comm_fail_call(
+            comm,
+            lks__fail(LKS_ERR_NOMEM, "%s: no memory for a list of %zu tensors", call, n + room));
     }
     if (n > 0)
         memcpy(all->list, tensors, n * sizeof *tensors);
@@ -86,9 +88,8 @@ lks_status lks__all_tensors_open(lks_comm *comm, const char *call, const lks_ten
     if (st == LKS_OK && all->n_each > 0)
         st = set_data(comm, more->per_rank, all);
     free(packed);
-    if (st != LKS_OK && lks_comm_rank(comm) != 0) /* rank 0 tells its own status */
-        lks_comm_abort(comm, lks_last_error());
-    return st;
+    /* rank 0 tells its own status */
+    return st == LKS_OK || lks_comm_rank(comm) == 0 ? st : lks__comm_fail_call(comm, st);
 }
 
 void lks__all_tensors_close(lks__all_tensors *all)

@@ -76,7 +76,8 @@ lks_status lks_ddp_verify(lks_ddp *d)
     LKS__TRY(check_open(d, "lks_ddp_verify"));
     LKS__CALLED_ON(DDP_VERIFY, d->number);
     lks__named_floats *values = malloc(d->n_params * sizeof *values);
-    LKS__MEMORY(values, "to compare parameters");
+    if (values == NULL)
+        return lks__comm_fail_call(d->comm, lks__no_memory("to compare parameters"));
     for (size_t i = 0; i < d->n_params; i++) {
         const lks_param *p = &d->params[i].p;
         values[i] = (lks__named_floats){p->name, p->value, p->count};
@@ -273,9 +274,7 @@ static lks_status check_gradient(const lks_ddp *d, size_t i)
  * for it. */
 static lks_status refuse_gradient(lks_ddp *d)
 {
-    (void)give_up(d, LKS_ERR_ARG);
-    lks_comm_abort(d->comm, d->why);
-    return lks__fail(LKS_ERR_ARG, "%s", d->why);
+    return lks__comm_fail_call(d->comm, give_up(d, LKS_ERR_ARG));
 }
 
 static lks_status check_gradients(lks_ddp *d)

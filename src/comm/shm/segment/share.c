@@ -114,10 +114,10 @@ static bool readable(int fd, double seconds)
     return seconds > 0 && poll(&p, 1, (int)(seconds * 1e3) + 1) == 1;
 }
 
-static lks_status no_descriptor(void)
+static lks_status cannot_share(int err)
 {
     return lks__fail(LKS_ERR_IO, "can't share memory with this host's other ranks: %s",
-                     lks__sys_reason(EMFILE));
+                     lks__sys_reason(err));
 }
 
 /* --- local rank 0 ------------------------------------------------------------------------- */
@@ -164,8 +164,8 @@ static void say_differs(const struct hello *h, const lks_world *w, pid_t pid, bo
     *said = true;
 }
 
-/* A connection from another job is closed without an answer, and a second process with the same
- * local rank gets a shorter one. */
+/* A connection from another job gets no answer, and a second process with the same local rank a
+ * shorter one. */
 static void serve_one(int fd, const lks_world *w, lks__segment *segment, bool *served,
                       int *n_served, bool *said)
 {
@@ -191,6 +191,18 @@ static void serve_one(int fd, const lks_world *w, lks__segment *segment, bool *s
         return;
     served[h.local_rank] = true;
     ++*n_served;
+}
+
+/* Serve one process that has connected. */
+static lks_status serve_next(int fd, const lks_world *w, lks__segment *segment, bool *served,
+                             int *n_served, bool *said)
+{
+    const int peer = lks__sys_accept(fd);
+    if (peer < 0) /* it may have given up */
+        return errno == EAGAIN || errno == ECONNABORTED ? LKS_OK : cannot_share(errno);
+    serve_one(peer, w, segment, served, n_served, said);
+    lks__sys_close(peer);
+    return LKS_OK;
 }
 
 static int first_missing(const lks_world *w, const bool *served)
@@ -229,21 +241,14 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, const char
            lks__sys_now() < failed_at + LKS__TOLD_S) {
         if (lks__segment_aborted(segment))
             failed_at = fmin(failed_at, lks__sys_now());
-        if (!readable(fd, fmin(fmin(say_at, end) - lks__sys_now(), SLICE_S))) {
-            st = lks__sys_give_up_check();
-            if (st == LKS_OK && lks__sys_now() >= end)
-                st = missing(w, served, timeout_s);
-            else if (st == LKS_OK && lks__sys_now() >= say_at)
-                say_wait(&say_at, w, first_missing(w, served), timeout_s);
-            continue;
-        }
-        int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-        if (peer < 0) {
-            st = errno == EMFILE ? no_descriptor() : LKS_OK;
-            continue;
-        }
-        serve_one(peer, w, segment, served, &n_served, &said_differs);
-        lks__sys_close(peer);
+        const bool asked = readable(fd, fmin(fmin(say_at, end) - lks__sys_now(), SLICE_S));
+        st = lks__sys_give_up_check();
+        if (st == LKS_OK && asked)
+            st = serve_next(fd, w, segment, served, &n_served, &said_differs);
+        else if (st == LKS_OK && lks__sys_now() >= end)
+            st = missing(w, served, timeout_s);
+        else if (st == LKS_OK && lks__sys_now() >= say_at)
+            say_wait(&say_at, w, first_missing(w, served), timeout_s);
     }
     free(served);
     if (st == LKS_OK) {
@@ -307,6 +312,16 @@ static int receive(int fd, char token[17])
     return shared;
 }
 
+/* Wait until time `end`, or until the caller gives up. A signal doesn't end the wait: the other
+ * process answers only once. */
+static bool is_answered(int fd, double end)
+{
+    bool yes = false;
+    for (double left; !yes && (left = end - lks__sys_now()) > 0 && lks__sys_give_up_signal(0) == 0;)
+        yes = readable(fd, fmin(left, SLICE_S));
+    return yes;
+}
+
 /* Ask the process that listens at that name; false: try again. */
 static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n, double end,
                 lks_status *st_p, lks__segment **segment_p)
@@ -324,7 +339,7 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
         return true;
     }
     if (connected && send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
-        readable(fd, end - lks__sys_now()))
+        is_answered(fd, end))
         shared = receive(fd, token);
     lks__sys_close(fd);
     if (shared == TAKEN)
@@ -333,7 +348,7 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
                           "joins once; " START,
                           w->local_rank);
     else if (shared == FULL)
-        *st_p = no_descriptor();
+        *st_p = cannot_share(EMFILE);
     if (shared < 0)
         return shared != -1;
     snprintf(env, sizeof env, "%d:%s", shared, token);
