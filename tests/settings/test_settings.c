@@ -222,6 +222,8 @@ TEST(test_names)
     assert_fails(LKS_ERR_CONFIG, parse_train("--=3"), "--key=value");
     assert_fails(LKS_ERR_CONFIG, parse_train("--"), "--key=value");
     assert_fails(LKS_ERR_CONFIG, parse_train("-"), "prep char --input=-");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--input=-"), "of `lockstep prep`, not of");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--input=~/a.txt"), "isn't replaced here: write /");
     assert_fails(LKS_ERR_CONFIG, parse_train("word"), "\"word\" is neither a setting");
     assert_fails(LKS_ERR_CONFIG, parse_train(""), "\"\" is neither a setting");
     assert_fails(LKS_ERR_CONFIG, parse_train(".conf"), "\".conf\" is neither a setting");
