@@ -240,7 +240,9 @@ done
 as=
 chmod 700 locked && rmdir locked
 mkdir texts && cp text.txt texts/latest
+cp text.txt ./--dry_run # a setting also if there is such a file
 refused 2 '--dry_run needs prepared data' texts --dry_run
+rm ./--dry_run
 refused 2 'out/text/data exists, and `lockstep train TEXT` has not made it' text.txt
 refused 1 'cannot make the folder file: Not a directory; --out_dir=FOLDER trains in another folder' text.txt --out_dir=file/x
 refused 2 'both need more than that; give a text of about 90010 characters or more, or a smaller --block_size' text.txt --block_size=9000 --out_dir=o
