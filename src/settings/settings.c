@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "base/text/shell.h"
@@ -97,7 +98,14 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: %s is only accepted on the command line, because it starts commands",
                          where, d->name);
-    if (i == LKS__SETTING_input && command & LKS__CMD_TRAIN)
+    /* Shells replace only a word's first ~. Of a new ~, `rm -r ~` would remove another folder. */
+    const char *home = getenv("HOME");
+    if (d->names != LKS__NAMES_NOTHING && from != LKS__FROM_ENV && strncmp(text, "~/", 2) == 0 &&
+        access(text, F_OK) != 0)
+        return lks__fail(LKS_ERR_CONFIG, "%s: ~ isn't replaced here: write %s%s", where,
+                         home != NULL ? home : "/home/NAME", lks__shown(text + 1, 512));
+    const bool takes_text = command & LKS__CMD_TRAIN && text[0] != '\0' && strcmp(text, "-") != 0;
+    if (i == LKS__SETTING_input && takes_text)
         return lks__fail(LKS_ERR_CONFIG, "%s: `lockstep train %s` trains on this text", where,
                          lks__quoted(text, 600));
     if (!taken && !(from == LKS__FROM_FILE && d->commands & LKS__CMD_TRAIN))
@@ -115,11 +123,6 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
         memset(&v, 0, sizeof v); /* also where the range begins at 1 */
     else if (!parse_value(d, text, &v))
         return fail_value(d, text, where, from);
-    /* Shells replace only a word's first ~. Of a folder ~, `rm -r ~` would remove another one. */
-    const char *home = getenv("HOME");
-    if (d->names != LKS__NAMES_NOTHING && strncmp(text, "~/", 2) == 0)
-        return lks__fail(LKS_ERR_CONFIG, "%s: ~ isn't replaced here: write %s%s", where,
-                         home != NULL ? home : "/home/NAME", lks__shown(text + 1, 512));
     if (!taken || s->from[i] > (unsigned char)from)
         return LKS_OK;
     if (i == LKS__SETTING_batch_size && s->auto_batch <= (unsigned char)from)

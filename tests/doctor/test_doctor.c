@@ -312,10 +312,18 @@ TEST(test_large_packets)
     double rate;
     int port, listener = lks_test_bind(&port), fd = listener;
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter), 0);
-    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(listen(listener, 2), 0);
     assert_int_equal(pthread_create(&thread, NULL, accept_stream, &fd), 0);
     assert_fails(LKS_ERR_PEER, lks__stream_send("127.0.0.1", port, stream_secret, 0.02, &rate),
                  lks_test_text("large packets to 127.0.0.1:%d are lost", port));
+    pthread_join(thread, NULL);
+    close(fd);
+    /* Some packets arrive. */
+    fd = listener;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &(int){0}, sizeof(int)), 0);
+    assert_int_equal(pthread_create(&thread, NULL, accept_stream, &fd), 0);
+    assert_fails(LKS_ERR_IO, lks__stream_send("127.0.0.1", port, stream_secret, 0.02, &rate),
+                 "breaks: no answer");
     pthread_join(thread, NULL);
     close(fd);
     close(listener);

@@ -335,6 +335,9 @@ static void always(const struct setup *s, const char *hosts, const struct plant 
     assert_contains(said, two ? "(no majority of hosts shows which one)" : "; error 3 of 3)");
     assert_contains(said, lks_test_text(" lockstep train --init_from=resume --out_dir=%s",
                                         lks__quoted(o.out, 600)));
+    const int others = hosts_world(hosts) - (hosts[host] - '0');
+    const bool uneven = strstr(said, " --allow_uneven") != NULL;
+    assert_int_equal(uneven, !two && LAW_V % others != 0);
 }
 
 static const char *draw_hosts(void)

@@ -222,7 +222,8 @@ TEST(test_all_hung)
     kill(pids[1], SIGSTOP);
     lks_test_result r = assert_exits(1, lks_test_wait(&child, 20));
     marked_assert_gone(mark, 0.5);
-    assert_contains(r.err, "none of the 2 running ranks has had a heartbeat");
+    assert_contains(r.err, lks_test_text("rank 0 (pid %d, ", (int)pids[0]));
+    assert_contains(r.err, "ended by lockstep train: none of the 2 running ranks has had a");
     const char *table = strstr(r.err, " rank       pid  state");
     assert_non_null(table);
     for (int i = 0; i < 2; i++)

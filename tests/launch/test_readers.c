@@ -62,32 +62,33 @@ TEST(test_reader_leaves)
     assert_true(done);
 }
 
-/* A log file's disk is full: that is said once, and at the end how many bytes are missing. */
+/* The disk of a rank's log file is full: that is said once, and at the end how many bytes are
+ * missing. */
 TEST(test_full_disk)
 {
-    const struct lks__output_plan plan = {.file = LKS__STD_BOTH};
+    const struct lks__output_plan plans[2] = {{.file = LKS__STD_BOTH}, {.file = LKS__STD_BOTH}};
     const char *folder = lks_test_folder();
-    char *const folders[] = {(char *)(uintptr_t)folder};
+    char *const folders[] = {(char *)(uintptr_t)lks_test_folder(), (char *)(uintptr_t)folder};
     lks__consoles *consoles;
     lks__output *o;
     int kept, ends[2];
     char text[4096];
-    assert_int_equal(symlink("/dev/full", lks_test_text("%s/stdout.log", folder)), 0);
     assert_int_equal(symlink("/dev/full", lks_test_text("%s/stderr.log", folder)), 0);
     const int reader = lks_test_pipe_begin(STDERR_FILENO, &kept);
     assert_int_equal(lks__consoles_open(&consoles), LKS_OK);
-    assert_int_equal(lks__output_open(&plan, 1, 0, "host", folders, consoles, &o), LKS_OK);
-    lks__output_ends(o, 0, ends);
+    assert_int_equal(lks__output_open(plans, 2, 0, "host", folders, consoles, &o), LKS_OK);
+    lks__output_ends(o, 1, ends);
     for (int i = 0; i < 20; i++) {
-        struct pollfd p[3];
+        struct pollfd p[5];
         (void)!write(ends[i % 2], "12345\n", 6);
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 5; k++) {
             const int n = lks__output_fill(o, p);
             poll(p, (nfds_t)n, 5);
             lks__output_step(o, p, n);
         }
     }
     lks__output_started(o, 0);
+    lks__output_started(o, 1);
     while (!lks__output_drain(o, true))
         usleep(1000);
     lks__output_close(o);
@@ -100,9 +101,9 @@ TEST(test_full_disk)
     static const char said[] = ".log can't be written any more: No space left on device\n";
     const char *first = strstr(text, said);
     assert_non_null(first);
-    assert_contains(text, lks_test_text("lockstep: %s/std", folder));
+    assert_contains(text, lks_test_text("lockstep: %s/stderr.log can't", folder));
     assert_null(strstr(first + 1, said));
-    assert_contains(text, "log files couldn't be written: 120 bytes are missing\n");
+    assert_contains(text, "log files couldn't be written: 60 bytes are missing\n");
 }
 
 /* What is left for one reader doesn't include what is being written for another. */

@@ -76,8 +76,8 @@ TEST(test_resume_and_eval)
            "`lockstep prep openwebtext --tokenizer=DIR --input=TEXT --out=data/openwebtext` makes");
     expect(in(dir, ".", "train train_gpt2 --dry_run"), 2, "", "`lockstep prep openwebtext --tok");
     /* A variable of parameter-golf's script isn't for this run. */
-    setenv("DATA_PATH", "none", 1);
-    setenv("TOKENIZER_PATH", "none.model", 1);
+    setenv("DATA_PATH", "~/none", 1);
+    setenv("TOKENIZER_PATH", "~/none.model", 1);
     expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=9"), 0, "Resuming", "");
     expect(in(dir, ".", "eval run"), 0, "val loss ", "");
     expect(in(dir, ".", "audit run --step=0"), 0, "", "");
@@ -87,6 +87,18 @@ TEST(test_resume_and_eval)
     expect(in(dir, "else", "eval --out_dir=../run/ckpt-00000009"), 0, "val loss ", "");
     const char *line = lks_test_read(lks_test_text("%s/run/evals.jsonl", dir), NULL);
     assert_contains(line, lks_test_text("\"dataset\":\"%s/data/text\"", dir));
+}
+
+/* An older version may have made a folder named ~, which still can be used. */
+TEST(test_home)
+{
+    const char *dir = new_run();
+    assert_exits(0, lks_test_shell(lks_test_text("cd '%s' && mkdir '~' && mv data '~/data'", dir)));
+    expect(in(dir, ".", lks_test_text("%s --dataset=~/data/text --out_dir=run", begin)), 0, "", "");
+    assert_exits(0, lks_test_shell(lks_test_text("cd '%s' && mv run '~/run'", dir)));
+    expect(in(dir, ".", "resume '~/run' --max_iters=6"), 0, "Resuming training", "");
+    expect(in(dir, ".", "audit '~/run'"), 0, "equal", "");
+    expect(in(dir, ".", "resume '~/other'"), 2, "", "~ isn't replaced here: write /");
 }
 
 /* A run's folder as a word: the same as --out_dir, and `resume` the same as train's longer form. */

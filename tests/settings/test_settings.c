@@ -222,14 +222,19 @@ TEST(test_names)
     assert_fails(LKS_ERR_CONFIG, parse_train("--=3"), "--key=value");
     assert_fails(LKS_ERR_CONFIG, parse_train("--"), "--key=value");
     assert_fails(LKS_ERR_CONFIG, parse_train("-"), "prep char --input=-");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--input=-"), "of `lockstep prep`, not of");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--input=~/a.txt"), "isn't replaced here");
     assert_fails(LKS_ERR_CONFIG, parse_train("word"), "\"word\" is neither a setting");
     assert_fails(LKS_ERR_CONFIG, parse_train(""), "\"\" is neither a setting");
     assert_fails(LKS_ERR_CONFIG, parse_train(".conf"), "\".conf\" is neither a setting");
     assert_fails(LKS_ERR_CONFIG, parse_train(name), "250 bytes");
     assert_fails(LKS_ERR_CONFIG, parse_train("--\xff\x01=3"), "\\xff\\x01");
+    lks__settings s;
+    setenv("HOME", "/h", 1);
     assert_fails(LKS_ERR_CONFIG, parse_train("--out_dir=~/my"),
-                 "--out_dir=~/my: ~ isn't replaced here: write /", "/my");
+                 "--out_dir=~/my: ~ isn't replaced here: write /h/my");
     assert_ok(parse_train("--out_dir=./~/my"));
+    assert_ok(parse_one(LKS__CMD_SAMPLE, "--start=~/my", &s));
 }
 
 /* --ranks is another name of nproc_per_node; the command line wins over files by either. */

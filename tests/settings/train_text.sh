@@ -231,16 +231,20 @@ refused 1 'byte 0 is 0; it looks like UTF-32: `iconv' wide.txt
 refused 1 'train: byte.txt isn'\''t UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 byte.txt > utf8.txt`' byte.txt
 refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quickstart --dataset=tokens --out_dir=out/tokens`' tokens
 refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run
-mkdir -m 0 locked
+mkdir -m 400 locked
 [ "$(id -u)" -ne 0 ] || as='setpriv --bounding-set=-dac_override,-dac_read_search' # root without its rights
 refused 1 'cannot read locked: Permission denied' locked
-# shellcheck disable=SC2086
-! (cd "$work/c" && ${as-} lockstep report locked) >"$work/log" 2>&1 || fail 'report of a folder that may not be read'
-grep -qx 'lockstep report: cannot read locked: Permission denied' "$work/log" || fail "report: $(cat "$work/log")"
+for command in report audit 'diff locked'; do
+    # shellcheck disable=SC2086
+    ! (cd "$work/c" && ${as-} lockstep $command locked) >"$work/log" 2>&1 || fail "$command of a folder that may not be read"
+    grep -q "^lockstep ${command%% *}: can.*t read locked: Permission denied\$" "$work/log" || fail "$command: $(cat "$work/log")"
+done
 as=
 chmod 700 locked && rmdir locked
 mkdir texts && cp text.txt texts/latest
+cp text.txt ./--dry_run # a setting also if there is such a file
 refused 2 '--dry_run needs prepared data' texts --dry_run
+rm ./--dry_run
 refused 2 'out/text/data exists, and `lockstep train TEXT` has not made it' text.txt
 refused 1 'cannot make the folder file: Not a directory; --out_dir=FOLDER trains in another folder' text.txt --out_dir=file/x
 refused 2 'both need more than that; give a text of about 90010 characters or more, or a smaller --block_size' text.txt --block_size=9000 --out_dir=o

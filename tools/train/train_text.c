@@ -101,7 +101,7 @@ static lks_status check_path(const struct text *t)
                          t->shown);
     if (!S_ISDIR(info.st_mode))
         return LKS_OK;
-    if (access(t->path, R_OK | X_OK) != 0)
+    if (access(t->path, X_OK) != 0)
         return lks__sys_fail("cannot read", t->path);
     const char *word = lks__quoted(t->path, PATH_BYTES);
     if (lks__outdir_has_run(t->path))
