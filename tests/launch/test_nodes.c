@@ -1138,6 +1138,7 @@ TEST(test_wrong_options)
         {{"--hosts=me@localhost,b"}, "is localhost, at which host b would reach itself: use"},
         {{"--hosts=127.0.0.1,localhost,b"}, "is 127.0.0.1, at which host b would reach itself"},
         {{"--hosts=me@[::1]:2,b"}, "is ::1, at which host b would reach itself"},
+        {{"--hosts=localhost,b[1-2]"}, "at which host b[1-2] would reach itself"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct node x = start_node(1, secret, cases[i].options, "touch /nowhere");

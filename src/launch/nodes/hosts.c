@@ -45,8 +45,10 @@ static lks_status add_host(const char *word, size_t n, int slots, struct lks__ho
         return lks__fail(LKS_ERR_CONFIG, "more than %d hosts", LKS__MAX_HOSTS);
     for (; name < n && name < sizeof h->name && (inside || word[name] != ':'); name++) {
         plain = plain && isgraph((unsigned char)word[name]) && word[name] != ',';
-        inside = word[name] == '[' || (inside && word[name] != ']');
-        if (word[name] != '[' && word[name] != ']')
+        const bool opens = word[name] == '[' && (name == 0 || word[name - 1] == '@');
+        const bool closes = inside && word[name] == ']';
+        inside = opens || (inside && !closes);
+        if (!opens && !closes)
             h->name[kept++] = word[name];
     }
     lks__escape(shown, sizeof shown, word, n);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
@@ -215,7 +214,7 @@ static const char *what_it_lacks(const char *path, bool folder)
 static lks_status kind_of(const char *path, enum kind *kind_p)
 {
     struct stat info;
-    if (stat(path, &info) != 0 || (S_ISDIR(info.st_mode) && access(path, X_OK) != 0))
+    if (stat(path, &info) != 0)
         return lks__sys_fail("can't read", path);
     const bool folder = S_ISDIR(info.st_mode);
     if (folder && lks__sys_has(path, "metrics.jsonl"))
