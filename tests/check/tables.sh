@@ -1,6 +1,6 @@
 #!/bin/sh
-# docs/reference/settings.md, numerics.md and exit_codes.md list what the program and its headers define, and
-# docs/start/install.md the packages of modules; the pages about code name code that exists.
+# docs/reference/settings.md, numerics.md and exit_codes.md list the settings, optimizers, exit codes and statuses of the
+# program and its headers, and docs/start/install.md the packages of modules. The pages about code name code that exists.
 # tables.sh SOURCE TOOL
 set -eu
 . "${0%/*}/../support.sh"

@@ -129,7 +129,7 @@ static fault_run report(const char *out)
     return run;
 }
 
-/* Of equal runs: its exit code is 0. */
+/* Compares a run with itself, so the exit code is 0. */
 static fault_run diff(const char *out)
 {
     fault_run run = tool("diff", out);

@@ -640,7 +640,7 @@ TEST(test_killed_with_detached)
     check_killed(false);
 }
 
-/* What the program has started before it became a launcher is left alone, and only that. */
+/* Children that the program has started before it became a launcher continue. All others end. */
 TEST(test_earlier_children)
 {
     struct launch l;

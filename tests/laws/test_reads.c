@@ -199,7 +199,7 @@ TEST(test_printed)
     const char *half = write_data(false, -1);
     assert_int_equal(truncate(lks_test_text("%s/train.bin", half), N), 0);
     const lks_test_result shorter = lks_test_tool("diff", a, train(half, "random", NULL));
-    assert_contains(shorter.out, " | -\n"); /* A has read a token behind B's end */
+    assert_contains(shorter.out, " | -\n"); /* A has read a token after B's end */
     const char *gone = write_data(false, 5), *c = train(gone, "random", NULL);
     remove(lks_test_text("%s/train.bin", gone));
     assert_contains(lks_test_tool("diff", a, c).out, "data              not compared: run B: ");

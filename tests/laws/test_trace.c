@@ -245,7 +245,7 @@ TEST(test_failures)
     law_add_all(&args, "--grad_clip=0", "--weight_decay=1000");
     assert_exits(1, lks_test_run(args.argv, NULL, 60));
     assert_false(lks_test_exists(path));
-    /* A trace that was there stays; another file isn't to be overwritten. */
+    /* An old trace stays; any other file must not be overwritten. */
     static const char *const old[] = {"[\n{\"ph\":old", "old"};
     for (int i = 0; i < 2; i++) {
         lks_test_write_text(path, old[i]);

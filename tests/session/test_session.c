@@ -43,8 +43,8 @@ static lks_test_result train(int ranks, const char *threads)
         "--gradient_accumulation_steps=2", "--max_iters=0", "--eval_iters=1");
 }
 
-/* A failure goes on record; another rank's, and a stop that was asked for, don't. First: other
- * tests fail, and the record lasts. */
+/* A rank's own failure is recorded, but not another rank's, and not a stop that was asked for. This
+ * test is the first, because others fail, and the record lasts. */
 TEST(test_on_record)
 {
     lks__session s;

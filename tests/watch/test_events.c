@@ -469,7 +469,7 @@ TEST(test_prometheus)
     lks_test_do("mkdir", "-p", deep);
     train(deep, "0", lks_test_text("--prometheus=%s", bare), "--eval_interval=0");
     assert_contains(lks_test_read(bare, NULL), deep);
-    /* A file that can't be written, or that is another one: the run says so, once, and goes on. */
+    /* A file that can't be written, or isn't one of ours: the run says so once, and continues. */
     const char *const others[] = {lks_test_text("%s/none/now.prom", folder),
                                   lks_test_text("%s/other-0/metrics.jsonl", folder)};
     for (int i = 0; i < 2; i++) {

@@ -53,7 +53,7 @@ static char *children(void)
     return text;
 }
 
-/* The number at *at, which moves behind it; 0 at the end. */
+/* Read the number at *at, and move *at past it. Returns 0 at the end. */
 static pid_t next(char **at)
 {
     return (pid_t)strtol(*at, at, 10);

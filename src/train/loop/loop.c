@@ -399,7 +399,7 @@ static bool has_finished(const lks__run *run, const lks__state *state)
            run->procedure->has_finished(run, state);
 }
 
-/* Why a resume changes nothing; SOMETHING: it goes on. */
+/* Why a resume changes nothing. SOMETHING: it continues the run. */
 enum nothing { SOMETHING, LONGER, FINISHED };
 
 /* LONGER: the run is already longer, because later checkpoints exist, which would be moved away, or
