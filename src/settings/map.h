@@ -95,7 +95,7 @@ enum {
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
  * LKS__on_nan_skip. */
-#define LKS__WORDS_format(X, of)      X(of, golf) X(of, nanogpt) X(of, hf) X(of, safetensors)
+#define LKS__WORDS_format(X, of)      X(of, golf) X(of, nanogpt) X(of, hf) X(of, safetensors) X(of, gguf)
 #define LKS__WORDS_gelu(X, of)        X(of, auto) X(of, tanh) X(of, exact)
 #define LKS__WORDS_split(X, of)       X(of, train) X(of, val)
 #define LKS__WORDS_sampler(X, of)     X(of, random) X(of, nanogpt) X(of, epoch) X(of, stream)
@@ -134,7 +134,7 @@ enum {
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
       "golf: parameter-golf's artifact, int8 compressed by zlib, or its raw model if --out ends "  \
       "in .pt; nanogpt: a ckpt.pt, with the optimizer; hf: a folder for Hugging Face's loaders; "  \
-      "safetensors: only the parameters")                                                          \
+      "safetensors: only the parameters; gguf: a file for llama.cpp")                              \
     X(STR, code, "", A_PATH, TRAIN | EXPORT, HOST | LIST | GOLF | KEPT, FILES,                     \
       "file whose size counts as code of the submission (golf); may be given several times")       \
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \

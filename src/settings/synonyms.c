@@ -53,7 +53,6 @@ static const struct {
     {LKS__SETTING_dtype, "fp32", "float32"},
     {LKS__SETTING_family, "nanogpt", "gpt2"},
     {LKS__SETTING_backend, "nccl", "auto, with --device=cuda --exchange=nccl for NCCL"},
-    {LKS__SETTING_format, "gguf", "hf, which llama.cpp converts"},
 };
 
 /* True if the names are equal, apart from case and '-' for '_'. */

@@ -213,7 +213,7 @@ TEST(test_wrong)
 {
     const char *out = in_folder("wrong.ptz");
     assert_exits(2, lks_test_tool("export", lks_test_text("--out_dir=%s", run)), "--out=FILE");
-    assert_exits(2, export_to(out, "--format=gguf"), "did you mean hf, which llama.cpp converts?");
+    assert_exits(2, export_to(out, "--format=gguf"), "--format=gguf writes only gpt2");
     assert_exits(1, export_to(out, lks_test_text("--code=%s", in_folder("none.py"))), "none.py");
     assert_exits(1, export_to(out, lks_test_text("--code=%s", folder)), "not a regular file");
     assert_exits(2, export_to(out, lks_test_text("--out_dir=%s", in_folder("no_run"))), "no_run");
@@ -236,7 +236,7 @@ TEST(test_name)
         const char *name, *format;
     } rows[] = {{"m.safetensors", "--format=safetensors"},
                 {"m.pt", "--format=nanogpt or --format=golf"},
-                {"m.gguf", "--format=hf"}};
+                {"m.gguf", "--format=gguf"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *out = in_folder(rows[i].name);
         assert_exits(2,

@@ -10,6 +10,7 @@
 #include "data/text/meta.h"
 #include "files/safetensors/safetensors.h"
 #include "settings/settings_table.h"
+#include "weights/export/form.h"
 #include "weights/forms/saved.h"
 #include "weights/weights.h"
 
@@ -367,6 +368,8 @@ TEST(test_refused)
     if (r.exit_code != 0)
         fail_msg("train: %s", r.err);
     assert_refused("hf", golf, lks_test_folder(), "--format=hf writes only gpt2");
+    assert_refused("gguf", golf, lks_test_text("%s/m.gguf", folder),
+                   "--format=gguf writes only gpt2");
     const char *file = exported("safetensors", golf);
     lks__st_file *st;
     assert_ok(lks__st_open(file, &st));
@@ -380,8 +383,8 @@ TEST(test_refused)
     const char *out = lks_test_text("%s/artifact", folder);
     assert_exits(2, lks_test_tool("export", run, lks_test_text("--out=%s", out)),
                  "/artifact needs a format: without one, the file would be "
-                 "parameter-golf's int8 artifact; give --format=hf, safetensors, "
-                 "nanogpt or golf\n");
+                 "parameter-golf's int8 artifact; give --format=hf, gguf, "
+                 "safetensors, nanogpt or golf\n");
     assert_false(lks_test_exists(out));
     r = lks_test_tool("export", "--format=onnx", "--out=x");
     assert_contains(r.err, "format must be golf");
@@ -390,7 +393,7 @@ TEST(test_refused)
 /* What isn't a file stays what it is, even if root could remove it; a link's file is written. */
 TEST(test_targets)
 {
-    static const char *const formats[] = {"golf", "safetensors", "nanogpt"};
+    static const char *const formats[] = {"golf", "safetensors", "nanogpt", "gguf"};
     const char *run = trained("--bias=true", "--gelu=exact");
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         const char *folder = lks_test_folder(), *pipe = lks_test_text("%s/pipe", folder);
@@ -601,6 +604,18 @@ TEST(test_any_refused)
         export_from("hf", run, lks_test_folder(), lks_test_text("--tokenizer=%s", other), NULL);
     assert_int_not_equal(r.exit_code, 0);
     assert_contains(r.err, "the same ids stand for other text");
+}
+
+/* A checkpoint may come from a stranger. */
+TEST(test_large_tokenizer)
+{
+    lks__weights w = {.shown = "out/their"};
+    const lks__export_model e = {.w = &w, .meta.vocab_size = 5, .config.vocab_size = 4};
+    lks__bpe *bpe;
+    bool characters;
+    assert_int_equal(lks__export_tokenizer(&e, &bpe, &characters), LKS_ERR_FORMAT);
+    assert_string_equal(lks_last_error(),
+                        "out/their: its tokenizer has 5 tokens, but its model only 4");
 }
 
 int main(void)

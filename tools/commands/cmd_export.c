@@ -8,8 +8,8 @@
 #include "weights/export/export.h"
 
 static const char usage[] =
-    "Usage: lockstep export RUN --format=golf|nanogpt|hf|safetensors --out=PATH\n"
-    "       lockstep export --init_from=PATH --format=golf|nanogpt|hf|safetensors --out=PATH\n"
+    "Usage: lockstep export RUN --format=golf|nanogpt|hf|safetensors|gguf --out=PATH\n"
+    "       lockstep export --init_from=PATH --format=golf|nanogpt|hf|safetensors|gguf --out=PATH\n"
     "\n"
     "Writes a model in a format that other programs read. The model is a checkpoint (--checkpoint) "
     "of\n"
@@ -29,6 +29,9 @@ static const char usage[] =
     "Only for the gpt2 family.\n"
     "\n"
     "safetensors: the parameters in float32, under lockstep's names.\n"
+    "\n"
+    "gguf: one file for llama.cpp and programs that are built on it, in float32, with the\n"
+    "tokenizer. Only for the gpt2 family.\n"
     "\n"
     "  lockstep export out/my --format=hf --out=my-hf\n";
 

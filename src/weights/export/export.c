@@ -7,8 +7,8 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
-#include "data/text/bpe/bpe.h"
 #include "files/checkpoint/folder.h"
+#include "settings/family.h"
 #include "weights/choice/given.h"
 #include "weights/choice/known.h"
 #include "weights/export/form.h"
@@ -23,6 +23,7 @@ static const struct {
     {"nanogpt", "file to write: --out=FILE", lks__export_nanogpt},
     {"hf", "folder to write: --out=FOLDER", lks__export_hf},
     {"safetensors", "file to write: --out=FILE", lks__export_safetensors},
+    {"gguf", "file to write: --out=FILE", lks__export_gguf},
 };
 
 static size_t form_of(const lks__settings *s)
@@ -44,6 +45,16 @@ void lks__export_note(const lks__export_model *e, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     e->sink->note(text);
+}
+
+lks_status lks__export_gpt2_only(const lks__export_model *e)
+{
+    if (e->config.ops == &lks__model_gpt2)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the model in %s is of family=%s: --format=%s writes only gpt2; "
+                     "--format=safetensors writes any",
+                     e->w->shown, lks__family_of(&e->run)->name, forms[form_of(e->s)].name);
 }
 
 lks_status lks__export_params(const lks__export_model *e, float **params_p)
@@ -101,8 +112,8 @@ static lks_status find_tokenizer(lks__export_model *e)
     if (path[0] != '\0')
         return take_tokenizer(e, path);
     const bool own = e->vocabulary[0] != '\0' && lks__bpe_is_at(e->vocabulary); /* unreadable */
-    if (e->s->format != LKS__format_hf || own || !lks__known_ids(&e->meta) ||
-        !lks__known_vocabulary(path))
+    const bool needed = e->s->format == LKS__format_hf || e->s->format == LKS__format_gguf;
+    if (!needed || own || !lks__known_ids(&e->meta) || !lks__known_vocabulary(path))
         return LKS_OK;
     lks__export_note(e,
                      "the model comes without a tokenizer; its %u tokens are taken for GPT-2's, "
@@ -132,9 +143,9 @@ static lks_status check_name(const lks__settings *s, const lks__weights *w)
 {
     const char *format = lks__ends_with(s->out, ".safetensors") ? "safetensors"
                          : lks__ends_with(s->out, ".pt")        ? "nanogpt or --format=golf"
-                         : lks__ends_with(s->out, ".gguf")      ? "hf, which llama.cpp converts"
+                         : lks__ends_with(s->out, ".gguf")      ? "gguf"
                          : w->model.family == 0 && !lks__ends_with(s->out, ".ptz")
-                             ? "hf, safetensors, nanogpt or golf"
+                             ? "hf, gguf, safetensors, nanogpt or golf"
                              : NULL;
     if (format == NULL || s->from[LKS__SETTING_format] != LKS__FROM_DEFAULT)
         return LKS_OK;

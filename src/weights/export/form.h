@@ -2,6 +2,7 @@
 #ifndef LKS_WEIGHTS_EXPORT_FORM_H
 #define LKS_WEIGHTS_EXPORT_FORM_H
 
+#include "data/text/bpe/bpe.h"
 #include "data/text/meta.h"
 #include "files/checkpoint/ckpt.h"
 #include "model/model.h"
@@ -22,7 +23,15 @@ typedef struct lks__export_model {
 
 typedef lks_status lks__export_write(const lks__export_model *e);
 
-lks__export_write lks__export_golf, lks__export_nanogpt, lks__export_hf, lks__export_safetensors;
+lks__export_write lks__export_golf, lks__export_nanogpt, lks__export_hf, lks__export_safetensors,
+    lks__export_gguf;
+
+/* ERR_CONFIG unless the model is of the family gpt2. */
+lks_status lks__export_gpt2_only(const lks__export_model *e);
+
+/* The tokenizer that a format should contain: *bpe_p, which the caller closes, or e->meta.chars if
+ * *characters_p. Otherwise prints why there is none. */
+lks_status lks__export_tokenizer(const lks__export_model *e, lks__bpe **bpe_p, bool *characters_p);
 
 /* All parameters, in an arena that the caller frees. */
 lks_status lks__export_params(const lks__export_model *e, float **params_p);

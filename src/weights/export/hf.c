@@ -9,18 +9,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "settings/family.h"
 #include "weights/export/hf.h"
-
-static lks_status check(const lks__export_model *e)
-{
-    if (e->config.ops == &lks__model_gpt2)
-        return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "the model in %s is of family=%s, for which transformers has no class: "
-                     "--format=hf writes only gpt2; --format=safetensors writes any",
-                     e->w->shown, lks__family_of(&e->run)->name);
-}
 
 lks_status lks__export_hf_json(const lks__export_model *e, const char *name, json_t *json)
 {
@@ -167,7 +156,7 @@ static lks_status make_folder(const lks__export_model *e)
 lks_status lks__export_hf(const lks__export_model *e)
 {
     int32_t end_of_text;
-    LKS__TRY(check(e));
+    LKS__TRY(lks__export_gpt2_only(e));
     LKS__TRY(make_folder(e));
     LKS__TRY(lks__export_hf_remove(e, "config.json"));
     lks_status st = lks__export_hf_tokenizer(e, &end_of_text);

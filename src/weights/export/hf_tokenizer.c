@@ -5,7 +5,6 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
-#include "data/text/bpe/bpe.h"
 #include "weights/export/hf.h"
 
 #define TOKENIZER "tokenizer.json"
@@ -33,29 +32,6 @@ static lks_status write_vocabulary(const lks__export_model *e, const lks__bpe *b
     lks_status st = lks__sys_write_file(path, text, bytes);
     free(text);
     return st == LKS_OK ? write_config(e, "GPT2Tokenizer", lks__bpe_end_of_text(bpe) >= 0) : st;
-}
-
-/* A run keeps the vocabulary of its tokens next to its checkpoints. */
-static lks_status write_bpe(const lks__export_model *e, int32_t *end_of_text_p)
-{
-    lks__bpe *bpe;
-    uint64_t hash;
-    if (!lks__bpe_is_at(e->vocabulary)) {
-        lks__export_note(e, "no tokenizer is written: there is no " LKS__BPE_FILE
-                            " next to the run's checkpoints; give a vocabulary as --tokenizer=DIR");
-        return LKS_OK;
-    }
-    LKS__TRY(lks__bpe_open(e->vocabulary, &bpe));
-    lks_status st = lks__bpe_hash(bpe, &hash);
-    if (st == LKS_OK && hash != e->meta.model_hash)
-        lks__export_note(e, "no tokenizer is written: " LKS__BPE_FILE
-                            " in the run's folder is not the vocabulary that it was trained with");
-    else if (st == LKS_OK) {
-        *end_of_text_p = lks__bpe_end_of_text(bpe);
-        st = write_vocabulary(e, bpe);
-    }
-    lks__bpe_close(bpe);
-    return st;
 }
 
 /* --- characters ------------------------------------------------------------------------------ */
@@ -98,20 +74,17 @@ static lks_status write_characters(const lks__export_model *e, const lks__meta *
 
 static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
 {
-    const lks__meta *meta = &e->meta;
-    if (meta->is_bpe)
-        return write_bpe(e, end_of_text_p);
-    if (meta->chars != NULL && meta->chars[0] != 0) /* they ascend */
-        return write_characters(e, meta);
-    lks__export_note(e, "no tokenizer is written: %s",
-                     meta->chars != NULL      ? "U+0000 is one of its characters"
-                     : meta->is_sentencepiece ? "the tokens are a SentencePiece model's"
-                     : meta->is_bytes         ? "the tokens are single bytes"
-                     : e->ckpt != NULL
-                         ? "the run's data had none"
-                         : "the weights come without one that lockstep can read; give it as "
-                           "--tokenizer=DIR");
-    return LKS_OK;
+    lks__bpe *bpe;
+    bool characters;
+    LKS__TRY(lks__export_tokenizer(e, &bpe, &characters));
+    if (characters)
+        return write_characters(e, &e->meta);
+    if (bpe == NULL)
+        return LKS_OK;
+    *end_of_text_p = lks__bpe_end_of_text(bpe);
+    lks_status st = write_vocabulary(e, bpe);
+    lks__bpe_close(bpe);
+    return st;
 }
 
 lks_status lks__export_hf_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)

@@ -1,0 +1,220 @@
+/* lockstep export --format=gguf: one file for llama.cpp and programs that are built on it. The
+ * format is described in ggml's docs/gguf.md (version 3), the architecture gpt2 in llama.cpp's
+ * src/models/gpt2.cpp: it always has biases, and computes GELU by its tanh form. A matrix is
+ * [out, in], as in lockstep, with the dimensions in reverse order. */
+#include "weights/export/gguf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number/checked.h"
+#include "base/system/sys.h"
+
+enum { VERSION = 3, F32 = 0, ALIGN = 32, COUNTS_AT = 8 };
+
+typedef struct tensor {
+    char name[48];
+    int n_dims;
+    uint64_t dims[2]; /* the innermost one first */
+    const float *data;
+    uint64_t bytes;
+} tensor;
+
+void lks__gguf_text(lks__gguf *g, const char *text, size_t bytes)
+{
+    const uint64_t n = bytes;
+    fwrite(&n, sizeof n, 1, g->out);
+    fwrite(text, 1, bytes, g->out);
+}
+
+static void put_uint(lks__gguf *g, uint32_t value)
+{
+    fwrite(&value, sizeof value, 1, g->out);
+}
+
+void lks__gguf_key(lks__gguf *g, const char *name, uint32_t type)
+{
+    lks__gguf_text(g, name, strlen(name));
+    put_uint(g, type);
+    g->n_values++;
+}
+
+void lks__gguf_uint(lks__gguf *g, const char *name, uint32_t value)
+{
+    lks__gguf_key(g, name, LKS__GGUF_UINT32);
+    put_uint(g, value);
+}
+
+void lks__gguf_string(lks__gguf *g, const char *name, const char *value)
+{
+    lks__gguf_key(g, name, LKS__GGUF_STRING);
+    lks__gguf_text(g, value, strlen(value));
+}
+
+void lks__gguf_array(lks__gguf *g, const char *name, uint32_t type, uint64_t n)
+{
+    lks__gguf_key(g, name, LKS__GGUF_ARRAY);
+    put_uint(g, type);
+    fwrite(&n, sizeof n, 1, g->out);
+}
+
+static void put_model(const lks__export_model *e, lks__gguf *g)
+{
+    const lks__model_config *c = &e->config;
+    const float epsilon = 1e-5f;
+    lks__gguf_string(g, "general.architecture", "gpt2");
+    lks__gguf_uint(g, "general.file_type", F32);
+    lks__gguf_uint(g, "gpt2.context_length", (uint32_t)c->block_size);
+    lks__gguf_uint(g, "gpt2.embedding_length", (uint32_t)c->n_embd);
+    lks__gguf_uint(g, "gpt2.feed_forward_length", 4 * (uint32_t)c->n_embd);
+    lks__gguf_uint(g, "gpt2.block_count", (uint32_t)c->n_layer);
+    lks__gguf_uint(g, "gpt2.attention.head_count", (uint32_t)c->n_head);
+    lks__gguf_key(g, "gpt2.attention.layer_norm_epsilon", LKS__GGUF_FLOAT32);
+    fwrite(&epsilon, sizeof epsilon, 1, g->out);
+}
+
+/* llama.cpp's name of a tensor: "transformer.h.3.ln_1.weight" is "blk.3.attn_norm.weight". */
+static void name_tensor(const lks__table_tensor *t, char name[48])
+{
+    static const char *const names[][2] = {
+        {"wte", "token_embd"}, {"wpe", "position_embd"},    {"ln_f", "output_norm"},
+        {"ln_1", "attn_norm"}, {"attn.c_attn", "attn_qkv"}, {"attn.c_proj", "attn_output"},
+        {"ln_2", "ffn_norm"},  {"mlp.c_fc", "ffn_up"},      {"mlp.c_proj", "ffn_down"},
+    };
+    const char *own = t->name + strlen("transformer."), *kind = strrchr(t->name, '.');
+    if (t->layer >= 0)
+        own = strchr(own + strlen("h."), '.') + 1;
+    const size_t n = (size_t)(kind - own);
+    size_t i = 0;
+    while (strlen(names[i][0]) != n || strncmp(names[i][0], own, n) != 0)
+        i++;
+    if (t->layer >= 0)
+        snprintf(name, 48, "blk.%d.%s%s", t->layer, names[i][1], kind);
+    else
+        snprintf(name, 48, "%s%s", names[i][1], kind);
+}
+
+/* List the tensors of `all`, which has biases; those that the model lacks are `zeros`. The
+ * embedding keeps only the rows of tokens with a text. */
+static void list_tensors(const lks__export_model *e, const lks__table *all, const float *params,
+                         const float *zeros, size_t rows, tensor *list)
+{
+    for (size_t i = 0; i < all->n_tensors; i++) {
+        const lks__table_tensor *t = &all->tensors[i], *own = lks__table_find(&e->table, t->name);
+        const size_t outer = strcmp(t->name, "transformer.wte.weight") == 0 ? rows : t->shape[0];
+        list[i] = (tensor){.n_dims = t->n_dims, .dims = {t->shape[1], outer}};
+        if (t->n_dims == 1)
+            list[i].dims[0] = outer;
+        list[i].data = own == NULL ? zeros : params + own->offset;
+        list[i].bytes = outer * (t->n_dims == 1 ? 1 : t->shape[1]) * sizeof *params;
+        name_tensor(t, list[i].name);
+    }
+}
+
+static void put_list(lks__gguf *g, const tensor *list, size_t n)
+{
+    uint64_t offset = 0;
+    for (size_t i = 0; i < n; i++) {
+        lks__gguf_text(g, list[i].name, strlen(list[i].name));
+        put_uint(g, (uint32_t)list[i].n_dims);
+        fwrite(list[i].dims, sizeof list[i].dims[0], (size_t)list[i].n_dims, g->out);
+        put_uint(g, F32);
+        fwrite(&offset, sizeof offset, 1, g->out);
+        offset += lks__round_up(list[i].bytes, ALIGN);
+    }
+}
+
+static int write_aligned(int fd, const void *data, size_t bytes)
+{
+    static const char zeros[ALIGN];
+    if (lks__sys_write_all(fd, data, bytes) != 0)
+        return -1;
+    return lks__sys_write_all(fd, zeros, lks__round_up(bytes, ALIGN) - bytes);
+}
+
+static lks_status write_file(const char *path, const char *head, size_t bytes, const tensor *list,
+                             size_t n)
+{
+    lks__sys_new file;
+    LKS__TRY(lks__sys_new_open(path, &file));
+    bool ok = write_aligned(file.fd, head, bytes) == 0;
+    for (size_t i = 0; i < n && ok; i++)
+        ok = write_aligned(file.fd, list[i].data, list[i].bytes) == 0;
+    return lks__sys_new_close(&file, ok ? LKS_OK : lks__sys_fail("cannot write", path));
+}
+
+/* Write the head to memory: counts, values, list of tensors. The caller frees *head_p. */
+static lks_status make_head(const lks__export_model *e, const lks__table *all, const float *params,
+                            const float *zeros, tensor *list, char **head_p, size_t *bytes_p)
+{
+    uint64_t counts[2] = {all->n_tensors, 0};
+    size_t rows;
+    lks__gguf g = {.out = open_memstream(head_p, bytes_p)};
+    if (g.out == NULL)
+        return lks__no_memory("for the head of a GGUF file");
+    fwrite("GGUF", 1, 4, g.out);
+    put_uint(&g, VERSION);
+    fwrite(counts, sizeof counts[0], 2, g.out);
+    put_model(e, &g);
+    lks_status st = lks__gguf_tokenizer(e, &g, &rows);
+    if (st == LKS_OK) {
+        list_tensors(e, all, params, zeros, rows, list);
+        put_list(&g, list, all->n_tensors);
+    }
+    const bool failed = ferror(g.out);
+    if ((fclose(g.out) != 0 || failed) && st == LKS_OK)
+        st = lks__no_memory("for the head of a GGUF file");
+    counts[1] = g.n_values;
+    if (st == LKS_OK)
+        memcpy(*head_p + COUNTS_AT, counts, sizeof counts);
+    return st;
+}
+
+static lks_status write_model(const lks__export_model *e, const lks__table *all,
+                              const float *params)
+{
+    char *head = NULL;
+    size_t bytes;
+    tensor *list = calloc(all->n_tensors, sizeof *list);
+    float *zeros = calloc(4 * (size_t)e->config.n_embd, sizeof *zeros);
+    lks_status st = LKS_OK;
+    if (list == NULL || zeros == NULL)
+        st = lks__no_memory("to list %zu tensors", all->n_tensors);
+    LKS__THEN(st, make_head(e, all, params, zeros, list, &head, &bytes));
+    LKS__THEN(st, write_file(e->s->out, head, bytes, list, all->n_tensors));
+    free(head);
+    free(list);
+    free(zeros);
+    return st;
+}
+
+/* llama.cpp rounds a context up to 256 tokens, but has no embedding for positions beyond the
+ * model's. */
+static void print_limits(const lks__export_model *e)
+{
+    if (!e->config.gelu_tanh)
+        lks__export_note(e, "llama.cpp computes GELU by its tanh form, and this model exactly: its "
+                            "texts may differ slightly");
+    if (e->config.block_size % 256 != 0)
+        lks__export_note(e,
+                         "in llama.cpp, a prompt and its text may have at most %d tokens together "
+                         "(the model's block_size): it aborts after more",
+                         e->config.block_size);
+}
+
+lks_status lks__export_gguf(const lks__export_model *e)
+{
+    lks__model_config config = e->config;
+    lks__table all;
+    float *params = NULL;
+    LKS__TRY(lks__export_gpt2_only(e));
+    config.bias = true;
+    LKS__TRY(lks__model_table(&config, &all));
+    lks_status st = lks__export_params(e, &params);
+    LKS__THEN(st, write_model(e, &all, params));
+    if (st == LKS_OK)
+        print_limits(e);
+    free(params);
+    lks__table_free(&all);
+    return st;
+}

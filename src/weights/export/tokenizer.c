@@ -1,0 +1,50 @@
+/* lockstep export: the model's tokenizer, for formats that contain one. */
+#include "weights/export/form.h"
+
+/* A run keeps the vocabulary of its tokens next to its checkpoints. */
+static lks_status open_bpe(const lks__export_model *e, lks__bpe **bpe_p)
+{
+    lks__bpe *bpe;
+    uint64_t hash;
+    if (!lks__bpe_is_at(e->vocabulary)) {
+        lks__export_note(e, "no tokenizer is written: there is no " LKS__BPE_FILE
+                            " next to the run's checkpoints; give a vocabulary as --tokenizer=DIR");
+        return LKS_OK;
+    }
+    LKS__TRY(lks__bpe_open(e->vocabulary, &bpe));
+    lks_status st = lks__bpe_hash(bpe, &hash);
+    if (st == LKS_OK && hash == e->meta.model_hash) {
+        *bpe_p = bpe;
+        return LKS_OK;
+    }
+    if (st == LKS_OK)
+        lks__export_note(e, "no tokenizer is written: " LKS__BPE_FILE
+                            " in the run's folder is not the vocabulary that it was trained with");
+    lks__bpe_close(bpe);
+    return st;
+}
+
+lks_status lks__export_tokenizer(const lks__export_model *e, lks__bpe **bpe_p, bool *characters_p)
+{
+    const lks__meta *meta = &e->meta;
+    *bpe_p = NULL;
+    *characters_p = false;
+    if (meta->vocab_size > (uint32_t)e->config.vocab_size)
+        return lks__fail(LKS_ERR_FORMAT, "%s: its tokenizer has %u tokens, but its model only %d",
+                         e->w->shown, meta->vocab_size, e->config.vocab_size);
+    if (meta->is_bpe)
+        return open_bpe(e, bpe_p);
+    if (meta->chars != NULL && meta->chars[0] != 0) { /* they ascend */
+        *characters_p = true;
+        return LKS_OK;
+    }
+    lks__export_note(e, "no tokenizer is written: %s",
+                     meta->chars != NULL      ? "U+0000 is one of its characters"
+                     : meta->is_sentencepiece ? "the tokens are a SentencePiece model's"
+                     : meta->is_bytes         ? "the tokens are single bytes"
+                     : e->ckpt != NULL
+                         ? "the run's data had none"
+                         : "the weights come without one that lockstep can read; give it as "
+                           "--tokenizer=DIR");
+    return LKS_OK;
+}

@@ -1,0 +1,118 @@
+#!/bin/sh
+# The file of `lockstep export --format=gguf`, by a reader of its own: the checkpoint's bits, and the tokens.
+# gguf.sh TOOL FIGURES
+set -eu
+. "${0%/*}/../support.sh"
+tool=$1 figures=$2
+work_folder
+
+# A vocabulary of 640 tokens for a model of 700 whose data have none, and characters of 1 to 4 bytes.
+python3 -c 'import json, sys; json.dump(json.load(open(sys.argv[1]))["tokenizer"], open(sys.argv[2], "w"))' "$figures/bpe_small.json" "$work/tokenizer.json"
+awk 'BEGIN { x = 7; for (i = 0; i < 4000; i++) { x = (x * 75 + 74) % 65537; printf "%s", substr("abc \n\"d\\e<fg", x % 12 + 1, 1) } print "é€🙂" }' >"$work/text"
+"$tool" prep char --input="$work/text" --out="$work/char" >"$work/log" 2>&1
+"$tool" prep gpt2 --input="$work/text" --tokenizer="$work/tokenizer.json" --out="$work/bpe" --val_fraction=0.1 >"$work/log" 2>&1
+rm "$work/bpe/meta.json"
+for kind in "char false exact" "bpe true tanh --vocab_size=700"; do
+    # shellcheck disable=SC2086
+    set -- $kind
+    "$tool" train --dataset="$work/$1" --out_dir="$work/run-$1" --n_layer=2 --n_head=3 --n_embd=30 --block_size=24 --batch_size=2 --learning_rate=0.05 \
+        --gradient_accumulation_steps=1 --max_iters=2 --eval_interval=0 --warmup_iters=0 --threads=1 --bias="$2" --gelu="$3" ${4-} >"$work/log" 2>&1 ||
+        fail "no run of $1"
+    "$tool" export "$work/run-$1" --format=gguf --out="$work/$1.gguf" ${4+--tokenizer="$work"} 2>"$work/notes.log" || fail "no export of $1"
+    "$tool" export "$work/run-$1" --format=safetensors --out="$work/$1.safetensors" 2>"$work/log" || fail "no safetensors of $1"
+    [ "$(grep -c "GELU by its tanh form" "$work/notes.log")" = $((4 - $#)) ] || fail "a wrong note about GELU"
+    python3 - "$work" "$1" <<'PYTHON' || fail "wrong file of $1"
+import json, struct, sys
+work, kind = sys.argv[1:]
+data = open(f"{work}/{kind}.gguf", "rb").read()
+at = 0
+def take(form):
+    global at
+    values = struct.unpack_from("<" + form, data, at)
+    at += struct.calcsize("<" + form)
+    return values if len(values) > 1 else values[0]
+def text():
+    return take(f"{take('Q')}s").decode()
+def value(kind):
+    if kind == 9:
+        kind, n = take("IQ")
+        return [value(kind) for _ in range(n)]
+    return text() if kind == 8 else take({4: "I", 5: "i", 6: "f"}[kind])
+magic, version, n_tensors, n_values = take("4sIQQ")
+assert (magic, version) == (b"GGUF", 3)
+values = {}
+for _ in range(n_values):
+    name = text()
+    assert name not in values, name
+    values[name] = value(take("I"))
+tensors, end = {}, 0
+for _ in range(n_tensors):
+    name, n_dims = text(), take("I")
+    dims = [take("Q") for _ in range(n_dims)]
+    form, offset = take("IQ")
+    count = dims[0] * (dims[1] if n_dims == 2 else 1)
+    assert form == 0 and offset == end and name not in tensors
+    tensors[name] = dims, offset, 4 * count
+    end = (offset + 4 * count + 31) // 32 * 32
+start = (at + 31) // 32 * 32
+assert len(data) == start + end
+
+near = dict(values)
+tokens, types, merges = (near.pop("tokenizer.ggml." + name, None) for name in ("tokens", "token_type", "merges"))
+epsilon = near.pop("gpt2.attention.layer_norm_epsilon")
+assert abs(epsilon - 1e-5) < 1e-12
+shape = {"general.architecture": "gpt2", "general.file_type": 0, "gpt2.context_length": 24, "gpt2.embedding_length": 30,
+         "gpt2.feed_forward_length": 120, "gpt2.block_count": 2, "gpt2.attention.head_count": 3}
+if kind == "char":
+    chars = json.load(open(f"{work}/char/meta.json", encoding="utf-8"))["chars"]
+    assert near == shape | {"tokenizer.ggml.model": "rwkv"}, near
+    assert tokens == ["\\\\" if c == "\\" else c for c in chars] and "\n" in tokens and "🙂" in tokens
+    assert types is None and merges is None
+else:
+    vocabulary = json.load(open(f"{work}/tokenizer.json", encoding="utf-8"))
+    by_id, added = {}, {t["id"]: t["content"] for t in vocabulary["added_tokens"]}
+    for word, i in vocabulary["model"]["vocab"].items():
+        by_id[i] = word
+    by_id |= added
+    last = max(by_id)
+    end_id, = (i for i, word in added.items() if word == "<|endoftext|>")
+    assert near == shape | {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.bos_token_id": end_id,
+                            "tokenizer.ggml.eos_token_id": end_id}, near
+    assert tokens == [by_id.get(i, f"[UNUSED{i}]") for i in range(last + 1)]
+    assert types == [3 if i in added else 1 if i in by_id else 5 for i in range(last + 1)]
+    assert merges == [m if isinstance(m, str) else " ".join(m) for m in vocabulary["model"]["merges"]]
+
+file = open(f"{work}/{kind}.safetensors", "rb").read()
+length, = struct.unpack_from("<Q", file)
+header = json.loads(file[8:8 + length])
+header.pop("__metadata__")
+names = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
+         "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
+left = set(tensors)
+for name, entry in header.items():
+    layer, rest = "", name.removeprefix("transformer.")
+    if rest.startswith("h."):
+        _, number, rest = rest.split(".", 2)
+        layer = f"blk.{number}."
+    part, ending = rest.rsplit(".", 1)
+    new = f"{layer}{names[part]}.{ending}"
+    dims, offset, bytes = tensors[new]
+    shape = entry["shape"]
+    if part == "wte":
+        shape = [len(tokens)] + shape[1:]
+    first = 8 + length + entry["data_offsets"][0]
+    assert dims == shape[::-1], (name, dims, shape)
+    assert data[start + offset:start + offset + bytes] == file[first:first + bytes], name
+    left.remove(new)
+assert len(left) == (0 if kind == "bpe" else 2 * 6 + 1), left
+for name in left:  # the biases of a model without them
+    dims, offset, bytes = tensors[name]
+    assert name.endswith(".bias") and not any(data[start + offset:start + offset + bytes]), name
+PYTHON
+done
+
+# Without a tokenizer: all rows, and the reason.
+"$tool" export "$work/run-bpe" --format=gguf --out="$work/none.gguf" 2>"$work/notes.log" || fail "no file of the weights"
+grep -q "no tokenizer is written: " "$work/notes.log" || fail "no reason"
+grep -aq "tokenizer.ggml.model.*none.*gpt2.vocab_size" "$work/none.gguf" || fail "no vocabulary size"
+[ "$(stat -c %s "$work/none.gguf")" -gt $((4 * 700 * 30)) ] || fail "rows are missing"
