@@ -6,8 +6,14 @@ set -eu
 tool=$1 figures=$2
 work_folder
 
-# A vocabulary of 640 tokens for a model of 700 whose data have none, and characters of 1 to 4 bytes.
-python3 -c 'import json, sys; json.dump(json.load(open(sys.argv[1]))["tokenizer"], open(sys.argv[2], "w"))' "$figures/bpe_small.json" "$work/tokenizer.json"
+# A vocabulary of 641 ids, one of them unused, for a model of 700 whose data have none, and characters of 1 to 4 bytes.
+python3 - "$figures/bpe_small.json" "$work/tokenizer.json" <<'PYTHON'
+import json, sys
+tokenizer = json.load(open(sys.argv[1]))["tokenizer"]
+vocabulary = tokenizer["model"]["vocab"]
+vocabulary[max(vocabulary, key=vocabulary.get)] += 1
+json.dump(tokenizer, open(sys.argv[2], "w"))
+PYTHON
 awk 'BEGIN { x = 7; for (i = 0; i < 4000; i++) { x = (x * 75 + 74) % 65537; printf "%s", substr("abc \n\"d\\e<fg", x % 12 + 1, 1) } print "é€🙂" }' >"$work/text"
 "$tool" prep char --input="$work/text" --out="$work/char" >"$work/log" 2>&1
 "$tool" prep gpt2 --input="$work/text" --tokenizer="$work/tokenizer.json" --out="$work/bpe" --val_fraction=0.1 >"$work/log" 2>&1
