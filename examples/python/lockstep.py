@@ -168,6 +168,7 @@ class Comm(_Object):
         """Begin an all-reduce. The array belongs to it until wait() of the returned Work returns."""
         work = Work(array)
         _check(_lib.lks_comm_all_reduce_start(self.handle, *_memory(array), op, ctypes.byref(work.handle)))
+        Work.in_flight.add(work)
         return work
 
     def reduce_scatter(self, array, op=SUM):
@@ -216,6 +217,7 @@ class Comm(_Object):
 
 class Work:
     """An operation in flight."""
+    in_flight = set()  # the library writes to their arrays
 
     def __init__(self, array):
         self.handle, self.array = _P(), array
@@ -227,7 +229,9 @@ class Work:
 
     def wait(self):
         handle, self.handle = self.handle, _P()
-        _check(_lib.lks_work_wait(handle))
+        status = _lib.lks_work_wait(handle)
+        Work.in_flight.discard(self)
+        _check(status)
         return self.array
 
 
@@ -235,8 +239,8 @@ class DDP(_Object):
     """Parameters {name: float32 array}, in the order in which forward uses them. Backward adds to the
     array of the same name in `grads`. Parameters named in `frozen` have no gradient. With
     `own_gradients` the library allocates `grads`, which saves a copy of them. They are valid until
-    close(), and parameters can't be frozen. `weight`: the samples of each micro-step, if always the same.
-    `overwrites`: the first micro-step of a virtual rank stores gradients, and they aren't zeroed."""
+    close(), also of the group, and parameters can't be frozen. `weight`: the samples of each micro-step,
+    if always the same. `overwrites`: the first micro-step of a virtual rank stores gradients, and they aren't zeroed."""
     _close = _lib.lks_ddp_close
 
     def __init__(self, comm, params, virtual_ranks=0, micro_steps=1, bucket_mb=0, wire="float32", frozen=(), own_gradients=False,

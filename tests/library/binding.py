@@ -1,6 +1,7 @@
 """examples/python/lockstep.py: each call once, on any number of ranks. binding.py FOLDER"""
 import os
 import sys
+import weakref
 
 import numpy
 
@@ -39,6 +40,9 @@ def check_collectives():
     while not work.done():
         pass
     assert work.wait().tolist() == [W] * 4
+    left = weakref.ref(comm.all_reduce_start(numpy.ones(4)).array)  # no one waits, so the library still writes to it
+    comm.barrier()
+    assert left() is not None
     rows = numpy.arange(2 * W, dtype=numpy.float64).reshape(W, 2)
     assert (comm.reduce_scatter(rows) == W * rows[rank:rank + 1]).all()
     assert comm.all_gather(numpy.array([rank], numpy.int8)).tolist() == [[r] for r in range(W)]
