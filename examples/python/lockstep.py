@@ -57,6 +57,7 @@ class _OptimizerParam(ctypes.Structure):
 
 class Rates(ctypes.Structure):
     """The numbers of an optimizer's step, by keyword: Rates(learning_rate=1e-3, beta1=0.9)."""
+    __slots__ = ()  # a wrong name is an error
     _fields_ = [(name, ctypes.c_double) for name in ("learning_rate", "weight_decay", "beta1", "beta2", "epsilon", "matrix_rate",
                                                      "matrix_momentum", "matrix_decay")] + [("matrix_steps", ctypes.c_int)]
 
@@ -103,6 +104,12 @@ def _memory(array, types=_TYPES, writes=True):
     if not (array.flags.c_contiguous and (array.flags.writeable or not writes) and array.dtype.name in types and array.dtype.isnative):
         raise Error(f"an array of {array.dtype.name}: it must be contiguous, writeable, in this machine's byte order and one of {', '.join(types)}")
     return array.ctypes.data, array.size, _TYPES[array.dtype.name]
+
+
+def _check_names(what, names, params):
+    for name in names:
+        if name not in params:
+            raise Error(f"{what}: {name} isn't in params")
 
 
 def _view(address, dtype, shape):
@@ -235,6 +242,12 @@ class Work:
         return self.array
 
 
+class _Grads(dict):
+    def __setitem__(self, name, array):  # also called by grads[name] += ...
+        if array is not self[name]:
+            raise Error(f"grads[\"{name}\"]: the library uses the array's memory: change it in place, by grads[\"{name}\"][...] = or +=")
+
+
 class DDP(_Object):
     """Parameters {name: float32 array}, in the order in which forward uses them. Backward adds to the
     array of the same name in `grads`. Parameters named in `frozen` have no gradient. With
@@ -248,8 +261,9 @@ class DDP(_Object):
         super().__init__()
         if own_gradients and frozen:
             raise Error(f"DDP: own_gradients, so {', '.join(frozen)} can't be frozen: leave it out of params")
+        _check_names("frozen", frozen, params)
         self.params, self.names = params, {name: i for i, name in enumerate(params)}
-        self.grads = {name: numpy.zeros_like(value) for name, value in params.items() if name not in frozen and not own_gradients}
+        self.grads = _Grads((name, numpy.zeros_like(value)) for name, value in params.items() if name not in frozen and not own_gradients)
         self.list = (_Param * len(params))()
         for slot, (name, value) in zip(self.list, params.items()):
             slot.name = name.encode()
@@ -258,7 +272,8 @@ class DDP(_Object):
         options = _Options(virtual_ranks, micro_steps, bucket_mb, _WIRES[wire], own_gradients, weight, overwrites)
         _check(_lib.lks_ddp_open(comm.handle, self.list, len(params), ctypes.byref(options), ctypes.byref(self.handle)))
         if own_gradients:
-            self.grads = {name: _view(_lib.lks_ddp_gradient(self.handle, i), numpy.float32, params[name].shape) for name, i in self.names.items()}
+            self.grads = _Grads((name, _view(_lib.lks_ddp_gradient(self.handle, i), numpy.float32, params[name].shape))
+                                for name, i in self.names.items())
         self._kept = list(params.values()), list(self.grads.values())  # the library has their addresses
         _check(_lib.lks_ddp_broadcast(self.handle))
 
@@ -304,12 +319,15 @@ class Optimizer(_Object):
 
     def __init__(self, rule, params, grads, comm=None, kinds=None):
         super().__init__()
+        _check_names("kinds", kinds or (), params)
         self.params, self.grads, self.list = params, grads, (_OptimizerParam * len(params))()
         for slot, (name, value) in zip(self.list, params.items()):
             kind = (kinds or {}).get(name, "matrix" if value.ndim > 1 else "vector")
             slot.name, slot.kind = name.encode(), 1 + ["vector", "matrix", "embed"].index(kind)
             slot.value, count, _ = _memory(value, ["float32"])
-            slot.grad, _, _ = _memory(grads[name], ["float32"])
+            slot.grad, in_grad, _ = _memory(grads[name], ["float32"])
+            if in_grad != count:
+                raise Error(f"Optimizer: the gradient of {name} has {in_grad} elements, and the parameter {count}")
             slot.rows = len(value) if value.ndim > 1 else count
             slot.cols = count // slot.rows
         self._kept = list(params.values()), list(grads.values())  # the library has their addresses
