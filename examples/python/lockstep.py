@@ -106,10 +106,10 @@ def _memory(array, types=_TYPES, writes=True):
     return array.ctypes.data, array.size, _TYPES[array.dtype.name]
 
 
-def _check_names(what, names, params):
+def _check_names(argument, names, params):
     for name in names:
         if name not in params:
-            raise Error(f"{what}: {name} isn't in params")
+            raise Error(f"{argument}: {name} isn't in params")
 
 
 def _view(address, dtype, shape):
