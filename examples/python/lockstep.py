@@ -57,6 +57,7 @@ class _OptimizerParam(ctypes.Structure):
 
 class Rates(ctypes.Structure):
     """The numbers of an optimizer's step, by keyword: Rates(learning_rate=1e-3, beta1=0.9)."""
+    __slots__ = ()  # a wrong name is an error
     _fields_ = [(name, ctypes.c_double) for name in ("learning_rate", "weight_decay", "beta1", "beta2", "epsilon", "matrix_rate",
                                                      "matrix_momentum", "matrix_decay")] + [("matrix_steps", ctypes.c_int)]
 
@@ -103,6 +104,12 @@ def _memory(array, types=_TYPES, writes=True):
     if not (array.flags.c_contiguous and (array.flags.writeable or not writes) and array.dtype.name in types and array.dtype.isnative):
         raise Error(f"an array of {array.dtype.name}: it must be contiguous, writeable, in this machine's byte order and one of {', '.join(types)}")
     return array.ctypes.data, array.size, _TYPES[array.dtype.name]
+
+
+def _check_names(argument, names, params):
+    for name in names:
+        if name not in params:
+            raise Error(f"{argument}: {name} isn't in params")
 
 
 def _view(address, dtype, shape):
@@ -168,6 +175,7 @@ class Comm(_Object):
         """Begin an all-reduce. The array belongs to it until wait() of the returned Work returns."""
         work = Work(array)
         _check(_lib.lks_comm_all_reduce_start(self.handle, *_memory(array), op, ctypes.byref(work.handle)))
+        Work.in_flight.add(work)
         return work
 
     def reduce_scatter(self, array, op=SUM):
@@ -216,6 +224,7 @@ class Comm(_Object):
 
 class Work:
     """An operation in flight."""
+    in_flight = set()  # the library writes to their arrays
 
     def __init__(self, array):
         self.handle, self.array = _P(), array
@@ -227,16 +236,24 @@ class Work:
 
     def wait(self):
         handle, self.handle = self.handle, _P()
-        _check(_lib.lks_work_wait(handle))
+        status = _lib.lks_work_wait(handle)
+        Work.in_flight.discard(self)
+        _check(status)
         return self.array
+
+
+class _Grads(dict):
+    def __setitem__(self, name, array):  # also called by grads[name] += ...
+        if array is not self[name]:
+            raise Error(f"grads[\"{name}\"]: the library uses the array's memory: change it in place, by grads[\"{name}\"][...] = or +=")
 
 
 class DDP(_Object):
     """Parameters {name: float32 array}, in the order in which forward uses them. Backward adds to the
     array of the same name in `grads`. Parameters named in `frozen` have no gradient. With
     `own_gradients` the library allocates `grads`, which saves a copy of them. They are valid until
-    close(), and parameters can't be frozen. `weight`: the samples of each micro-step, if always the same.
-    `overwrites`: the first micro-step of a virtual rank stores gradients, and they aren't zeroed."""
+    close(), also of the group, and parameters can't be frozen. `weight`: the samples of each micro-step,
+    if always the same. `overwrites`: the first micro-step of a virtual rank stores gradients, and they aren't zeroed."""
     _close = _lib.lks_ddp_close
 
     def __init__(self, comm, params, virtual_ranks=0, micro_steps=1, bucket_mb=0, wire="float32", frozen=(), own_gradients=False,
@@ -244,8 +261,9 @@ class DDP(_Object):
         super().__init__()
         if own_gradients and frozen:
             raise Error(f"DDP: own_gradients, so {', '.join(frozen)} can't be frozen: leave it out of params")
+        _check_names("frozen", frozen, params)
         self.params, self.names = params, {name: i for i, name in enumerate(params)}
-        self.grads = {name: numpy.zeros_like(value) for name, value in params.items() if name not in frozen and not own_gradients}
+        self.grads = _Grads((name, numpy.zeros_like(value)) for name, value in params.items() if name not in frozen and not own_gradients)
         self.list = (_Param * len(params))()
         for slot, (name, value) in zip(self.list, params.items()):
             slot.name = name.encode()
@@ -254,7 +272,8 @@ class DDP(_Object):
         options = _Options(virtual_ranks, micro_steps, bucket_mb, _WIRES[wire], own_gradients, weight, overwrites)
         _check(_lib.lks_ddp_open(comm.handle, self.list, len(params), ctypes.byref(options), ctypes.byref(self.handle)))
         if own_gradients:
-            self.grads = {name: _view(_lib.lks_ddp_gradient(self.handle, i), numpy.float32, params[name].shape) for name, i in self.names.items()}
+            self.grads = _Grads((name, _view(_lib.lks_ddp_gradient(self.handle, i), numpy.float32, params[name].shape))
+                                for name, i in self.names.items())
         self._kept = list(params.values()), list(self.grads.values())  # the library has their addresses
         _check(_lib.lks_ddp_broadcast(self.handle))
 
@@ -300,12 +319,15 @@ class Optimizer(_Object):
 
     def __init__(self, rule, params, grads, comm=None, kinds=None):
         super().__init__()
+        _check_names("kinds", kinds or (), params)
         self.params, self.grads, self.list = params, grads, (_OptimizerParam * len(params))()
         for slot, (name, value) in zip(self.list, params.items()):
             kind = (kinds or {}).get(name, "matrix" if value.ndim > 1 else "vector")
             slot.name, slot.kind = name.encode(), 1 + ["vector", "matrix", "embed"].index(kind)
             slot.value, count, _ = _memory(value, ["float32"])
-            slot.grad, _, _ = _memory(grads[name], ["float32"])
+            slot.grad, in_grad, _ = _memory(grads[name], ["float32"])
+            if in_grad != count:
+                raise Error(f"Optimizer: the gradient of {name} has {in_grad} elements, and the parameter {count}")
             slot.rows = len(value) if value.ndim > 1 else count
             slot.cols = count // slot.rows
         self._kept = list(params.values()), list(grads.values())  # the library has their addresses

@@ -53,11 +53,12 @@ typedef struct lks_tensor {
                  * tensors doesn't overlap in a load */
 } lks_tensor;
 
-/* Write rank 0's tensors as the checkpoint of `step`, replacing one of the same step, then delete
- * older ones beyond the `keep` newest (0: keep all). Checkpoints of later steps stay. Creates `dir`
- * if it is missing. Returns when the checkpoint is on the disk. The other ranks wait, for as long
- * as rank 0 makes progress. A failure leaves the older checkpoints unchanged. If `dir` is itself a
- * checkpoint's folder, which a load accepts, every rank gets ERR_ARG. ERR_IO, ERR_NOMEM. */
+/* Write rank 0's tensors as the checkpoint of `step`, less than 2^63, replacing one of the same
+ * step, then delete older ones beyond the `keep` newest (0: keep all). Checkpoints of later steps
+ * stay. Creates `dir` if it is missing. Returns when the checkpoint is on the disk. The other ranks
+ * wait, for as long as rank 0 makes progress. A failure leaves the older checkpoints unchanged. If
+ * `dir` is itself a checkpoint's folder, which a load accepts, every rank gets ERR_ARG. ERR_IO,
+ * ERR_NOMEM. */
 lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                                const lks_tensor *tensors, size_t n, int keep);
 

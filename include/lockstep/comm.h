@@ -109,12 +109,13 @@ void lks_comm_abort(lks_comm *comm, const char *why);
 
 /* Publish this rank's step and phase. A collective that fails, or that ranks call differently,
  * reports the step of each rank that it names. `phase` is a string that stays valid, such as a
- * literal, or NULL. If the program never calls this, lks_ddp notes its own steps, counted from
- * lks_ddp_open(): after a restart they begin at 0 again. All ranks that call it note the same
- * number in the same step: with LOCKSTEP_CHECK=1 in the environment, lks_ddp_step() returns
- * ERR_DIVERGED if they differ. Both functions increase the heartbeat, and cost a few stores; don't
- * call them in a signal handler. A thread that beats, or works in a part, hides another one that
- * hangs: then the others wait for this rank without a limit. */
+ * literal, or NULL; messages show its first 31 bytes. If the program never calls this, lks_ddp
+ * notes its own steps, counted from lks_ddp_open(): after a restart they begin at 0 again. All
+ * ranks that call it note the same number in the same step: with LOCKSTEP_CHECK=1 in the
+ * environment, lks_ddp_step() returns ERR_DIVERGED if they differ. Both functions increase the
+ * heartbeat, and cost a few stores; don't call them in a signal handler. A thread that beats, or
+ * works in a part, hides another one that hangs: then the others wait for this rank without a
+ * limit. */
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks_comm_beat(lks_comm *comm);
 

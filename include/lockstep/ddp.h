@@ -73,9 +73,9 @@ typedef struct lks_param {
 /* Zero it, and set what you need: 0 is each member's default. */
 typedef struct lks_ddp_options {
     int virtual_ranks; /* V, at least the number of ranks, at most 1024; 0: one per rank */
-    int micro_steps;   /* A, per virtual rank in a step; 0: 1 */
+    int micro_steps;   /* A, per virtual rank in a step, at most 2^20; 0: 1 */
     double bucket_mb;  /* gradients are sent in pieces of about this size, the first in one of about
-                          1 MB; 0: 25, as in PyTorch */
+                          1 MB; at most 1e6; 0: 25, as in PyTorch */
     lks_wire wire;     /* the form in which hosts send gradients to each other, reduce.h */
     /* The library allocates the gradients, in the memory that ranks send from: lks_ddp_gradient().
      * Otherwise it has a copy of the caller's. No parameter in the list is frozen then: leave
@@ -109,11 +109,11 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
 void lks_ddp_close(lks_ddp *ddp);
 
 /* The gradient of `param` (its index in `params`): the caller's, or with own_gradients the
- * library's, at the same address until lks_ddp_close(). Backward adds to it, and the optimizer
- * reads it. From lks_ddp_mark_ready() in this rank's last micro-step, or from the
- * lks_ddp_accumulate() that ends it, until lks_ddp_step() returns, neither read nor write the
- * library's: other ranks add to it. A child of fork() must not write to it, either. NULL for a
- * frozen parameter, a NULL ddp, and a `param` that isn't in the list. */
+ * library's, at the same address until lks_ddp_close(), or lks_comm_close() of its group. Backward
+ * adds to it, and the optimizer reads it. From lks_ddp_mark_ready() in this rank's last micro-step,
+ * or from the lks_ddp_accumulate() that ends it, until lks_ddp_step() returns, neither read nor
+ * write the library's: other ranks add to it. A child of fork() must not write to it, either. NULL
+ * for a frozen parameter, a NULL ddp, and a `param` that isn't in the list. */
 float *lks_ddp_gradient(const lks_ddp *ddp, size_t param);
 
 /* Copy rank 0's parameters, frozen ones included, to every rank. Collective; also in mid-step, as
@@ -149,9 +149,10 @@ lks_status lks_ddp_add_loss(lks_ddp *ddp, double loss);
 lks_status lks_ddp_accumulate(lks_ddp *ddp, double weight);
 
 typedef struct lks_ddp_result {
-    double weight; /* sum over all micro-batches; 0: no rank had data, and the gradients are zero */
-    double loss;   /* sum of all losses from lks_ddp_add_loss(), divided by weight */
-    double norm;   /* 2-norm of the mean gradient; not finite if a gradient isn't */
+    double
+        weight;  /* sum over all micro-batches; 0: no rank had data, so loss and gradients are 0 */
+    double loss; /* sum of all losses from lks_ddp_add_loss(), divided by weight */
+    double norm; /* 2-norm of the mean gradient; not finite if a gradient isn't */
 } lks_ddp_result;
 
 /* End the step: the caller's gradients become the mean over all samples of all ranks, with the

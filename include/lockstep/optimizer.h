@@ -43,7 +43,8 @@ typedef enum lks_optimizer_rule {
 } lks_optimizer_rule;
 
 typedef enum lks_param_kind {
-    LKS_PARAM_VECTOR = 1, /* a bias or a gain: doesn't decay */
+    LKS_PARAM_VECTOR = 1, /* a bias or a gain: doesn't decay. torch.optim decays all parameters of a
+                           * group: for its numbers, use LKS_PARAM_EMBED for those of cols = 1 */
     LKS_PARAM_MATRIX = 2, /* of a hidden layer */
     LKS_PARAM_EMBED = 3,  /* an embedding, or the output's matrix: Muon leaves it to Adam */
 } lks_param_kind;
@@ -91,8 +92,8 @@ lks_status lks_optimizer_step(lks_optimizer *optimizer, const lks_rates *rates);
  * save: a step leaves in the list a negative number of steps, with which lks_checkpoint_save()
  * returns ERR_ARG under any name, and after a load of it lks_optimizer_step(), too. Before a load,
  * call it once for the list: the load writes to the optimizer's own memory, and the next
- * lks_optimizer_step() continues from there. With two optimizers in one checkpoint, copy the lists
- * and rename "optimizer.steps" in one of them. */
+ * lks_optimizer_step() continues from there. With two optimizers in one checkpoint (for two
+ * learning rates), copy the lists and rename "optimizer.steps" in one of them. */
 lks_status lks_optimizer_state(lks_optimizer *optimizer, const lks_tensor **tensors_p, size_t *n_p);
 
 #pragma GCC visibility pop

@@ -3,7 +3,8 @@
  * program that uses lks_ddp doesn't need it.
  *
  * The rules of lockstep/comm.h apply to threads, to arguments that are wrong by themselves or
- * differ between ranks, to waits and failures, and to children of fork(). */
+ * differ between ranks, to waits and failures, and to children of fork(). For a NULL group,
+ * functions without a status return -1, 0 or NULL, or do nothing; a host's share is [0, 0). */
 #ifndef LOCKSTEP_REDUCE_H
 #define LOCKSTEP_REDUCE_H
 
@@ -88,7 +89,7 @@ typedef enum lks_scatter {
 } lks_scatter;
 
 typedef struct lks_reduction {
-    int n_leaves;          /* V */
+    int n_leaves;          /* V, 1 to 65536 */
     const lks_part *parts; /* [n_parts] this rank's nodes, leaves in order; copied */
     int n_parts;
     float scale;  /* factor of the root's sum, applied once */

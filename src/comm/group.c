@@ -409,9 +409,8 @@ lks_status lks_comm_progress(lks_comm *comm)
 {
     LKS__FLOAT_MODE();
     LKS__NEED("lks_comm_progress", comm);
-    LKS__TRY(lks__comm_check_fork(comm, "lks_comm_progress"));
-    return comm->closed || !lks__works_idle(comm, false) ? LKS_OK
-                                                         : comm->host->ops->progress(comm->host);
+    LKS__TRY(check_there(comm, "lks_comm_progress"));
+    return lks__works_idle(comm, false) ? comm->host->ops->progress(comm->host) : LKS_OK;
 }
 
 static lks_status released(const char *call)

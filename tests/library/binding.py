@@ -1,6 +1,7 @@
 """examples/python/lockstep.py: each call once, on any number of ranks. binding.py FOLDER"""
 import os
 import sys
+import weakref
 
 import numpy
 
@@ -39,6 +40,9 @@ def check_collectives():
     while not work.done():
         pass
     assert work.wait().tolist() == [W] * 4
+    left = weakref.ref(comm.all_reduce_start(numpy.ones(4)).array)  # no one waits, so the library still writes to it
+    comm.barrier()
+    assert left() is not None
     rows = numpy.arange(2 * W, dtype=numpy.float64).reshape(W, 2)
     assert (comm.reduce_scatter(rows) == W * rows[rank:rank + 1]).all()
     assert comm.all_gather(numpy.array([rank], numpy.int8)).tolist() == [[r] for r in range(W)]
@@ -87,6 +91,7 @@ def check_ddp():
     assert abs(ddp.clip(1.0) - 1 / result.norm) < 1e-6
     ddp.verify()
     fails("lks_ddp_", ddp.accumulate, 1)
+    fails("change it in place", ddp.grads.__setitem__, "b", numpy.zeros(2, numpy.float32))
     grads = {name: grad.tobytes() for name, grad in ddp.grads.items()}
     ddp.close()
     del params["fixed"]
@@ -98,6 +103,7 @@ def check_ddp():
         ddp.step()
         ddp.clip(1.0)
         assert {name: grad.tobytes() for name, grad in ddp.grads.items()} == grads
+    fails("typo isn't in params", lockstep.DDP, comm, params, 0, 1, 0, "float32", ["typo"])
     fails("can't be frozen", lockstep.DDP, comm, params, 0, 1, 0, "float32", ["b"], True)
 
 
@@ -118,6 +124,14 @@ def check_state():
     rates = lockstep.Rates(learning_rate=lockstep.lr_cosine(1e-2, 1e-3, 2, 10, 1), beta1=0.9, beta2=0.95, epsilon=1e-8, matrix_rate=0.02,
                            matrix_momentum=0.95, matrix_steps=5)
     assert 0 < rates.learning_rate < 1e-2 and lockstep.lr_warmdown(10, 4, 8) == 0.5
+    fails("the gradient of w has 5 elements, and the parameter 12", lockstep.Optimizer, "sgd", {"w": grads["w"]}, {"w": grads["b"]})
+    fails("typo isn't in params", lockstep.Optimizer, "sgd", grads, grads, None, {"typo": "embed"})
+    try:
+        lockstep.Rates(lr=1)
+    except AttributeError:
+        pass
+    else:
+        raise AssertionError("a rate that doesn't exist")
     for rule in "adamw", "sgd", "muon":
         params = {name: numpy.ones_like(grad) for name, grad in grads.items()}
         optimizer = lockstep.Optimizer(rule, params, grads, comm)

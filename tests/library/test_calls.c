@@ -103,14 +103,6 @@ static lks_status sum(struct use *u, size_t n)
     return LKS_OK;
 }
 
-static lks_status product(struct use *u, size_t n)
-{
-    fill(u->x, n, (float)(u->rank + 2));
-    LKS__TRY(lks_comm_all_reduce(u->comm, u->x, n, LKS_FLOAT32, LKS_PROD));
-    EXPECT(is_all(u->x, n, 24));
-    return LKS_OK;
-}
-
 static lks_status started(struct use *u, size_t n)
 {
     lks_work *work;
@@ -341,7 +333,6 @@ static const struct call {
     {"all_gather", all_gather, "lks_comm_all_gather"},
     {"all_gather_v", all_gather_v, "lks_comm_all_gather_v"},
     {"sum", sum, "lks_comm_all_reduce"},
-    {"product", product, "lks_comm_all_reduce"},
     {"started", started, "lks_comm_all_reduce_start lks_work_test lks_work_wait"},
     {"reduce_scatter", reduce_scatter, "lks_comm_reduce_scatter"},
     {"split", split, "lks_comm_split"},

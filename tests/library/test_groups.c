@@ -89,7 +89,11 @@ static int use_in_child(lks_comm *comm, lks_ddp *ddp, float *value, lks_work *wo
     lks_comm *part;
     lks_ddp *other;
     lks_param p = {"p", value, value + N, N};
-    lks_tensor t = {"t", LKS_FLOAT32, 0, {0}, value};
+    lks_tensor t = {"t", LKS_FLOAT32, 0, {0}, value}, *list;
+    lks_optimizer_param updated = {"p", value, value + N, LKS_PARAM_VECTOR, N, 1};
+    lks_optimizer *optimizer;
+    char *text;
+    size_t n_listed;
     size_t start[2] = {0, 0};
     lks_reduction r = {.n_leaves = 1, .block_start = start};
     const lks_status calls[] = {
@@ -117,6 +121,11 @@ static int use_in_child(lks_comm *comm, lks_ddp *ddp, float *value, lks_work *wo
         lks_ddp_verify(ddp),
         lks_checkpoint_save(comm, "none", 1, &t, 1, 0),
         lks_checkpoint_load(comm, "none", &t, 1, NULL, NULL),
+        lks_checkpoint_save_more(comm, "none", 1, &t, 1, NULL, 0),
+        lks_checkpoint_load_more(comm, "none", &t, 1, NULL, NULL, NULL),
+        lks_checkpoint_list(comm, "none", &list, &n_listed, NULL),
+        lks_checkpoint_json(comm, "none", &text, NULL),
+        lks_optimizer_open(comm, LKS_SGD, &updated, 1, &optimizer),
     };
     int n = 0;
     lks_comm_abort(comm, "a child has no say");

@@ -10,11 +10,6 @@ if grep -Eq '^LKS_(SANITIZE:STRING=.|COVERAGE:BOOL=ON)' "$build/CMakeCache.txt";
     lacks plain-build "the runtime of a sanitizer or of gcov would have to come with other projects"
 fi
 
-fail() {
-    echo "$*" >&2
-    exit 1
-}
-
 cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
 prefix=$work/moved
 mv "$work/prefix" "$prefix" # what is installed can be moved
@@ -59,6 +54,7 @@ done
 
 # Two hosts, played by one: an engine is found beside the library, since the program lies elsewhere. The second
 # host's library lies one folder deeper, as Debian's do.
+LOCKSTEP_TOKEN=
 if ls "$prefix"/lib/lockstep/lockstep_[gm]*.so >/dev/null 2>&1; then
     LOCKSTEP_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n') port=$("$build/tests/free_port")
     export LOCKSTEP_TOKEN
@@ -201,6 +197,17 @@ eval "\"\$cc\" -o \"\$work/by_static\" \"\$source/examples/two_groups.c\" $stati
 ! readelf -d "$work/by_static" | grep -q 'liblockstep' || fail 'a program with the static library needs the other one'
 run 3 "$work/by_static" >"$work/n" || fail "two_groups, linked statically: exit code $?"
 "$work/examples/two_groups" | cmp - "$work/n" || fail 'two_groups, linked statically, prints something else'
+if [ -n "$LOCKSTEP_TOKEN" ]; then # there is an engine, which such a program doesn't find by itself
+    env -u LOCKSTEP_MODULES RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_PORT=1 "$work/by_static" 2>"$work/log" &&
+        fail 'two hosts, one rank: exit code 0'
+    grep -q 'LOCKSTEP_MODULES names: set that if it is elsewhere' "$work/log" || fail 'linked statically, no engine'
+    LOCKSTEP_MODULES=$prefix/lib/lockstep
+    export LOCKSTEP_MODULES
+    port=$("$build/tests/free_port")
+    node 1 1 "$work/by_static" >"$work/log" 2>&1 &
+    node 0 1 "$work/by_static" >"$work/n" 2>&1 || fail "two_groups, linked statically, on two hosts: $(cat "$work/n")"
+    wait $! || fail 'two_groups, linked statically, on the second host'
+fi
 [ -n "$cxx" ] || lacks g++ 'no C++ compiler was found when this was built'
 cat >"$work/user.cc" <<'END'
 #include <lockstep/lockstep.h>

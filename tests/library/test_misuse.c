@@ -111,6 +111,13 @@ static lks_status no_gradient(struct here *h)
     return lks_ddp_open(h->comm, h->params, 2, NULL, &h->other_ddp);
 }
 
+static lks_status step_half(struct here *h)
+{
+    LKS__TRY(lks_ddp_begin(h->ddp, 0));
+    LKS__TRY(lks_ddp_accumulate(h->ddp, 1));
+    return lks_ddp_step(h->ddp, NULL);
+}
+
 static lks_status mark_twice(struct here *h)
 {
     LKS__TRY(lks_ddp_begin(h->ddp, 0));
@@ -361,7 +368,8 @@ static lks_status no_status(struct here *h)
                 lks_comm_peer(h->comm, h->own, 1) == NULL &&
                 lks_comm_peer(h->comm, h->own, -1) == NULL &&
                 lks_comm_peer(h->comm, h->common, 0) == NULL && lks_ddp_first(NULL) == 0 &&
-                lks_ddp_end(NULL) == 0 && !lks_ddp_used(NULL, 0) && !lks_ddp_used(h->ddp, 2) &&
+                lks_ddp_end(NULL) == 0 && lks_ddp_gradient(NULL, 0) == NULL &&
+                !lks_ddp_used(NULL, 0) && !lks_ddp_used(h->ddp, 2) &&
                 !lks_ddp_used(h->ddp, SIZE_MAX) && lks_sampler_count(NULL) == 0 &&
                 lks_status_text((lks_status)99) != NULL && lks_last_error() != NULL;
     return fine ? LKS_OK : LKS_ERR_DIVERGED;
@@ -473,6 +481,9 @@ static const size_t much = SIZE_MAX, two = 2;
       "no data type 101")                                                                          \
     X(all_reduce_odd, reduce_all(h->comm, (char *)h->common + 4, 1, LKS_INT64, LKS_SUM), ERR_ARG,  \
       "buf is not aligned as int64 elements are")                                                  \
+    X(split_null, lks_comm_split(NULL, 0, 0, &h->other), ERR_ARG, "comm is NULL")                  \
+    X(split_null_out, lks_comm_split(h->comm, 0, 0, NULL), ERR_ARG, "part_p is NULL")              \
+    X(split_color, lks_comm_split(h->comm, -2, 0, &h->other), ERR_ARG, "color is -2")              \
     X(alloc_null, lks_comm_alloc(NULL, LKS_MEM_OWN, 1, &h->mem), ERR_ARG, "comm is NULL")          \
     X(alloc_null_out, lks_comm_alloc(h->comm, LKS_MEM_OWN, 1, NULL), ERR_ARG, "mem_p is NULL")     \
     X(alloc_kind, lks_comm_alloc(h->comm, 3, 1, &h->mem), ERR_ARG, "no kind of memory 3")          \
@@ -499,6 +510,7 @@ static const size_t much = SIZE_MAX, two = 2;
     X(wait_null, lks_work_wait(NULL), ERR_ARG, "work is NULL")                                     \
     X(wait_twice, wait_twice(h), ERR_ARG, "has released this work")                                \
     X(closed_part, closed_part(h), ERR_ARG, "this group was closed before")                        \
+    X(closed_progress, lks_comm_progress(closed(h)), ERR_ARG, "this group was closed before")      \
     X(closed_alloc, lks_comm_alloc(closed(h), LKS_MEM_OWN, 1, &h->mem), ERR_ARG,                   \
       "lks_comm_alloc: this group was closed before")                                              \
     X(closed_replicate, lks_comm_replicate(closed(h), h->common, 1), ERR_ARG,                      \
@@ -566,6 +578,8 @@ static const size_t much = SIZE_MAX, two = 2;
       "18446744073709551615 parameters")                                                           \
     X(ddp_no_name, open_param(h, (lks_param){NULL, h->value[1], h->grad[1], N}), ERR_ARG,          \
       "parameter 1: its name is NULL")                                                             \
+    X(ddp_empty_name, open_param(h, (lks_param){"", h->value[1], h->grad[1], N}), ERR_ARG,         \
+      "parameter 1: its name is empty")                                                            \
     X(ddp_no_value, open_param(h, (lks_param){"b", NULL, h->grad[1], N}), ERR_ARG,                 \
       "parameter 1: its value is NULL")                                                            \
     X(ddp_no_count, open_param(h, (lks_param){"b", h->value[1], h->grad[1], 0}), ERR_ARG,          \
@@ -576,6 +590,11 @@ static const size_t much = SIZE_MAX, two = 2;
       ERR_ARG, "are the counts right?")                                                            \
     X(ddp_count, open_param(h, (lks_param){"b", h->value[1], h->grad[1], (size_t)1 << 43}),        \
       ERR_ARG, "up to number 1, with 8796093022208 elements")                                      \
+    X(ddp_frozen_count, open_param(h, (lks_param){"b", h->value[1], NULL, SIZE_MAX / 4}), ERR_ARG, \
+      "are the counts right?")                                                                     \
+    X(ddp_bytes, open_param(h, (lks_param){"b", h->value[1], h->grad[1], 4 * N}), ERR_ARG,         \
+      "overlaps memory of parameter 1: give a tied parameter once, and apart from its gradient; "  \
+      "count elements, not bytes")                                                                 \
     X(ddp_tied, open_param(h, (lks_param){"b", h->value[1], h->grad[0], N}), ERR_ARG,              \
       "give a tied parameter once")                                                                \
     X(ddp_overlap, open_param(h, (lks_param){"b", h->value[0] + N - 1, h->grad[1], N}), ERR_ARG,   \
@@ -585,6 +604,7 @@ static const size_t much = SIZE_MAX, two = 2;
     X(ddp_odd, open_param(h, (lks_param){"b", (float *)(h->bytes + 1), h->grad[1], 8}), ERR_ARG,   \
       "parameter 1 are not aligned")                                                               \
     X(ddp_frozen, no_gradient(h), ERR_ARG, "no parameter has a gradient")                          \
+    X(ddp_own, OPENED(.own_gradients = true), ERR_ARG, "with own_gradients set grad to NULL")      \
     X(ddp_v_low, OPENED(.virtual_ranks = -1), ERR_ARG, "-1 virtual ranks: 1 to 1024")              \
     X(ddp_v_high, OPENED(.virtual_ranks = 1025), ERR_ARG, "1025 virtual ranks")                    \
     X(ddp_a_low, OPENED(.micro_steps = -1), ERR_ARG, "-1 micro-steps")                             \
@@ -632,6 +652,7 @@ static const size_t much = SIZE_MAX, two = 2;
     X(weight_small, weigh(h, 1e-60), ERR_ARG, "add up to 2e-60, by which no float")                \
     X(step_first, lks_ddp_step(h->ddp, NULL), ERR_ARG, "virtual rank 0 is due")                    \
     X(step_begun, BEGUN(lks_ddp_step(h->ddp, NULL)), ERR_ARG, "lks_ddp_accumulate() is due, ")     \
+    X(step_half, step_half(h), ERR_ARG, "at the end of micro-step 1 of virtual rank 0 (both")      \
     X(step_early, step_early(h), ERR_ARG, "lks_ddp_begin() of virtual rank 1 is due")              \
     X(broadcast_in_step, BEGUN(lks_ddp_broadcast(h->ddp)), OK, "")                                 \
     X(verify_in_step, BEGUN(lks_ddp_verify(h->ddp)), OK, "")                                       \

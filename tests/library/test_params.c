@@ -1,5 +1,6 @@
 /* lockstep/ddp.h in a program's own loop: the canonical sum of weighted micro-batches, bit for bit,
- * and wrong calls. Ranks are threads; gradients are made up. */
+ * and what LOCKSTEP_CHECK=1 finds. Ranks are threads; gradients are made up. (test_misuse.c has
+ * calls with wrong arguments.) */
 #include "support.h"
 
 #include <math.h>
@@ -622,57 +623,6 @@ TEST(test_unstored)
         lks_comm_close(comm);
     }
     unsetenv("LOCKSTEP_CHECK");
-    free(m);
-}
-
-/* One rank, V = 2, A = 2: each call when another is due. */
-TEST(test_out_of_turn)
-{
-    lks_comm *comm;
-    lks_ddp *d;
-    struct model *m = new_model();
-    assert_ok(lks_comm_init(&comm));
-    assert_ok(lks_ddp_open(comm, m->params, N_PARAMS,
-                           &(lks_ddp_options){.virtual_ranks = 2, .micro_steps = 2}, &d));
-    assert_fails(LKS_ERR_ARG, lks_ddp_accumulate(d, 1), "lks_ddp_begin() of virtual rank 0 is due");
-    assert_fails(LKS_ERR_ARG, lks_ddp_step(d, NULL), "lks_ddp_begin() of virtual rank 0 is due");
-    assert_fails(LKS_ERR_ARG, lks_ddp_mark_ready(d, 0), "out of turn");
-    assert_fails(LKS_ERR_ARG, lks_ddp_begin(d, 1), "lks_ddp_begin() of virtual rank 0 is due");
-    assert_ok(lks_ddp_begin(d, 0));
-    assert_fails(LKS_ERR_ARG, lks_ddp_begin(d, 1), "end of micro-step 0 of virtual rank 0 (both");
-    assert_fails(LKS_ERR_ARG, lks_ddp_accumulate(d, -1), "the weight is -1");
-    assert_fails(LKS_ERR_ARG, lks_ddp_accumulate(d, NAN), "the weight is");
-    assert_fails(LKS_ERR_ARG, lks_ddp_mark_ready(d, N_PARAMS),
-                 "no parameter 5: the list has 5, from 0 to 4");
-    assert_ok(lks_ddp_mark_ready(d, 0));
-    assert_fails(LKS_ERR_ARG, lks_ddp_mark_ready(d, 0), "in.bias was marked twice");
-    assert_ok(lks_ddp_accumulate(d, 1));
-    assert_fails(LKS_ERR_ARG, lks_ddp_step(d, NULL), "end of micro-step 1 of virtual rank 0 (both");
-    assert_ok(lks_ddp_accumulate(d, 0));
-    assert_ok(lks_ddp_begin(d, 1));
-    assert_ok(lks_ddp_accumulate(d, 0));
-    assert_ok(lks_ddp_accumulate(d, 0));
-    assert_fails(LKS_ERR_ARG, lks_ddp_begin(d, 0), "lks_ddp_step() is due");
-    assert_ok(lks_ddp_step(d, NULL));
-    assert_ok(lks_ddp_begin(d, 0)); /* and so on */
-    lks_ddp_close(d);
-
-    lks_param bad[1] = {{"w", m->value[0], NULL, 7}};
-    assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "no parameter has a gradient");
-    bad[0] = (lks_param){"w", NULL, m->grad[0], 7};
-    assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d),
-                 "parameter 0: its value is NULL");
-    bad[0] = (lks_param){"", m->value[0], m->grad[0], 7};
-    assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "0: its name is empty");
-    bad[0] = (lks_param){"w", m->value[0], m->grad[0], 7};
-    assert_fails(LKS_ERR_ARG,
-                 lks_ddp_open(comm, bad, 1, &(lks_ddp_options){.own_gradients = true}, &d),
-                 "parameter 0 has a gradient: with own_gradients set grad to NULL");
-    assert_null(lks_ddp_gradient(NULL, 0));
-    assert_fails(LKS_ERR_ARG,
-                 lks_ddp_open(comm, m->params, 1, &(lks_ddp_options){.virtual_ranks = -1}, &d),
-                 "-1 virtual ranks: 1 to 1024");
-    lks_comm_close(comm);
     free(m);
 }
 

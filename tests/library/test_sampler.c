@@ -57,23 +57,3 @@ TEST(test_shares)
                 lks_sampler_close(s);
             }
 }
-
-TEST(test_refused)
-{
-    lks_sampler *s = NULL;
-    assert_fails(LKS_ERR_ARG, lks_sampler_open(NULL, &s), "NULL");
-    assert_fails(LKS_ERR_ARG, lks_sampler_open(&(lks_sampler_options){.replicas = 2}, &s),
-                 "0 samples");
-    assert_fails(LKS_ERR_ARG,
-                 lks_sampler_open(
-                     &(lks_sampler_options){.dataset_size = UINT64_C(1) << 32, .replicas = 1}, &s),
-                 "4294967296 samples");
-    assert_fails(LKS_ERR_ARG, lks_sampler_open(&(lks_sampler_options){.dataset_size = 9}, &s),
-                 "0 replicas");
-    assert_fails(
-        LKS_ERR_ARG,
-        lks_sampler_open(
-            &(lks_sampler_options){.dataset_size = 3, .replicas = 4, .drop_last = true}, &s),
-        "leaves nothing of 3 samples for 4 replicas");
-    assert_null(s);
-}

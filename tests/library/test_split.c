@@ -349,16 +349,6 @@ static lks_status train_in_part(void)
     return train(false);
 }
 
-static lks_status wrong_arguments(void)
-{
-    lks_comm *part = comm;
-    EXPECT(lks_comm_split(NULL, 0, 0, &part) == LKS_ERR_ARG);
-    EXPECT(lks_comm_split(comm, 0, 0, NULL) == LKS_ERR_ARG);
-    EXPECT(lks_comm_split(comm, -2, 0, &part) == LKS_ERR_ARG && part == NULL);
-    EXPECT(strstr(lks_last_error(), "color is -2") != NULL);
-    return lks_comm_barrier(comm);
-}
-
 static lks_status another_call(void)
 {
     lks_comm *part;
@@ -537,7 +527,6 @@ static const struct row {
     {"patient", patient, 0, false, false},
     {"training in a part", train_in_part, 0, false, false},
     {"gradients of the library", train_with_own_gradients, 0, false, false},
-    {"wrong arguments", wrong_arguments, 0, false, false},
     {"another call", another_call, 0, true, false},
     {"refused", refused, 0, false, false},
     {"hung", hung, 0, true, false},

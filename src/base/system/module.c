@@ -80,7 +80,7 @@ const void *lks__module_load(const char *file, int version, char *why, size_t wh
 {
     snprintf(why, why_bytes,
              MISSING " (%s is neither next to the program nor in ../lib/lockstep, nor in a folder "
-                     "that LOCKSTEP_MODULES names)",
+                     "that LOCKSTEP_MODULES names: set that if it is elsewhere)",
              file);
     void *lib = find(file, why, why_bytes);
     if (lib == NULL)

@@ -10,7 +10,7 @@
 
 enum { MAX_VIRTUAL_RANKS = 1024, MAX_MICRO_STEPS = 1 << 20 };
 
-/* More gradients than fit into this machine's memory must be a mistake. */
+/* More gradients, or a larger parameter, than this machine's memory must be a mistake. */
 static size_t most_floats(void)
 {
     return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / sizeof(float);
@@ -33,10 +33,9 @@ static lks_status check_params(const lks_param *params, size_t n, bool own)
                              "floats are",
                              i);
         const size_t gradients = p->grad != NULL || own ? p->count : 0;
-        if (p->count > SIZE_MAX / sizeof(float) ||
-            __builtin_add_overflow(total, gradients, &total) || total > most)
+        if (p->count > most || __builtin_add_overflow(total, gradients, &total) || total > most)
             return lks__fail(LKS_ERR_ARG,
-                             "lks_ddp_open: the gradients up to number %zu, with %zu elements, "
+                             "lks_ddp_open: the parameters up to number %zu, with %zu elements, "
                              "are more than the %zu floats that fit into this machine's memory: "
                              "are the counts right?",
                              i, p->count, most);

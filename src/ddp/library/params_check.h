@@ -13,7 +13,8 @@ struct lks__range {
  * and updated twice. Sorts them. `what` is in the list, and `advice` ends the message. */
 lks_status lks__check_apart(const char *call, const char *what, const char *advice,
                             struct lks__range *ranges, size_t n);
-#define LKS__TIED_ADVICE "give a tied parameter once, and apart from its gradient"
+#define LKS__TIED_ADVICE                                                                           \
+    "give a tied parameter once, and apart from its gradient; count elements, not bytes"
 /* ERR_ARG if two names are equal. Sorts them. */
 lks_status lks__check_unique(const char *call, const char **names, size_t n);
 
