@@ -164,9 +164,9 @@ void lks__decoder_run(lks__decoder *d, const float *params, const lks__decoder_p
 void lks__decoder_share(lks__decoder *d, size_t sequences, size_t n)
 {
     const lks__model *m = d->m;
-    const size_t hs = d->head / (d->kv.T > 0 ? d->kv.T : 1);
     if (!lks__decoder_keeps(d))
         return;
+    const size_t hs = d->head / d->kv.T;
     for (int l = 0; l < m->c.n_layer; l++)
         for (size_t s = 1; s < sequences; s++)
             for (size_t h = 0; h < d->sequence; h += d->head) {

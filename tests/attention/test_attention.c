@@ -592,6 +592,7 @@ TEST(test_check)
         {1, 2, 2, SIZE_MAX / 16, 0},
         {1, 64, 4, 32, 3},
         {1, 2, 1, (size_t)1 << 59, 0}, /* more bytes than PTRDIFF_MAX, but no more than SIZE_MAX */
+        {2, 1, 1, (size_t)1 << 59, 0},
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         assert_ok(lks__attention_check(&good[i]));

@@ -61,7 +61,7 @@ ROWS = {
     "compute/cpu/vector/rows/layernorm.c": {
         "row_sum": "layernorm_rows_fwd", "row_squares": "layernorm_rows_fwd", "layernorm_fwd": "layernorm_rows_fwd",
         "hsum4": "layernorm_rows_fwd", "*": "layernorm_rows_bwd"},
-    "compute/cpu/vector/rows/relu2.c": {"relu": "relu2 relu2_bwd", "relu2_fwd": "relu2", "*": "relu2_bwd"},
+    "compute/cpu/vector/rows/relu2.c": {"relu": "relu2 relu2_bwd", "square": "relu2", "relu2_fwd": "relu2", "*": "relu2_bwd"},
     "compute/cpu/vector/rows/rmsnorm.c": {
         "rms_reciprocal": NORMS + " golf_heads_fwd", "rmsnorm_fwd": NORMS, "rmsnorm_bwd": NORMS_BWD,
         "rope_fwd": "golf_heads_fwd", "turn_back": "golf_heads_bwd", "rope_bwd": "golf_heads_bwd"},

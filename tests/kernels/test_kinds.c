@@ -1,6 +1,7 @@
 /* tests/kernels/test_kinds.c - which products a library computes: those whose bits are ours. */
 #include "support.h"
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -22,11 +23,13 @@ static void spoil(float *x)
 }
 
 static int n_library;
-static size_t wrong_m;     /* with so many rows the library has another order of sums */
-static bool wrong_shifted; /* or with operands that aren't aligned */
-static bool reads_c;       /* or it reads C although beta is 0 */
-static bool fused;         /* or it rounds beta * C + alpha * sum once */
-static bool backwards;     /* or it adds the last terms first */
+static size_t wrong_m;      /* with so many rows the library has another order of sums */
+static bool wrong_shifted;  /* or with operands that aren't aligned */
+static bool reads_c;        /* or it reads C although beta is 0 */
+static bool fused;          /* or it rounds beta * C + alpha * sum once */
+static bool backwards;      /* or it adds the last terms first */
+static bool flushes;        /* or it gives 0 in place of subnormal numbers */
+static bool starts_at_term; /* or it doesn't add a sum's only term to 0, so -0 stays */
 
 static void library(char ta, char tb, size_t m, size_t n, size_t k, float alpha, const float *x,
                     size_t ldx, const float *y, size_t ldy, float beta, float *c, size_t ldc)
@@ -49,6 +52,13 @@ static void library(char ta, char tb, size_t m, size_t n, size_t k, float alpha,
             c[i / n * ldc + i % n] =
                 fmaf(x[i / n * ldx + p], y[i % n * ldy + p], c[i / n * ldc + i % n]);
     }
+    for (size_t i = 0; i < m * n; i++) {
+        float *z = &c[i / n * ldc + i % n];
+        if (flushes && fabsf(*z) < FLT_MIN)
+            *z *= 0.0f;
+        if (starts_at_term && k == 1 && beta == 0.0f)
+            *z = alpha * (x[i / n * ldx] * y[i % n * ldy]);
+    }
     if (m == wrong_m || (wrong_shifted && (uintptr_t)x % 16 != 0))
         spoil(&c[(m - 1) * ldc + n - 1]);
 }
@@ -65,7 +75,7 @@ static void start(void)
     lks__kinds_open(library, lks__gemm_ref);
     lks__kinds_open(library, own);
     wrong_m = 0;
-    wrong_shifted = reads_c = fused = backwards = false;
+    wrong_shifted = reads_c = fused = backwards = flushes = starts_at_term = false;
     n_library = 0;
 }
 
@@ -148,17 +158,30 @@ TEST(test_fused)
     expect(product(M, 100, 0.3f, 0.7f), 0, 1);
 }
 
-/* More kinds than the table has room for: the rest are our own. */
-TEST(test_full)
+/* The drawn operands have rows of subnormal numbers, and of zeros of both signs. */
+TEST(test_small_numbers)
 {
     start();
-    static float c[1100];
-    for (size_t m = 1; m <= 1100; m++)
-        lks__kinds_gemm('N', 'N', m, 1, 1, 1, a, 1, b, 1, 0, c, 1);
-    const lks__gemm_kinds kinds = lks__kernels_gemm_kinds();
-    assert_int_equal(kinds.library + kinds.own, 1024);
-    for (size_t m = 0; m < 1100; m++)
-        assert_true(c[m] == a[m] * b[0]);
+    flushes = true;
+    expect(product(M, 100, 1, 0), 0, 1);
+    start();
+    starts_at_term = true;
+    expect(product(M, 1, 1, 0), 0, 1);
+}
+
+/* More kinds than the table has room for, the library's or not: the rest are our own. */
+TEST(test_full)
+{
+    for (int wrong = 0; wrong < 2; wrong++) {
+        start();
+        wrong_shifted = wrong;
+        static float c[1100];
+        for (size_t m = 1; m <= 1100; m++)
+            lks__kinds_gemm('N', 'N', m, 1, 1, 1, a, 1, b, 1, 0, c, 1);
+        expect(lks__kernels_gemm_kinds(), wrong ? 0 : 1024, wrong ? 1024 : 0);
+        for (size_t m = 0; m < 1100; m++)
+            assert_true(c[m] == a[m] * b[0]);
+    }
 }
 
 static void *worker(void *arg)

@@ -170,21 +170,24 @@ TEST(test_gelu)
 TEST(test_rmsnorm)
 {
     const size_t rows = 3;
+    const float sizes_of_x[] = {1, 1e-3f, 0}; /* rows of small squares show eps */
     const float rms[] = {0.7f, 1.9f, 0.01f}; /* any values will do: backward is a formula of them */
     FOR_EACH(n, place)
     {
-        const float *x = guard_copy(in[0], rows * n, place);
+        for (size_t i = 0; i < rows * n; i++)
+            in[3][i] = in[0][i] * sizes_of_x[i / n];
+        const float *x = guard_copy(in[3], rows * n, place);
         float *y = guard_copy(in[4], rows * n, place), *r = guard_copy(in[4], rows, place);
-        ref.rmsnorm_fwd(want[0], want[1], in[0], rows, n);
+        ref.rmsnorm_fwd(want[0], want[1], in[3], rows, n);
         lvl.rmsnorm_fwd(y, r, x, rows, n);
         check_close("rmsnorm_fwd y", y, want[0], rows * n, sum_tol(n), 0);
         check_close("rmsnorm_fwd rms", r, want[1], rows, sum_tol(n), 0);
         lvl.rmsnorm_fwd(y, NULL, x, rows, n);
         check_close("rmsnorm_fwd without rms", y, want[0], rows * n, sum_tol(n), 0);
 
-        float *dx = guard_copy(in[3], rows * n, place);
-        copy(want[0], in[3], rows * n);
-        ref.rmsnorm_bwd(want[0], in[1], in[0], rms, rows, n);
+        float *dx = guard_copy(in[4], rows * n, place);
+        copy(want[0], in[4], rows * n);
+        ref.rmsnorm_bwd(want[0], in[1], in[3], rms, rows, n);
         lvl.rmsnorm_bwd(dx, guard_copy(in[1], rows * n, place), x, guard_copy(rms, rows, place),
                         rows, n);
         check_close("rmsnorm_bwd dx", dx, want[0], rows * n, sum_tol(n), 8);
@@ -302,15 +305,18 @@ TEST(test_softcap)
     }
 }
 
+/* The last target has a cap with which logits differ by more than exp can take, and the largest are
+ * among the first 256. */
 TEST(test_capped_xent)
 {
-    const float scale = 1.0f / 48, cap = 9;
+    const float scale = 1.0f / 48;
     FOR_EACH(n, place)
     {
         for (int t = 0; t < 3; t++) {
             size_t target = t == 0 ? 0 : t == 1 ? n - 1 : n / 2;
+            const float cap = t == 2 ? 200 : 9;
             for (size_t i = 0; i < n; i++)
-                in[3][i] = in[0][i] * 20;
+                in[3][i] = in[0][i] * 20 - (t == 2 && i >= 256 ? 150.0f : 0.0f);
             float *x = guard_copy(in[3], n, place), *dx = guard_copy(in[1], n, place);
             double loss = ref.xent_cap_row(want[0], in[3], n, target, scale, cap);
             double got = lvl.xent_cap_row(dx, x, n, target, scale, cap);
@@ -328,9 +334,9 @@ TEST(test_capped_xent)
     for (size_t at = 0; at < 77; at++) {
         copy(want[0], in[0], 77);
         want[0][at] = NAN;
-        assert_true(isnan(lvl.xent_cap_row(want[1], want[0], 77, 5, 1, cap)));
-        assert_true(isnan(lvl.xent_cap_row(NULL, want[0], 77, 5, 1, cap)));
-        assert_true(isnan(ref.xent_cap_row(NULL, want[0], 77, 5, 1, cap)));
+        assert_true(isnan(lvl.xent_cap_row(want[1], want[0], 77, 5, 1, 9)));
+        assert_true(isnan(lvl.xent_cap_row(NULL, want[0], 77, 5, 1, 9)));
+        assert_true(isnan(ref.xent_cap_row(NULL, want[0], 77, 5, 1, 9)));
     }
 }
 
@@ -391,6 +397,7 @@ TEST(test_softmax_nan)
     }
 }
 
+/* With the last target all logits are far below 0. */
 TEST(test_xent)
 {
     FOR_EACH(n, place)
@@ -398,7 +405,7 @@ TEST(test_xent)
         for (int t = 0; t < 3; t++) {
             size_t target = t == 0 ? 0 : t == 1 ? n - 1 : n / 2;
             for (size_t i = 0; i < n; i++)
-                in[3][i] = in[0][i] * 30;
+                in[3][i] = in[0][i] * 30 - (t == 2 ? 500.0f : 0.0f);
             float *x = guard_copy(in[3], n, place), *dx = guard_copy(in[1], n, place);
             float scale = 1.0f / 48;
 
@@ -427,7 +434,7 @@ TEST(test_xent)
     free(want_dx);
 }
 
-TEST(test_xent_nan)
+TEST(test_xent_odd)
 {
     const float odd[] = {NAN, INFINITY};
     for (size_t at = 0; at < 77; at++)
@@ -437,6 +444,13 @@ TEST(test_xent_nan)
             assert_true(isnan(lvl.xent_row(want[1], want[0], 77, 5, 1)));
             assert_true(isnan(lvl.xent_row(NULL, want[0], 77, 5, 1)));
         }
+    /* the greatest logit is found anywhere: exp doesn't take those so far above another */
+    for (size_t at = 0; at < 77; at++) {
+        copy(want[0], in[0], 77);
+        want[0][at] = 1000;
+        const double loss = ref.xent_row(NULL, want[0], 77, 5, 1);
+        assert_true(fabs(lvl.xent_row(NULL, want[0], 77, 5, 1) - loss) <= 12 * eps * (1 + loss));
+    }
     /* -inf is a probability of 0 */
     copy(want[0], in[0], 77);
     want[0][40] = -INFINITY;

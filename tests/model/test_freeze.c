@@ -334,7 +334,7 @@ TEST(test_refused)
         {"xyzzy", "freeze=\"xyzzy\" matches no tensor; the nearest names are "},
         {".", "matches all 148 tensors: nothing would be trained"},
         {"transformer", "matches all 148"},
-        {"h\\.(0", "is not a POSIX extended regular expression: "},
+        {"h\\.(0", "is not a POSIX extended regular expression: Unmatched ("},
         {"*(", "is not a POSIX extended regular expression: "},
         {"h.[9-0]", "is not a POSIX extended regular expression: "},
         {"h\\.\\d+", "\\d at byte 4 has no meaning"},

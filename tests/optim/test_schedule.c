@@ -48,7 +48,8 @@ TEST(test_momentum)
     assert_int_equal(index, 27);
 }
 
-/* nanoGPT's rate: up to the peak in iteration warmup_iters, then down to min_lr. */
+/* nanoGPT's rate: up to the peak in iteration warmup_iters, then down to min_lr, at once if no
+ * iterations are left for that. */
 TEST(test_cosine)
 {
     static const struct {
@@ -61,6 +62,8 @@ TEST(test_cosine)
         assert_near(lr, rows[i].lr, 1e-15);
         assert_true(lks_lr_cosine(1.0, 0.1, 4, 10, rows[i].iter) == lr);
     }
+    assert_true(lks__cosine_lr(&(lks__cosine){1.0, 0.1, 4, 4}, 4) == 1.0);
+    assert_true(lks__cosine_lr(&(lks__cosine){1.0, 0.1, 4, 4}, 5) == 0.1);
 }
 
 /* A step: two products of a matrix with n x n, one of them symmetric, and a symmetric one of n x n,

@@ -156,8 +156,6 @@ static void golf_embed_backward(const lks__pass *p)
 {
     const struct lks__golf *m = p->m;
     float *demb = lks__grad_at(p, m->f.table->n_groups - 1, m->t.emb);
-    if (demb == NULL)
-        return;
     m->f.layers->act_accumulate(m->f.ex, m->dx, m->dx0, p->rows * m->f.C);
     m->f.layers->golf_embed_bwd(m->f.ex, demb, m->norm, m->dx, p->mb->tokens, p->params + m->t.emb,
                                 m->x0_rms, p->rows, m->f.C);

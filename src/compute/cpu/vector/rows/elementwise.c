@@ -2,31 +2,17 @@
  */
 #include <stdbool.h>
 
+#include "compute/cpu/vector/each.h"
 #include "compute/cpu/vector/levels.h"
-#include "compute/cpu/vector/vec.h"
 
 void VERSION(add)(float *y, const float *x, size_t n)
 {
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        v_store(y + i, v_add(v_load(y + i), v_load(x + i)));
-    if (i < n) {
-        vmask mask = v_mask(n - i);
-        vf v = v_add(v_load_mask(y + i, mask), v_load_mask(x + i, mask));
-        v_store_mask(y + i, mask, v);
-    }
+    each_pair(y, y, x, n, v_add);
 }
 
 void VERSION(mul)(float *y, const float *a, const float *b, size_t n)
 {
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        v_store(y + i, v_mul(v_load(a + i), v_load(b + i)));
-    if (i < n) {
-        vmask mask = v_mask(n - i);
-        vf v = v_mul(v_load_mask(a + i, mask), v_load_mask(b + i, mask));
-        v_store_mask(y + i, mask, v);
-    }
+    each_pair(y, a, b, n, v_mul);
 }
 
 void VERSION(mul_add)(float *y, const float *a, const float *b, size_t n)

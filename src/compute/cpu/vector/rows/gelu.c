@@ -2,6 +2,7 @@
  *
  * tanh form: s = (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), which keeps the accuracy of small values,
  * and (1 - tanh^2 u) / 2 = 2 s (1 - s). */
+#include "compute/cpu/vector/each.h"
 #include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec_math.h"
 
@@ -11,11 +12,11 @@ static inline vf erf_fwd(vf x)
     return v_mul(x, v_phi(x, &e));
 }
 
-static inline vf erf_bwd(vf x)
+static inline vf erf_bwd(vf dy, vf x)
 {
     vf e, phi = v_phi(x, &e);
     vf pdf = v_mul(e, v_set1(0.398942280401f)); /* 1 / sqrt(2 pi) */
-    return v_fma(x, pdf, phi);
+    return v_mul(dy, v_fma(x, pdf, phi));
 }
 
 /* s = 1 / (1 + e), e = exp(-2u). For -2u >= 88, where exp would overflow, both are clamped. */
@@ -36,7 +37,7 @@ static inline vf tanh_fwd(vf x)
     return v_mul(x, sigmoid_2u(x, v_mul(x, x), &e));
 }
 
-static inline vf tanh_bwd(vf x)
+static inline vf tanh_bwd(vf dy, vf x)
 {
     /* For |x| >= 64 the slope is 0 or 1, and x^3 could overflow. The order of operands keeps
      * NaN. */
@@ -46,38 +47,18 @@ static inline vf tanh_bwd(vf x)
     vf e, square = v_mul(x, x), s = sigmoid_2u(x, square, &e);
     vf slope = v_mul(s, v_mul(e, s)); /* s (1 - s), without cancellation */
     vf x_2du = v_mul(x, v_fma(c3, square, c1));
-    return v_fma(slope, x_2du, s);
+    return v_mul(dy, v_fma(slope, x_2du, s));
 }
 
-#define FWD(name)                                                                                  \
+#define KERNELS(name)                                                                              \
     void VERSION(gelu_##name##_fwd)(float *y, const float *x, size_t n)                            \
     {                                                                                              \
-        size_t i = 0;                                                                              \
-        for (; i + LANES <= n; i += LANES)                                                         \
-            v_store(y + i, name##_fwd(v_load(x + i)));                                             \
-        if (i < n) {                                                                               \
-            vmask mask = v_mask(n - i);                                                            \
-            v_store_mask(y + i, mask, name##_fwd(v_load_mask(x + i, mask)));                       \
-        }                                                                                          \
-    }
-
-#define BWD(name)                                                                                  \
+        each(y, x, n, name##_fwd);                                                                 \
+    }                                                                                              \
     void VERSION(gelu_##name##_bwd)(float *dx, const float *dy, const float *x, size_t n)          \
     {                                                                                              \
-        size_t i = 0;                                                                              \
-        for (; i + LANES <= n; i += LANES) {                                                       \
-            vf slope = name##_bwd(v_load(x + i));                                                  \
-            v_store(dx + i, v_mul(v_load(dy + i), slope));                                         \
-        }                                                                                          \
-        if (i < n) {                                                                               \
-            vmask mask = v_mask(n - i);                                                            \
-            vf slope = name##_bwd(v_load_mask(x + i, mask));                                       \
-            vf d = v_mul(v_load_mask(dy + i, mask), slope);                                        \
-            v_store_mask(dx + i, mask, d);                                                         \
-        }                                                                                          \
+        each_pair(dx, dy, x, n, name##_bwd);                                                       \
     }
 
-FWD(erf)
-BWD(erf)
-FWD(tanh)
-BWD(tanh)
+KERNELS(erf)
+KERNELS(tanh)
