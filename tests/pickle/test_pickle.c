@@ -259,6 +259,43 @@ TEST(test_memo)
     refused(laughs, n, "16,777,216 parts");
 }
 
+/* Few bytes that would need much memory, or much time. */
+TEST(test_repeated)
+{
+    enum { TEXT = 1 << 20 };
+    static char data[TEXT + 200];
+    lks__pickle *p = NULL;
+    /* 1 MiB of text, encoded 8 times: allowed; a ninth time: refused */
+    size_t n = (size_t)snprintf(data, 40, "%s", "\x80\2c_codecs\nencode\nq");
+    memcpy(data + n, "\0X\0\0\x10\0", 6);
+    memset(data + n + 6, 'a', TEXT);
+    n += 6 + TEXT;
+    memcpy(data + n, "X\6\0\0\0latin1\x86q\1R", 15);
+    n += 15;
+    for (int i = 2; i <= 9; i++, n += 6) {
+        memcpy(data + n, "0h\0h\1R.", 8);
+        if (i == 9)
+            refused(data, n + 7, "encode makes more than 8 MiB");
+        else
+            assert_ok(lks__pickle_parse("x.pkl", data, n + 7, NULL, NULL, &p));
+        lks__pickle_close(p);
+        p = NULL;
+    }
+    /* a key of 1,024 bytes, and of one more */
+    for (int bytes = 1024; bytes <= 1025; bytes++) {
+        memcpy(data, "\x80\2}X\0\4\0\0", 8);
+        data[4] = (char)(bytes % 256);
+        memset(data + 8, 'k', (size_t)bytes);
+        memcpy(data + 8 + bytes, "Ns.", 3);
+        if (bytes == 1024)
+            assert_ok(lks__pickle_parse("x.pkl", data, (size_t)bytes + 11, NULL, NULL, &p));
+        else
+            refused(data, (size_t)bytes + 11, "has more than 1,024 bytes");
+        lks__pickle_close(p);
+        p = NULL;
+    }
+}
+
 /* What Python may write, and none of the figures has. */
 TEST(test_rare)
 {
