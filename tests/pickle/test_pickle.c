@@ -263,7 +263,7 @@ TEST(test_memo)
 TEST(test_repeated)
 {
     enum { TEXT = 1 << 20 };
-    static char data[TEXT + 200];
+    static char data[TEXT + 500];
     lks__pickle *p = NULL;
     /* 1 MiB of text, encoded 8 times: allowed; a ninth time: refused */
     size_t n = (size_t)snprintf(data, 40, "%s", "\x80\2c_codecs\nencode\nq");
@@ -281,19 +281,20 @@ TEST(test_repeated)
         lks__pickle_close(p);
         p = NULL;
     }
-    /* a key of 1,024 bytes, and of one more */
-    for (int bytes = 1024; bytes <= 1025; bytes++) {
-        memcpy(data, "\x80\2}X\0\4\0\0", 8);
-        data[4] = (char)(bytes % 256);
-        memset(data + 8, 'k', (size_t)bytes);
-        memcpy(data + 8 + bytes, "Ns.", 3);
-        if (bytes == 1024)
-            assert_ok(lks__pickle_parse("x.pkl", data, (size_t)bytes + 11, NULL, NULL, &p));
-        else
-            refused(data, (size_t)bytes + 11, "has more than 1,024 bytes");
-        lks__pickle_close(p);
-        p = NULL;
+    /* 1 MiB of text, the key of 64 dicts, and of one more */
+    memcpy(data, "\x80\2X\0\0\x10\0", 7);
+    memset(data + 7, 'k', TEXT);
+    n = 7 + TEXT;
+    memcpy(data + n, "q\0", 2);
+    n += 2;
+    for (int i = 1; i <= 65; i++, n += 6) {
+        memcpy(data + n, "}h\0Ns0.", 7);
+        if (i == 65)
+            refused(data, n + 7, "keys of dicts have more than 64 MiB");
+        else if (i == 64)
+            assert_ok(lks__pickle_parse("x.pkl", data, n + 7, NULL, NULL, &p));
     }
+    lks__pickle_close(p);
 }
 
 /* What Python may write, and none of the figures has. */

@@ -7,7 +7,6 @@
 
 enum {
     BLOCK = 512,
-    MAX_KEY = 1024,      /* a longer one, used for many pairs, would make sorting slow */
     MAX_WEIGHT = 1 << 24 /* 128 times the weight of a vocabulary of 65,536 characters */
 };
 
@@ -179,8 +178,6 @@ bool lks__pickle_append(lks__pickle_value *whole, lks__pickle_value *part, const
         *why_p = "a value is changed after it became part of another value";
     else if (is_key && part->kind != LKS__PICKLE_TEXT && part->kind != LKS__PICKLE_INT)
         *why_p = "a key of a dict is neither text nor a whole number";
-    else if (is_key && part->kind == LKS__PICKLE_TEXT && part->u.text.bytes > MAX_KEY)
-        *why_p = "a key of a dict has more than 1,024 bytes";
     else if (part->depth + 1 > LKS__PICKLE_MAX_DEPTH)
         *why_p = "values are nested more than 64 deep";
     else if (whole->weight + part->weight > MAX_WEIGHT)
