@@ -29,8 +29,9 @@ static lks_status open_file(lks__trace_file *f)
     LKS__TRY(lks__sys_may_replace(f->path, "[\n{\"ph\":"));
     int fd = lks__sys_open(f->path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     f->made = fd >= 0;
-    if (fd < 0 && errno == EEXIST)
-        fd = lks__sys_open(f->path, O_WRONLY, 0);
+    /* O_NONBLOCK: opening a pipe without a reader must not block; writing may. */
+    if (fd < 0 && errno == EEXIST && (fd = lks__sys_open(f->path, O_WRONLY | O_NONBLOCK, 0)) >= 0)
+        fcntl(fd, F_SETFL, 0);
     f->file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (fd >= 0 && f->file == NULL)
         lks__sys_close(fd);

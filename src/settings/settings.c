@@ -478,7 +478,7 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
     if (there)
         return LKS_OK;
     char name[LKS__SETTING_KEY];
-    const char *shown = lks__shown(s->dataset, LKS__SETTING_STR);
+    const char *shown = lks__shown(s->dataset, 512);
     lks__family_name_of(s, LKS__SETTING_dataset, name);
     if (stat(s->dataset, &st) == 0)
         return lks__fail(LKS_ERR_CONFIG,
@@ -495,5 +495,5 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
                          ? " (as no --dataset=DIR was given)"
                          : "",
                      prep_of(s), strchr(shown, '/') == NULL ? "data/" : "",
-                     lks__quoted(s->dataset, LKS__SETTING_STR), fetch_of(s));
+                     lks__quoted(s->dataset, 600), fetch_of(s));
 }

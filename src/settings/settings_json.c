@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text/jsontext.h"
+#include "base/text/shell.h"
 #include "settings/family.h"
 #include "settings/settings.h"
 #include "settings/settings_table.h"
@@ -189,24 +190,44 @@ static const char *given_in(const lks__settings *s, const lks__setting *d)
                                    : "";
 }
 
+enum { SHOWN = 400, WAY = 2 * SHOWN + 200 };
+
+/* The value as a word for the command line; "..." if it can't be shown. Returns `out`. */
+static const char *show(const lks__settings *s, const lks__setting *d, char out[SHOWN])
+{
+    char text[LKS__SETTING_STR];
+    lks__settings_text(s, (int)(d - lks__setting_table), text);
+    return text[0] == '\0' ? "" : lks__shell_word(out, SHOWN, text);
+}
+
 /* A remedy: files and variables may contain other settings, too, and the command line overrides
  * them. */
-static const char *instead(const lks__settings *s, const lks__setting *d, const char *value,
-                           char out[LKS__SETTING_STR + 200])
+static const char *instead(const lks__settings *s, const lks__setting *d, const char *theirs,
+                           const char *mine, char out[WAY])
 {
-    char mine[LKS__SETTING_STR];
-    const int at = (int)(d - lks__setting_table);
-    if (s->from[at] == LKS__FROM_ARG)
-        snprintf(out, LKS__SETTING_STR + 200, "leave the setting out");
+    if (s->from[d - lks__setting_table] == LKS__FROM_ARG)
+        snprintf(out, WAY, "leave the setting out");
     else if (d->flags & LKS__SETTING_SEGMENT)
-        snprintf(out, LKS__SETTING_STR + 200,
+        snprintf(out, WAY,
                  "give --%s=%s on the command line, which wins, or --%s=%s there to continue with "
                  "another batch",
-                 d->name, value, d->name, lks__settings_text(s, at, mine));
+                 d->name, theirs, d->name, mine);
     else
-        snprintf(out, LKS__SETTING_STR + 200, "give --%s=%s on the command line, which wins",
-                 d->name, value);
+        snprintf(out, WAY, "give --%s=%s on the command line, which wins", d->name, theirs);
     return out;
+}
+
+/* Refuse a value that was given, because `their` ("the run in X has") has another one. `so`
+ * precedes the remedy, `or_else` follows it. */
+static lks_status refuse(const lks__settings *s, const lks__settings *other, const lks__setting *d,
+                         const char *their, const char *so, const char *or_else)
+{
+    char a[SHOWN], b[SHOWN], way[WAY], name[LKS__SETTING_KEY];
+    const char *mine = show(s, d, a), *theirs = show(other, d, b);
+    lks__family_name_of(s, (int)(d - lks__setting_table), name);
+    return lks__fail(LKS_ERR_CONFIG, "%s=%s was given%s, but %s %s=%s%s %s%s", name, mine,
+                     given_in(s, d), their, name, theirs, so, instead(s, d, theirs, mine, way),
+                     or_else);
 }
 
 /* Adopt the family of a run or of weights, with its variables and defaults, if none was given. */
@@ -222,6 +243,7 @@ static lks_status adopt_family(lks__settings *s, const lks__settings *theirs)
 lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where)
 {
     const unsigned flags = LKS__SETTING_CONFIG;
+    char their[600];
     lks__settings merged = *s;
     LKS__TRY(adopt_family(&merged, run));
     for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, flags); d;
@@ -238,15 +260,9 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
                       (d->flags & LKS__SETTING_SEGMENT && merged.from[at] == LKS__FROM_ARG)))
             continue;
         if (given && !lks__setting_same(d, mine, theirs)) {
-            char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 200];
-            char name[LKS__SETTING_KEY];
-            lks__settings_text(run, at, b);
-            lks__family_name_of(&merged, at, name);
-            return lks__fail(LKS_ERR_CONFIG,
-                             "%s=%s was given%s, but the run in %s has %s=%s, which it keeps; %s, "
-                             "or start a new run in another out_dir",
-                             name, lks__settings_text(&merged, at, a), given_in(&merged, d), where,
-                             name, b, instead(&merged, d, b, way));
+            snprintf(their, sizeof their, "the run in %s has", where);
+            return refuse(&merged, run, d, their, ", which it keeps;",
+                          ", or start a new run in another out_dir");
         }
         lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);
     }
@@ -271,6 +287,7 @@ static bool may_keep(const lks__setting *d, lks__setting_value mine, lks__settin
 
 lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, const char *where)
 {
+    char their[600];
     lks__settings merged = *s;
     LKS__TRY(adopt_family(&merged, source));
     for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, LKS__SETTING_SHAPE); d;
@@ -285,17 +302,11 @@ lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, co
             continue;
         if (given && !lks__setting_same(d, mine, theirs) &&
             !(d->flags & LKS__SETTING_AUTO && mine.i == 0)) {
-            char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 200];
-            char name[LKS__SETTING_KEY];
-            lks__settings_text(source, i, b);
-            lks__family_name_of(&merged, i, name);
-            return lks__fail(LKS_ERR_CONFIG,
-                             "%s=%s was given%s, but the weights in %s have %s=%s: %s%s", name,
-                             lks__settings_text(&merged, i, a), given_in(&merged, d), where, name,
-                             b, instead(&merged, d, b, way),
-                             i == LKS__SETTING_block_size   ? ", or give a smaller one"
-                             : i == LKS__SETTING_vocab_size ? ", or give a larger one"
-                                                            : "");
+            snprintf(their, sizeof their, "the weights in %s have", where);
+            return refuse(&merged, source, d, their, ":",
+                          i == LKS__SETTING_block_size   ? ", or give a smaller one"
+                          : i == LKS__SETTING_vocab_size ? ", or give a larger one"
+                                                         : "");
         }
         lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);
     }

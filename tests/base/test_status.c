@@ -10,6 +10,7 @@
 #include "base/number/units.h"
 #include "base/status.h"
 #include "base/text/nearest.h"
+#include "base/text/shell.h"
 #include "base/text/utf8.h"
 #include "base/text/utf8_stream.h"
 
@@ -87,6 +88,24 @@ TEST(test_nearest)
     assert_string_equal(lks__nearest("see", names, n), "seed");
     assert_null(lks__nearest("sd", names, n));
     assert_null(lks__nearest("", names, n));
+}
+
+/* A pasted word is the same word, or "...". */
+TEST(test_shell_words)
+{
+    static const char *const cases[][2] = {{"out/my-run_1", "out/my-run_1"},
+                                           {"", "''"},
+                                           {"a b", "'a b'"},
+                                           {"it's", "'it'\\''s'"},
+                                           {"--dataset=a b", "--dataset='a b'"},
+                                           {"--x=1=2;3", "--x='1=2;3'"},
+                                           {"--$(id)=1", "'--$(id)=1'"},
+                                           {"--a b=c", "'--a b=c'"},
+                                           {"--dataset=\x1b[31m", "..."},
+                                           {"a\xff", "..."},
+                                           {"0123456789012345678901234567", "..."}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(lks__quoted(cases[i][0], 28), cases[i][1]);
 }
 
 TEST(test_utf8)

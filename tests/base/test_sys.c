@@ -264,6 +264,8 @@ TEST(test_proc_bytes)
     assert_int_equal(lks__sys_proc_bytes(path, "VmHWM"), 1263616);
     assert_int_equal(lks__sys_proc_bytes(path, "VmPeak"), 0);
     assert_int_equal(lks__sys_proc_bytes(lks_test_text("%s.none", path), "VmHWM"), 0);
+    lks_test_write_text(path, "VmRSS 5\nVmHWM"); /* a name without a number */
+    assert_int_equal(lks__sys_proc_bytes(path, "VmHWM"), 0);
 }
 
 static bool asked(void)

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "base/text/utf8.h"
 
 char scratch[SCRATCH_PATH];
 
@@ -59,24 +62,16 @@ static bool is_dir(const char *path)
     return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    return remove(path);
+}
+
 void remove_tree(const char *path)
 {
-    char inner[1024];
-    struct dirent *d;
-    if (!is_dir(path)) {
-        unlink(path);
-        return;
-    }
-    DIR *dir = opendir(path);
-    assert_non_null(dir);
-    while ((d = readdir(dir)) != NULL) {
-        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
-            continue;
-        snprintf(inner, sizeof inner, "%s/%s", path, d->d_name);
-        remove_tree(inner);
-    }
-    closedir(dir);
-    assert_int_equal(rmdir(path), 0);
+    struct stat info;
+    if (lstat(path, &info) == 0)
+        assert_int_equal(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 void copy_tree(const char *from, const char *to)
@@ -116,10 +111,8 @@ bool any_name_ends(const char *folder, const char *tail)
     bool found = false;
     struct dirent *d;
     DIR *dir = opendir(folder);
-    while (dir && (d = readdir(dir)) != NULL) {
-        size_t n = strlen(d->d_name), t = strlen(tail);
-        found = found || (n >= t && strcmp(d->d_name + n - t, tail) == 0);
-    }
+    while (dir && (d = readdir(dir)) != NULL)
+        found = found || lks__ends_with(d->d_name, tail);
     if (dir)
         closedir(dir);
     return found;

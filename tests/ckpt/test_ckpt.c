@@ -684,8 +684,16 @@ TEST(huge_header)
 }
 
 /* The newest good one is offered, even if it isn't the newest. */
+static int n_reads;
+
+static bool stop_second(void)
+{
+    return n_reads++ > 0;
+}
+
 TEST(offers)
 {
+    lks__ckpt ckpt;
     const char *out = fresh();
     for (int i = 1; i <= 4; i++)
         assert_int_equal(save_content(out, (uint64_t)i * 10, 0, 0), LKS_OK);
@@ -699,6 +707,10 @@ TEST(offers)
     assert_int_equal(still, unused);
     refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "model.safetensors", "/ckpt-00000020",
             NULL);
+    /* A stop while the others are read: none of them is known to be bad. */
+    lks__sys_stop_when(stop_second);
+    assert_fails(LKS_ERR_STOPPED, lks__ckpt_open(out, LKS__CKPT_ALL, &ckpt), "ckpt-00000030");
+    lks__sys_stop_when(NULL);
     /* The same without `latest`, and if it names a folder that is gone. */
     assert_int_equal(unlink(inside(out, "latest")), 0);
     refused(out, LKS_ERR_FORMAT, "40/state.json", "checkpoint is ckpt-00000020", "/ckpt-00000020");

@@ -591,14 +591,15 @@ TEST(test_hostile)
     assert_fails(LKS_ERR_FORMAT, lks__bpe_parse(long_token, strlen(long_token), "here", &bpe),
                  "has 65537 bytes; 1 to 65536 are possible");
     free(most);
-    static const char *const lines[][2] = {{"?? 1\n", "line 1 is not a token in base64"},
-                                           {"YQ==\n", "line 1 is not"},
-                                           {"Y!Q== 1\n", "line 1 is not"},
-                                           {"YQ== x\n", "line 1 is not"},
-                                           {"YQ== 1x\n", "line 1 is not"},
-                                           {"YQ== -1\n", "line 1 is not"},
-                                           {"YQ== 1\nYg== 1\n", "which another token has"},
-                                           {"YQ== 1\nYQ== 2\n", "occurs twice"}};
+    static const char *const lines[][2] = {
+        {"?? 1\n", "line 1 is not a token of at most 255 bytes in base64"},
+        {"YQ==\n", "line 1 is not"},
+        {"Y!Q== 1\n", "line 1 is not"},
+        {"YQ== x\n", "line 1 is not"},
+        {"YQ== 1x\n", "line 1 is not"},
+        {"YQ== -1\n", "line 1 is not"},
+        {"YQ== 1\nYg== 1\n", "which another token has"},
+        {"YQ== 1\nYQ== 2\n", "occurs twice"}};
     lks_test_write(path, "YQ== 100255", 11);
     assert_fails(LKS_ERR_SUPPORT, lks__bpe_open(path, &bpe), "as many ranks as cl100k_base");
     lks_test_write(path, "YQ== 199997", 11);
@@ -606,6 +607,13 @@ TEST(test_hostile)
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         lks_test_write(path, lines[i][0], strlen(lines[i][0]));
         assert_fails(LKS_ERR_FORMAT, lks__bpe_open(path, &bpe), "x.tiktoken", lines[i][1]);
+    }
+    for (int n = 340; n <= 344; n += 4) { /* a token of 255 bytes, and of 258 */
+        char digits64[345] = "";
+        const char *line = lks_test_text("%s 1\n", (char *)memset(digits64, 'Y', (size_t)n));
+        lks_test_write(path, line, strlen(line));
+        assert_fails(LKS_ERR_FORMAT, lks__bpe_open(path, &bpe), "x.tiktoken",
+                     n == 340 ? "is not made of two tokens" : "line 1 is not");
     }
 }
 

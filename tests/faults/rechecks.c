@@ -20,6 +20,7 @@
 
 #include "base/text/shell.h"
 #include "comm/hosts.h"
+#include "train/checks/recheck.h"
 #include "train/loop/loop.h"
 #include "train/setup/trainer.h"
 
@@ -473,6 +474,33 @@ static void test_refused(void **state)
     assert_contains(hosts_failure(), "device=deferred has its own memory: leave --recheck out");
 }
 
+/* The command that continues without a host is complete, also with long names. */
+static void test_long_names(void **state)
+{
+    enum { HOSTS = 20, LONGEST = 597 }; /* a longer folder's name is left out */
+    static lks__trainer t;
+    static lks__recheck_host hosts[HOSTS];
+    struct lks__recheck c = {.hosts = hosts, .n_hosts = HOSTS, .agree = HOSTS - 5};
+    for (int i = 0; i < HOSTS; i++) {
+        memset(hosts[i].name, 'a' + i, LKS__HOST_NAME - 1);
+        hosts[i].first_rank = i;
+        hosts[i].end_rank = i + 1;
+        hosts[i].wrong = i < 5;
+        hosts[i].times = i < 5 ? 3 : 0;
+    }
+    memset(t.run.s.out_dir, 'o', LONGEST);
+    t.checks.recheck = &c;
+    t.run.V = HOSTS;
+    assert_int_equal(lks__recheck_limit(&t), LKS_ERR_DIVERGED);
+    assert_contains(
+        lks_last_error(),
+        lks_test_text("--hosts=… lockstep train --init_from=resume --out_dir=%s", t.run.s.out_dir));
+    t.run.s.out_dir[3] = '\0';
+    assert_int_equal(lks__recheck_limit(&t), LKS_ERR_DIVERGED);
+    assert_contains(lks_last_error(), lks_test_text("--hosts=%s:1,", hosts[5].name));
+    assert_contains(lks_last_error(), "--out_dir=ooo --allow_uneven");
+}
+
 static void report(void)
 {
     printf("%d honest runs without an alarm; %d wrong once, of which %d were checked and named; %d "
@@ -498,6 +526,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_named),      cmocka_unit_test(test_campaign),
         cmocka_unit_test(test_resume),     cmocka_unit_test(test_count),
         cmocka_unit_test(test_honest_nan), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_long_names),
     };
     const struct CMUnitTest named[] = {cmocka_unit_test(test_named)};
     int n_failed = engine[0] == 'm' ? cmocka_run_group_tests(named, train_alone, NULL)

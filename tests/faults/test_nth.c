@@ -22,7 +22,7 @@ static const char *only; /* the command to test; NULL: all of them */
 static struct {
     const char *text, *tokens, *golf_tokens; /* inputs */
     const char *gpt2, *golf;                 /* folders of finished runs */
-    const char *artifact_hash, *folder, *picture, *report, *diff;
+    const char *artifact_hash, *folder, *picture, *report, *diff, *seal;
 } have;
 
 static fault_run tool(const char *command, const char *out)
@@ -139,6 +139,14 @@ static fault_run diff(const char *out)
     return run;
 }
 
+static fault_run seal(const char *out)
+{
+    fault_run run = tool("audit", out);
+    fault_add(&run, "%s", have.gpt2);
+    fault_add(&run, "--seal");
+    return run;
+}
+
 static fault_run draw(const char *out)
 {
     fault_run run = tool("plot", out);
@@ -241,6 +249,7 @@ static const struct command {
     {"export, hf", export_hf, leaves_folder, NULL, false},
     {"report", report, leaves_nothing, NULL, false},
     {"diff", diff, leaves_nothing, NULL, false},
+    {"audit --seal", seal, leaves_nothing, NULL, false},
     {"plot", draw, leaves_picture, NULL, false},
     {"watch --html", page, leaves_page, NULL, false},
     {"run, coordinator", coordinate, leaves_nothing, "", true},
@@ -290,6 +299,8 @@ static int make_inputs(void **state)
     have.report = assert_exits(0, lks_test_run(run.args.argv, NULL, 30)).out;
     run = diff(folder);
     have.diff = assert_exits(0, lks_test_run(run.args.argv, NULL, 30)).out;
+    run = seal(folder);
+    have.seal = assert_exits(0, lks_test_run(run.args.argv, NULL, 30)).out;
     have.picture = lks_test_text("%s/picture", folder);
     run = draw(have.picture);
     run_to_end(&run);
@@ -314,7 +325,10 @@ static bool survives(const struct command *c, const char *fault, const char *con
         fail_msg("%s: exit code %d, signal %d: %s", where, r.exit_code, r.signal, r.err);
     if (r.exit_code != 0 && strstr(r.err, "lockstep") == NULL)
         fail_msg("%s: it failed without a sentence: %s", where, r.err);
-    const char *whole = c->make == report ? have.report : c->make == diff ? have.diff : r.out;
+    const char *whole = c->make == report ? have.report
+                        : c->make == diff ? have.diff
+                        : c->make == seal ? have.seal
+                                          : r.out;
     if (r.exit_code == 0 && strcmp(r.out, whole) != 0)
         fail_msg("%s: it succeeded without the whole report: %s", where, r.out);
     marked_assert_gone(mark, 2);
@@ -392,6 +406,13 @@ TEST(test_calls)
 
 #define OWN_KERNELS "LOCKSTEP_CPU=plain"
 
+/* The next allocation to test; of the last ones, which complete a text, none is left out. */
+static int next_of(const struct command *c, int n, int count)
+{
+    const int last = count - 2, next = n + step_of(c, count);
+    return n >= last ? n + 1 : next < last ? next : last;
+}
+
 static int count_allocations(const struct command *c)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/count", folder);
@@ -418,7 +439,7 @@ TEST(test_allocations)
             continue;
         int count = count_allocations(c), passed = 0, tried = 0;
         assert_true(count > 20);
-        for (int n = 1; n <= count; n += step_of(c, count), tried++) {
+        for (int n = 1; n <= count; n = next_of(c, n, count), tried++) {
             const char *fault = lks_test_text("allocation %d%s", n, tried % 2 ? "+" : "");
             const char *env[4] = {lks_test_text("LKS_FAIL_ALLOC=%s", fault + strlen("allocation ")),
                                   "LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,

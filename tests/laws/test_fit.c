@@ -118,8 +118,8 @@ TEST(test_refused)
     lks_test_result r = lks_test_run(args.argv, NULL, 60);
     assert_int_not_equal(r.exit_code, 0);
     assert_contains(r.err, "memory=1G is for batch_size=auto");
-    law_add(&args, "--dry_run");
-    assert_exits(2, lks_test_run(args.argv, NULL, 60), "memory=1G is for batch_size=auto");
+    law_add_all(&args, "--dry_run", "--memory=\x1b[1m");
+    assert_exits(2, lks_test_run(args.argv, NULL, 60), "memory=\\x1b[1m is for batch_size=auto");
 }
 
 int main(void)

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
@@ -232,6 +233,12 @@ TEST(test_failures)
     law_add(&args, "--nproc_per_node=2");
     assert_exits(1, lks_test_run(args.argv, NULL, 60), "can't write the trace", "not/there.json");
     assert_false(lks_test_exists(lks_test_text("%s/latest", out)));
+
+    const char *pipe = lks_test_text("%s/pipe", lks_test_folder()); /* nothing reads it */
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    args = law_train("random", &out);
+    law_add(&args, "--trace=%s", pipe);
+    assert_exits(1, lks_test_run(args.argv, NULL, 60), "can't write the trace", "/pipe: No such");
 
     args = law_train("random", &out);
     law_add_all(&args, "--max_iters=1", "--trace=/dev/full");

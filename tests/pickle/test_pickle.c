@@ -259,6 +259,44 @@ TEST(test_memo)
     refused(laughs, n, "16,777,216 parts");
 }
 
+/* Few bytes that would need much memory, or much time. */
+TEST(test_repeated)
+{
+    enum { TEXT = 1 << 20 };
+    static char data[TEXT + 500];
+    lks__pickle *p = NULL;
+    /* 1 MiB of text, encoded 8 times: allowed; a ninth time: refused */
+    size_t n = (size_t)snprintf(data, 40, "%s", "\x80\2c_codecs\nencode\nq");
+    memcpy(data + n, "\0X\0\0\x10\0", 6);
+    memset(data + n + 6, 'a', TEXT);
+    n += 6 + TEXT;
+    memcpy(data + n, "X\6\0\0\0latin1\x86q\1R", 15);
+    n += 15;
+    for (int i = 2; i <= 9; i++, n += 6) {
+        memcpy(data + n, "0h\0h\1R.", 8);
+        if (i == 9)
+            refused(data, n + 7, "encode makes more than 8 MiB");
+        else
+            assert_ok(lks__pickle_parse("x.pkl", data, n + 7, NULL, NULL, &p));
+        lks__pickle_close(p);
+        p = NULL;
+    }
+    /* 1 MiB of text, the key of 64 dicts, and of one more */
+    memcpy(data, "\x80\2X\0\0\x10\0", 7);
+    memset(data + 7, 'k', TEXT);
+    n = 7 + TEXT;
+    memcpy(data + n, "q\0", 2);
+    n += 2;
+    for (int i = 1; i <= 65; i++, n += 6) {
+        memcpy(data + n, "}h\0Ns0.", 7);
+        if (i == 65)
+            refused(data, n + 7, "keys of dicts have more than 64 MiB");
+        else if (i == 64)
+            assert_ok(lks__pickle_parse("x.pkl", data, n + 7, NULL, NULL, &p));
+    }
+    lks__pickle_close(p);
+}
+
 /* What Python may write, and none of the figures has. */
 TEST(test_rare)
 {

@@ -272,6 +272,11 @@ TEST(test_settings)
     assert_exits(0, lks_test_shell(edit));
     expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=8"), 1, "",
            "metrics.jsonl: the setting keep is not a whole number from 0 to 1,000,000");
+    /* More than any run has written. */
+    edit = lks_test_text("sed -i 's/\"keep\":-1/\"keep\":2,\"x\":\"%08191d\"/' '%s'", 0, metrics);
+    assert_exits(0, lks_test_shell(edit));
+    expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=8"), 1, "",
+           "metrics.jsonl: the settings have over 8191 bytes");
 }
 
 /* Other data in the folder that the run used: eval without --dataset refuses them, as a resume

@@ -355,6 +355,24 @@ TEST(test_resume)
             lks_test_text("%s=%s was given, but the run in OUT has", kept[i][0], kept[i][1]));
         assert_memory_equal(&s, &before, sizeof s);
     }
+
+    /* Texts are words for a shell, and the remedy is complete. */
+    static char long_text[LKS__SETTING_STR];
+    memset(long_text, 'x', sizeof long_text - 1);
+    const char *const texts[][2] = {
+        {"wpe|wte", "'wpe|wte'"}, {"\x1b[31m", "..."}, {long_text, "..."}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        lks__settings_defaults(&s);
+        lks__settings_defaults(&run);
+        assert_ok(lks__settings_set(&s, TRAIN, "freeze", "h\\.0", LKS__FROM_FILE, "x.conf:1"));
+        set(&run, "freeze", texts[i][0]);
+        assert_fails(
+            LKS_ERR_CONFIG, lks__settings_resume(&s, &run, "OUT"),
+            lks_test_text("freeze='h\\.0' was given in the config file, but the run in OUT "
+                          "has freeze=%s, which it keeps; give --freeze=%s on the command "
+                          "line, which wins, or start a new run in another out_dir",
+                          texts[i][1], texts[i][1]));
+    }
 }
 
 /* The shape of a run that begins with weights is theirs; of its own it may have more tokens and a

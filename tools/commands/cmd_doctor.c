@@ -5,6 +5,7 @@
 
 #include "../progress.h"
 #include "../tool.h"
+#include "base/text/memstream.h"
 #include "launch/doctor/doctor.h"
 
 static const char usage[] =
@@ -47,7 +48,7 @@ static void run_check(lks__doctor *d, void (*check)(lks__doctor *d, const char *
     check(d, where);
     progress_end();
     d->out = out;
-    if (lines != NULL && fclose(lines) == 0 && text != NULL)
+    if (lines != NULL && lks__memstream_end(lines, &text) != NULL)
         fputs(text, out);
     free(text);
 }

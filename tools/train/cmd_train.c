@@ -295,7 +295,7 @@ static lks_status check_memory(const lks__settings *s)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "memory=%s is for batch_size=auto: give that, too, or leave --memory out",
-                     s->memory);
+                     lks__shown(s->memory, 120));
 }
 
 /* Train with settings that name prepared data. */

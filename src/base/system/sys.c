@@ -469,7 +469,7 @@ bool lks__sys_field(const char *path, const char *key, uint64_t *value_p)
     size_t key_len = strlen(key);
     bool found = false;
     while (!found && fgets(line, sizeof line, f) != NULL) {
-        if (strncmp(line, key, key_len) != 0 || strchr(": ", line[key_len]) == NULL)
+        if (strncmp(line, key, key_len) != 0 || (line[key_len] != ':' && line[key_len] != ' '))
             continue;
         char *end;
         errno = 0;

@@ -21,12 +21,13 @@ static bool is_safe(const char *word)
     return true;
 }
 
-static bool is_plain(const char *word)
+/* Number of bytes before the first one that a shell may replace. */
+static size_t plain_bytes(const char *word)
 {
-    bool plain = word[0] != '\0';
-    for (const char *c = word; *c != '\0'; c++)
-        plain = plain && (isalnum((unsigned char)*c) || strchr("/._-+,:@%=", *c) != NULL);
-    return plain;
+    size_t n = 0;
+    while (word[n] != '\0' && (isalnum((unsigned char)word[n]) || strchr("/._-+,:@%=", word[n])))
+        n++;
+    return n;
 }
 
 /* Write 'WORD', with each ' in it as '\''. Returns its length, which may exceed `bytes`. */
@@ -41,10 +42,11 @@ static size_t quote(char *out, size_t bytes, const char *word)
 
 char *lks__shell_word(char *out, size_t bytes, const char *word)
 {
-    const char *value = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
+    const size_t n_plain = plain_bytes(word);
+    const bool plain = n_plain > 0 && word[n_plain] == '\0';
+    const char *value = strncmp(word, "--", 2) == 0 ? memchr(word, '=', n_plain) : NULL;
     const int n_key = value != NULL ? (int)(value + 1 - word) : 0; /* --KEY= needs no quotes */
     size_t n = (size_t)snprintf(out, bytes, "%.*s", n_key, word);
-    const bool plain = is_plain(word);
     if (n < bytes)
         n += plain ? (size_t)snprintf(out + n, bytes - n, "%s", word + n_key)
                    : quote(out + n, bytes - n, word + n_key);

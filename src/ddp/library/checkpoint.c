@@ -363,13 +363,11 @@ static lks_status check_tensor(const lks__ckpt *ckpt, const lks_tensor *t)
     char want[LKS__LIST_TEXT], has[LKS__LIST_TEXT];
     lks__st_file *file;
     const lks__st_tensor *stored = find(ckpt, t->name, &file);
-    const char *dtype = lks__st_dtype_name(t->dtype);
     show(t->name, lks_dtype_name(t->dtype), t->n_dims, t->shape, want, sizeof want);
     const char *shown = lks__shown(ckpt->path, 512);
     if (stored == NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s has no tensor %s", shown, want);
-    if (strcmp(stored->dtype, dtype) == 0 && stored->n_dims == t->n_dims &&
-        memcmp(stored->shape, t->shape, (size_t)t->n_dims * sizeof *t->shape) == 0)
+    if (lks__st_has_form(stored, lks__st_dtype_name(t->dtype), t->n_dims, t->shape))
         return LKS_OK;
     show(t->name, name_of(stored->dtype), stored->n_dims, stored->shape, has, sizeof has);
     return lks__fail(LKS_ERR_CONFIG, "the program asks for %s, and %s has %s", want, shown, has);

@@ -1,6 +1,5 @@
 #include "files/checkpoint/folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -121,26 +120,18 @@ lks_status lks__ckpt_write(const char *path, const char *text, size_t bytes)
     return st;
 }
 
-static bool is_our_file(const char *name)
+/* ERR_ARG, without a message, for a file that a save doesn't write. */
+static lks_status check_ours(const char *folder, const char *name, void *ctx)
 {
     for (size_t i = 0; i < N_FILES; i++)
         if (strcmp(files[i], name) == 0)
-            return true;
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+            return LKS_OK;
+    return LKS_ERR_ARG;
 }
 
 bool lks__ckpt_only_ours(const char *path)
 {
-    struct dirent *d;
-    DIR *dir = opendir(path);
-    if (!dir)
-        return false;
-    bool ours = true;
-    while (ours && (errno = 0, d = readdir(dir)) != NULL)
-        ours = is_our_file(d->d_name);
-    ours = ours && errno == 0;
-    closedir(dir);
-    return ours;
+    return lks__sys_each_name("cannot read the folder", path, check_ours, NULL) == LKS_OK;
 }
 
 lks_status lks__ckpt_remove(const char *path)

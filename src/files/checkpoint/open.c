@@ -208,7 +208,10 @@ static lks_status offer(lks_status st, const char *out, const char *except, int 
     if (parts == LKS__CKPT_ALL_ALONE || (st != LKS_ERR_FORMAT && st != LKS_ERR_IO))
         return st;
     snprintf(cause, sizeof cause, "%s", lks_last_error());
-    if (lks__ckpt_open_newest(out, except, parts, &good) != LKS_OK)
+    const lks_status other = lks__ckpt_open_newest(out, except, parts, &good);
+    if (other == LKS_ERR_STOPPED || other == LKS_ERR_NOMEM)
+        return other;
+    if (other != LKS_OK)
         return lks__fail(st, "%s; there is no other good checkpoint in %s", cause,
                          lks__shown(out, 512));
     lks__fail(st, "%s; the newest good checkpoint is %s: give its folder, %s", cause, good.name,

@@ -11,6 +11,9 @@
 #include "files/pickle/rebuild.h"
 #include "files/pickle/value.h"
 
+/* Limit in bytes for the keys of all dicts, which are compared to sort them. */
+enum { MAX_KEYS = 64 << 20 };
+
 typedef struct list {
     lks__pickle_value **at;
     size_t n, room;
@@ -30,6 +33,7 @@ typedef struct machine {
     list stack, memo;
     size_t *marks; /* stack heights */
     size_t n_marks, room_marks;
+    uint64_t key_bytes;
     lks__pickle_value *none, *yes, *no, *nothing; /* shared values */
     lks__pickle_has *has;
     void *ctx;
@@ -220,9 +224,15 @@ static lks_status append(machine *m, lks__pickle_value *whole, lks__pickle_value
                          size_t n)
 {
     const char *why;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        if (whole->kind == LKS__PICKLE_DICT && whole->u.items.n % 2 == 0 &&
+            parts[i]->kind == LKS__PICKLE_TEXT)
+            m->key_bytes += parts[i]->u.text.bytes;
+        if (m->key_bytes > MAX_KEYS)
+            return refuse(m, "keys of dicts have more than 64 MiB, counted each time they occur");
         if (!lks__pickle_append(whole, parts[i], &why))
             return refuse(m, why);
+    }
     return LKS_OK;
 }
 

@@ -6,9 +6,9 @@
  * refused, with its offset. It reads the default output of protocols 2 to 5.
  *
  * A hostile pickle can't use more memory or time than its size allows: each opcode creates one
- * value at most, text isn't copied, and a value that is part of another value can't change any
- * more. So cycles are impossible, and the depth and expanded size of each value are known when it
- * is used. */
+ * value at most, copies of text are limited, and a value that is part of another value can't change
+ * any more. So cycles are impossible, and the depth and expanded size of each value are known when
+ * it is used. */
 #ifndef LKS_FILES_PICKLE_PICKLE_H
 #define LKS_FILES_PICKLE_PICKLE_H
 

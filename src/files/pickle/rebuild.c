@@ -118,9 +118,12 @@ static lks__pickle_value *encode(lks__pickle_heap *heap, const lks__pickle_value
     if (args->u.items.n != 2 || !is(args, 0, LKS__PICKLE_TEXT) ||
         !lks__pickle_is(args->u.items.at[1], "latin1"))
         return NULL;
-    *why_p = NULL;
     size_t bytes, n = 0;
     const char *text = lks__pickle_text(args->u.items.at[0], &bytes);
+    *why_p = "_codecs.encode makes more than 8 MiB";
+    if (bytes > LKS__PICKLE_MAX_BYTES - heap->copied)
+        return NULL;
+    *why_p = NULL;
     lks__pickle_value *v = lks__pickle_new(heap, LKS__PICKLE_BYTES);
     char *out = v ? lks__pickle_copy_room(heap, bytes) : NULL;
     if (!out)

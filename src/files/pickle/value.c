@@ -46,6 +46,7 @@ char *lks__pickle_copy_room(lks__pickle_heap *heap, size_t bytes)
     char *copy = malloc(bytes + 1);
     if (copy)
         heap->copies[heap->n_copies++] = copy;
+    heap->copied += bytes;
     return copy;
 }
 

@@ -35,8 +35,8 @@ struct lks__pickle_value {
 /* All values of a pickle. They live until it is closed. */
 typedef struct lks__pickle_heap {
     struct lks__pickle_block *blocks;
-    char **copies; /* bytes that the file stores in another form */
-    size_t n_copies, room_copies;
+    char **copies;                        /* bytes that the file stores in another form */
+    size_t n_copies, room_copies, copied; /* copied: their bytes */
 } lks__pickle_heap;
 
 /* A new value of depth 0 and weight 1; NULL if out of memory. */

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/status.h"
 
@@ -21,6 +22,14 @@ typedef struct lks__st_tensor {
     const void *data; /* little-endian, contiguous; may be NULL for 0 bytes */
     uint64_t bytes;   /* product of the shape (1 for a scalar) times the dtype's size */
 } lks__st_tensor;
+
+/* True if the tensor has this dtype and this shape. */
+static inline bool lks__st_has_form(const lks__st_tensor *t, const char *dtype, int n_dims,
+                                    const uint64_t *shape)
+{
+    return strcmp(t->dtype, dtype) == 0 && t->n_dims == n_dims &&
+           memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape) == 0;
+}
 
 /* Write to `path` and fsync; on failure no file is left. The file must not exist, and is not
  * renamed: the caller's folder is temporary. `metadata`: an object of strings for __metadata__

@@ -6,6 +6,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
+#include "base/text/memstream.h"
 #include "comm/store/address.h"
 #include "launch/nodes/nodes_state.h"
 
@@ -241,9 +242,7 @@ static char *all_tables(const struct lks__nodes *n)
             if (m->in_round && m->group_rank == g && (size_t)ftell(f) + more <= MOST_TABLES)
                 add_rows(f, m);
         }
-    if (f != NULL)
-        fclose(f);
-    return text;
+    return f != NULL ? lks__memstream_end(f, &text) : NULL;
 }
 
 /* The node whose end the message names. Among the nodes that failed at about the same time as the

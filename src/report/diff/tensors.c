@@ -20,8 +20,7 @@ static const char *hash_of(const lks__st_file *f, const char *name)
 
 static bool same_form(const lks__st_tensor *a, const lks__st_tensor *b)
 {
-    return strcmp(a->dtype, b->dtype) == 0 && a->n_dims == b->n_dims &&
-           memcmp(a->shape, b->shape, (size_t)a->n_dims * sizeof a->shape[0]) == 0;
+    return lks__st_has_form(a, b->dtype, b->n_dims, b->shape);
 }
 
 static bool same_hash(const lks__st_file *a, const lks__st_file *b, const char *name)

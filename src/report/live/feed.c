@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text/jsontext.h"
+#include "base/text/memstream.h"
 
 enum {
     ROWS = 512,          /* per message */
@@ -234,9 +235,8 @@ char *lks__feed_page(const lks__runs *runs, size_t *bytes_p)
     const bool whole = lks__json_in_memory(put_messages, &w) && w.whole && fputs("]", out) >= 0 &&
                        fputs(at, out) >= 0;
     lks__feed_close(feed);
-    if (fclose(out) != 0 || !whole) {
-        free(page);
-        return NULL;
-    }
-    return page;
+    if (lks__memstream_end(out, &page) != NULL && whole)
+        return page;
+    free(page);
+    return NULL;
 }

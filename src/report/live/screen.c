@@ -10,6 +10,7 @@
 #include "base/number/units.h"
 #include "base/system/module.h"
 #include "base/system/sys.h"
+#include "base/text/memstream.h"
 #include "base/text/utf8.h"
 #include "report/live/tty_module.h"
 
@@ -251,10 +252,7 @@ static char *draw_runs(const lks__runs *runs, size_t first, int rows, int column
         put_run(&p, &runs->all[i], rows / (int)runs->n, utf8);
     }
     *end_p = p.cut && i > first + 1 ? i - 1 : i; /* at least one */
-    if (fclose(p.out) == 0)
-        return text;
-    free(text);
-    return NULL;
+    return lks__memstream_end(p.out, &text);
 }
 
 size_t lks__screen(FILE *out, const lks__runs *runs, size_t first, int rows, int columns, bool utf8)
@@ -288,7 +286,7 @@ static lks_status draw(const lks__tty_module *tty, const lks__runs *runs, size_t
     LKS__MEMORY(out, "for the screen");
     tty->size(&rows, &columns);
     *end_p = lks__screen(out, runs, first, rows, columns, utf8);
-    if (fclose(out) == 0 && text != NULL)
+    if (lks__memstream_end(out, &text) != NULL)
         tty->draw(text);
     free(text);
     return LKS_OK;

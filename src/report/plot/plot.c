@@ -6,6 +6,7 @@
 
 #include "base/system/module.h"
 #include "base/system/sys.h"
+#include "base/text/memstream.h"
 #include "report/plot/picture.h"
 #include "report/plot/png_module.h"
 
@@ -33,11 +34,14 @@ static void svg_dot(void *ctx, double x, double y, double radius, unsigned fill,
             x, y, radius, fill, ring, LKS__RING);
 }
 
+/* `words` is valid UTF-8. XML also excludes control characters, U+FFFE and U+FFFF. */
 static void svg_words(FILE *out, const char *words)
 {
-    for (; *words != '\0'; words++) {
+    for (const char *from = words; *words != '\0'; words++) {
         const unsigned char c = (unsigned char)*words;
-        if (c == '<' || c == '>' || c == '&' || c == '"' || c == '\'')
+        if (words - from >= 2 && memcmp(words - 2, "\xef\xbf", 2) == 0 && c >= 0xbe)
+            fputc(0xbd, out); /* U+FFFD */
+        else if (c == '<' || c == '>' || c == '&' || c == '"' || c == '\'')
             fprintf(out, "&#%u;", c);
         else
             fputc(c < 0x20 || c == 0x7f ? ' ' : c, out);
@@ -104,7 +108,7 @@ static lks_status write_svg(const lks__plot *p, const char *path)
     svg_head(out, p);
     lks_status st = lks__picture_draw(p, &to);
     fputs("</svg>\n", out);
-    if ((fclose(out) != 0 || text == NULL) && st == LKS_OK)
+    if (lks__memstream_end(out, &text) == NULL && st == LKS_OK)
         st = lks__no_memory("for a picture");
     LKS__THEN(st, lks__sys_write_file(path, text, bytes));
     free(text);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "base/text/memstream.h"
 #include "data/fetch/sums.h"
 #include "data/read/sampler.h"
 #include "files/checkpoint/folder.h"
@@ -100,7 +101,7 @@ static lks_status make_list(const lks__replay *r, char **text_p)
         return lks__no_memory("for the list of a run's files");
     }
     lks_status st = add_all(list, r, s);
-    if (fclose(list) != 0 && st == LKS_OK)
+    if (lks__memstream_end(list, text_p) == NULL && st == LKS_OK)
         st = lks__no_memory("for the list of a run's files");
     free(s);
     if (st != LKS_OK)

@@ -11,6 +11,7 @@
 #include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
+#include "base/text/memstream.h"
 #include "report/diff/tensors.h"
 #include "train/audit/saved.h"
 #include "train/micro.h"
@@ -283,7 +284,7 @@ lks_status lks__trail_file_open(const char *path, lks__trail_file *t)
 lks_status lks__trail_file_close(lks__trail_file *t)
 {
     lks_status st = LKS_OK;
-    if (t->file != NULL && fclose(t->file) != 0)
+    if (t->file != NULL && lks__memstream_end(t->file, &t->text) == NULL)
         st = out_of_memory();
     else if (t->complete)
         st = lks__sys_write_file(t->path, t->text, t->bytes);

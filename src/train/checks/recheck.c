@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number/checked.h"
 #include "base/number/rng.h"
 #include "base/text/jsontext.h"
 #include "base/text/shell.h"
@@ -355,20 +356,20 @@ const char *lks__recheck_text(const lks__checks *checks, char out[LKS__RECHECK_T
 
 /* Write "a:2,b:2", the hosts that were never found wrong as often as allowed; "…" if they aren't
  * known, or too many. Returns their ranks, or 0. */
-static int other_hosts(const struct lks__recheck *c, char out[1000])
+static int other_hosts(const struct lks__recheck *c, char *out, size_t bytes)
 {
     size_t n = 0;
     int ranks = 0;
-    for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && n < 1000; h++) {
+    for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && n < bytes; h++) {
         if (h->times >= MOST_TIMES)
             continue;
-        n += (size_t)snprintf(out + n, 1000 - n, "%s%s:%d", n > 0 ? "," : "",
+        n += (size_t)snprintf(out + n, bytes - n, "%s%s:%d", n > 0 ? "," : "",
                               lks__shown(h->name, 4 * LKS__HOST_NAME), h->end_rank - h->first_rank);
         ranks += h->end_rank - h->first_rank;
     }
-    if (c->agree > 0 && n > 0 && n < 1000)
+    if (c->agree > 0 && n > 0 && n < bytes)
         return ranks;
-    snprintf(out, 1000, "…");
+    snprintf(out, bytes, "…");
     return 0;
 }
 
@@ -389,7 +390,7 @@ const char *lks__recheck_summary(const lks__checks *checks, char out[LKS__RECHEC
 lks_status lks__recheck_limit(const lks__trainer *t)
 {
     const struct lks__recheck *c = t->checks.recheck;
-    char wrong[700], hosts[1000], right[64] = "never right";
+    char wrong[500], hosts[1000], right[64] = "never right";
     uint64_t at = UINT64_MAX;
     bool reached = false;
     for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts; h++) {
@@ -401,7 +402,10 @@ lks_status lks__recheck_limit(const lks__trainer *t)
         return LKS_OK;
     const bool mpi = strcmp(lks_comm_backend(t->ses.comm), "mpi") == 0;
     list_wrong(c, MOST_TIMES, wrong, sizeof wrong);
-    const int ranks = other_hosts(c, hosts);
+    const char *out_dir = lks__quoted(t->run.s.out_dir, 600);
+    /* A message has at most 2,047 bytes. */
+    const size_t room = 1700 - strlen(wrong) - strlen(out_dir);
+    const int ranks = other_hosts(c, hosts, lks__min(sizeof hosts, room));
     if (at > 0)
         snprintf(right, sizeof right, "last right in iteration %" PRIu64, at - 1);
     return lks__fail(LKS_ERR_DIVERGED,
@@ -409,7 +413,6 @@ lks_status lks__recheck_limit(const lks__trainer *t)
                      "processor, and continue without it: %s%s lockstep train --init_from=resume "
                      "--out_dir=%s%s",
                      wrong, c->agree > 0 ? "" : " (no majority of hosts shows which one)", right,
-                     mpi ? "mpirun --host " : "lockstep run --hosts=", hosts,
-                     lks__quoted(t->run.s.out_dir, 600),
+                     mpi ? "mpirun --host " : "lockstep run --hosts=", hosts, out_dir,
                      ranks > 0 && t->run.V % ranks != 0 ? " --allow_uneven" : "");
 }

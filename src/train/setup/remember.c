@@ -1,6 +1,7 @@
 #include "train/setup/remember.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -109,12 +110,17 @@ enum { KEPT_BYTES = 8 * LKS__SETTING_STR };
 static lks_status read_settings(const char *run_dir, char text[KEPT_BYTES])
 {
     json_t *settings;
+    lks_status st = LKS_OK;
     LKS__TRY(lks__metrics_settings(run_dir, &settings));
-    const size_t n =
-        json_is_object(settings) ? json_dumpb(settings, text, KEPT_BYTES - 1, JSON_COMPACT) : 0;
-    text[n < KEPT_BYTES ? n : 0] = '\0';
+    char *dumped = json_is_object(settings) ? lks__json_dump(settings, JSON_COMPACT) : NULL;
+    if (dumped == NULL && json_is_object(settings))
+        st = lks__no_memory("for the settings in %s/metrics.jsonl", lks__shown(run_dir, 512));
+    else if (dumped != NULL && snprintf(text, KEPT_BYTES, "%s", dumped) >= KEPT_BYTES)
+        st = lks__fail(LKS_ERR_FORMAT, "%s/metrics.jsonl: the settings have over %d bytes",
+                       lks__shown(run_dir, 512), KEPT_BYTES - 1);
+    free(dumped);
     json_decref(settings);
-    return LKS_OK;
+    return st;
 }
 
 lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__settings *s)

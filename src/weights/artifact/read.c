@@ -126,14 +126,6 @@ void lks__artifact_close(lks__artifact *a)
 
 /* ---- the tensors ----------------------------------------------------------------------------- */
 
-static bool same(const lks__st_tensor *found, const lks__st_tensor *expected)
-{
-    bool is = strcmp(found->dtype, expected->dtype) == 0 && found->n_dims == expected->n_dims;
-    for (int d = 0; is && d < expected->n_dims; d++)
-        is = found->shape[d] == expected->shape[d];
-    return is && found->bytes == expected->bytes;
-}
-
 /* Check that entry *at of the container is `expected`, and advance to the next. */
 static lks_status check_entry(const stream *s, const lks__st_tensor *expected, size_t *at,
                               uint64_t *total)
@@ -141,7 +133,7 @@ static lks_status check_entry(const stream *s, const lks__st_tensor *expected, s
     const lks__st_tensor *found = lks__st_get(s->head, *at);
     if (!found || strcmp(found->name, expected->name) != 0)
         return bad_tensor(s, expected->name, "is missing, or in the wrong position");
-    if (!same(found, expected))
+    if (!lks__st_has_form(found, expected->dtype, expected->n_dims, expected->shape))
         return bad_tensor(s, expected->name, "has another type or shape than its settings require");
     ++*at;
     return lks__add(*total, expected->bytes, total) ? LKS_OK : bad(s, "its size overflows");

@@ -170,10 +170,7 @@ static bool same(const lks__pickle_value *v, const lks__st_tensor *expected)
     if (lks__pickle_kind_of(v) != LKS__PICKLE_TENSOR)
         return false;
     const lks__pickle_tensor *t = lks__pickle_tensor_of(v);
-    bool is = strcmp(t->storage->dtype, expected->dtype) == 0 && t->n_dims == expected->n_dims;
-    for (int d = 0; is && d < expected->n_dims; d++)
-        is = t->shape[d] == expected->shape[d];
-    return is;
+    return lks__st_has_form(expected, t->storage->dtype, t->n_dims, t->shape);
 }
 
 /* A tensor's part as it is in the file: the writer chose which small tensors stayed fp32

@@ -129,7 +129,8 @@ static lks_status open_pair(const char *dir, const char *merges_name, const char
 
 /* --- tiktoken's files ------------------------------------------------------------------------ */
 
-enum { MAX_RANKED = 1024 }; /* bytes of a token; OpenAI's have up to 128 */
+/* Bytes of a token; OpenAI's have up to 128. Its merge is found in quadratic time. */
+enum { MAX_RANKED = 255 };
 
 #define END_OF_TEXT_BYTES LKS__BPE_END_OF_TEXT, sizeof LKS__BPE_END_OF_TEXT - 1
 
@@ -175,12 +176,12 @@ static lks_status add_rank_line(lks__bpe_build *l, const char *text, size_t n, s
     if (na > 0 && n - na - 1 < sizeof number)
         memcpy(number, blank + 1, n - na - 1);
     const long long id = strtoll(number, &number_end, 10);
-    const size_t made = na > 0 && na < MAX_RANKED / 3 * 4 ? unbase64(text, na, bytes) : 0;
+    const size_t made = na > 0 && na <= MAX_RANKED / 3 * 4 ? unbase64(text, na, bytes) : 0;
     if (made == 0 || number[0] < '0' || number[0] > '9' || *number_end != '\0')
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s: line %zu is not a token in base64 of at most about 1,000 bytes, a "
-                         "blank and a rank",
-                         l->where, line);
+                         "%s: line %zu is not a token of at most %d bytes in base64, a blank and a "
+                         "rank",
+                         l->where, line, MAX_RANKED);
     return lks__bpe_build_token(l, bytes, made, id);
 }
 
