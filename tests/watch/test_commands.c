@@ -389,7 +389,7 @@ static const char *hear(int fd, const char *part)
 
 TEST(test_systemd)
 {
-    const char *names[] = {lks_test_text("%s/notify", lks_test_folder()),
+    const char *names[] = {lks_test_text("%s/notify", lks_test_folder_in_memory()),
                            lks_test_text("@lockstep-test-%d", (int)getpid())};
     for (int i = 0; i < 2; i++) {
         const char *out, *env[] = {lks_test_text("NOTIFY_SOCKET=%s", names[i]),
