@@ -747,6 +747,13 @@ bool lks_test_on_device(void)
     return strcmp(lks_test_program(), LKS_TEST_TOOL) != 0;
 }
 
+const char *lks_test_preload(const char *module)
+{
+    const char *link = lks_test_text("%s/module.so", lks_test_folder());
+    assert_int_equal(symlink(module, link), 0);
+    return lks_test_text("LD_PRELOAD=%s", link);
+}
+
 /* `environ` with these variables instead of others of their names. */
 static const char **environment(const char *count, const char *const env[])
 {

@@ -218,6 +218,9 @@ const char *lks_test_program(void);
  * same program has made them without that device. */
 bool lks_test_on_device(void);
 
+/* "LD_PRELOAD=…" for a module: by a link, since the loader splits paths at blanks. */
+const char *lks_test_preload(const char *module);
+
 /* Start argv[0] (NULL-terminated; "lockstep" means lks_test_program()), with `env` ("NAME=VALUE",
  * NULL-terminated; may be NULL) added to the environment, and stdin empty. LKS_TEST_START counts
  * the children. */

@@ -124,8 +124,8 @@ TEST(test_problems)
     };
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         const char *const argv[] = {
-            "sh", "-c", lks_test_text("ulimit %s; exec %s doctor", limits[i].limit, LKS_TEST_TOOL),
-            NULL};
+            "sh", "-c",
+            lks_test_text("ulimit %s; exec '%s' doctor", limits[i].limit, LKS_TEST_TOOL), NULL};
         r = lks_test_run(argv, NULL, 30);
         check_problem(&r, limits[i].topic);
     }

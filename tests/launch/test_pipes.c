@@ -316,7 +316,7 @@ TEST(test_no_output)
     } cases[] = {{">&-", "Bad file descriptor"}, {">/dev/full", "No space left on device"}};
     for (size_t i = 0; i < 2; i++) {
         const char *command =
-            lks_test_text("exec %s run --nproc-per-node=2 sh -c 'echo hi; sleep 0.2; echo hi; "
+            lks_test_text("exec '%s' run --nproc-per-node=2 sh -c 'echo hi; sleep 0.2; echo hi; "
                           "exit 0' %s",
                           LKS_TEST_TOOL, cases[i].to);
         lks_test_result r =

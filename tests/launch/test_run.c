@@ -58,7 +58,7 @@ TEST(test_prefixes)
 /* On a terminal, which `script` makes, each rank has a colour; elsewhere none has. */
 TEST(test_colours)
 {
-    const char *command = lks_test_text("%s run --nproc-per-node=2 echo hi", LKS_TEST_TOOL);
+    const char *command = lks_test_text("'%s' run --nproc-per-node=2 echo hi", LKS_TEST_TOOL);
     const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
     if (system("command -v script >/dev/null 2>&1") != 0)
         lks_test_lacks("script", "the program that makes a terminal");

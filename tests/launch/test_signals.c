@@ -211,11 +211,12 @@ static void check_inherited(const char *before, unsigned long long mask[4])
     static const char script[] = "grep '^Sig[BI]' /proc/self/status"; /* a shell clears the mask */
     lks_test_result plain = lks_test_run(
         (const char *const[]){"sh", "-c", lks_test_text("%s %s", before, script), NULL}, NULL, 20);
-    lks_test_result r = assert_exits(
-        0, lks_test_run(
-               (const char *const[]){
-                   "sh", "-c", lks_test_text("%s %s run %s", before, LKS_TEST_TOOL, script), NULL},
-               NULL, 20));
+    lks_test_result r =
+        assert_exits(0, lks_test_run((const char *const[]){"sh", "-c",
+                                                           lks_test_text("%s '%s' run %s", before,
+                                                                         LKS_TEST_TOOL, script),
+                                                           NULL},
+                                     NULL, 20));
     assert_int_equal(sscanf(plain.out, "SigBlk: %llx SigIgn: %llx", &mask[0], &mask[1]), 2);
     assert_int_equal(sscanf(r.out, "SigBlk: %llx SigIgn: %llx", &mask[2], &mask[3]), 2);
     assert_true(mask[2] == mask[0]);
