@@ -242,13 +242,15 @@ def measure(a, work):
             if update is not None:
                 optimizer[s].append(update)
     for s in running:
+        first = memory = None
         try:
-            first = s.first() if times[s] else None
+            if times[s]:
+                memory = s.memory()
+                first = s.first()
         except Skipped as e:
-            print(f"  {s.name}, first step: {e}", flush=True)
-            first = None
+            print(f"  {s.name}, memory and first step: {e}", flush=True)
         if times[s]:
-            rows.append((s.name, times[s], optimizer[s], s.memory(), first))
+            rows.append((s.name, times[s], optimizer[s], memory, first))
         s.close()
     ours = [s for s in running if isinstance(s, sides.Lockstep)]
     gflop = next((s.gflop for s in ours), None)

@@ -12,9 +12,9 @@ import argparse
 import glob
 import json
 import os
-import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -52,7 +52,10 @@ def planned(tool, hosts, settings, data):
 
 
 def ranks(tool, hosts, settings, data, out):
-    port, world, rank, started = random.randint(20000, 60000), sum(map(int, hosts)), 0, []
+    world, rank, started = sum(map(int, hosts)), 0, []
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
     for host, n in enumerate(map(int, hosts)):
         for local in range(n):
             env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(n),
@@ -95,6 +98,9 @@ def main():
     p.add_argument("tool")
     p.add_argument("word", nargs="?", default="")
     args = p.parse_args()
+    configs = [config for config in CONFIGS if args.word in config[1]]
+    if not configs:
+        p.error(f"no configuration contains {args.word}")
     tool, work, bad = os.path.abspath(args.tool), tempfile.mkdtemp(), 0
     try:
         with open(f"{work}/text", "w", encoding="ascii") as f:
@@ -105,9 +111,7 @@ def main():
                     f.write(g.read())
         for kind, more in (("char", [f"--input={work}/text"]), ("sentencepiece", [f"--input={work}/pages", "--vocab_size=512"])):
             subprocess.run([tool, "prep", kind, f"--out={work}/{kind}"] + more, check=True, stdout=subprocess.DEVNULL)
-        for i, (hosts, text) in enumerate(CONFIGS):
-            if args.word not in text:
-                continue
+        for i, (hosts, text) in enumerate(configs):
             settings = text.split()
             data = f"{work}/{'sentencepiece' if 'golf' in text else 'char'}"
             plan = planned(tool, hosts, settings, data) / 1e6

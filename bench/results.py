@@ -131,6 +131,7 @@ def times(folder, more=None):
             kept = json.load(f)
     if more:
         kept.append(more)
+        os.makedirs(folder, exist_ok=True)  # a run that was stopped may not have made it
         with open(path, "w") as f:
             json.dump(kept, f)
     return kept
@@ -143,7 +144,10 @@ def train(a, name, settings, steps):
     if os.path.exists(os.path.join(folder, "latest")):
         command.append("--init_from=resume")
     if not lines(folder, "final") or steps_of(folder) < steps:
-        times(folder, run(a, command, os.path.join(a.folder, name + ".log")))
+        took = run(a, command, os.path.join(a.folder, name + ".log"))
+        times(folder, took)
+        if took["stopped"]:
+            raise Stopped(f"in `{shown(command)}`")
     spent = times(folder)
     row = {"name": name, "command": shown(command), "steps": steps_of(folder),
            "seconds": round(sum(t["seconds"] for t in spent), 1), "memory": max(t["memory"] for t in spent),

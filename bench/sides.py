@@ -63,12 +63,14 @@ def pss(pid):
 
 
 def peak_pss(command, env=None):
-    """The largest sum of Pss during a command."""
+    """The largest sum of Pss during a command, which must end well."""
     p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
     most = 0
     while p.poll() is None:
         most = max(most, pss(p.pid))
         time.sleep(0.05)
+    if p.returncode != 0:
+        raise Skipped(f"{' '.join(command)} ended with {p.returncode}")
     return most
 
 

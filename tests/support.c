@@ -638,6 +638,16 @@ int lks_test_tries(int n)
     return (int)(n * lks_test_patience());
 }
 
+void lks_test_again(int n_tries, const char *condition, const char *file, int line)
+{
+    if (n_tries < lks_test_tries(10000)) {
+        usleep(2000);
+        return;
+    }
+    print_error("not within %.0f s: %s\n", 20 * lks_test_patience(), condition);
+    _fail(file, line);
+}
+
 /* Binds a socket to the port, or to any if it is 0; -1 if somebody has it. */
 static int bind_port(int port, int *port_p)
 {
@@ -735,6 +745,13 @@ const char *lks_test_program(void)
 bool lks_test_on_device(void)
 {
     return strcmp(lks_test_program(), LKS_TEST_TOOL) != 0;
+}
+
+const char *lks_test_preload(const char *module)
+{
+    const char *link = lks_test_text("%s/module.so", lks_test_folder());
+    assert_int_equal(symlink(module, link), 0);
+    return lks_test_text("LD_PRELOAD=%s", link);
 }
 
 /* `environ` with these variables instead of others of their names. */

@@ -171,6 +171,11 @@ void lks_test_need_zip(void);
  * sanitizers. Every limit that a slow machine could exceed is multiplied by it. */
 double lks_test_patience(void);
 int lks_test_tries(int n); /* the same for a number of tries with pauses between them */
+/* Wait until the condition holds: 20 s times lks_test_patience(), then the test fails. */
+#define lks_test_until(condition)                                                                  \
+    for (int tries_ = 0; !(condition); tries_++)                                                   \
+    lks_test_again(tries_, #condition, __FILE__, __LINE__)
+void lks_test_again(int n_tries, const char *condition, const char *file, int line);
 
 /* A free port of 127.0.0.1, chosen by the kernel. Until the program ends, the kernel gives it to
  * nobody else, also not to another test, but a server that reuses addresses can listen on it. */
@@ -212,6 +217,9 @@ const char *lks_test_program(void);
 /* Does LKS_TEST_PROGRAM name one? Then laws leave out runs that differ on the host alone, since the
  * same program has made them without that device. */
 bool lks_test_on_device(void);
+
+/* "LD_PRELOAD=…" for a module: by a link, since the loader splits paths at blanks. */
+const char *lks_test_preload(const char *module);
 
 /* Start argv[0] (NULL-terminated; "lockstep" means lks_test_program()), with `env` ("NAME=VALUE",
  * NULL-terminated; may be NULL) added to the environment, and stdin empty. LKS_TEST_START counts

@@ -33,8 +33,8 @@ mkdir "$work/part"
 cat >"$work/part/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.22)
 project(net C)
-add_subdirectory($source lockstep)
-add_executable(net $source/examples/mlp.c)
+add_subdirectory("$source" lockstep)
+add_executable(net "$source/examples/mlp.c")
 target_link_libraries(net PRIVATE lockstep::lockstep m)
 END
 cmake -S "$work/part" -B "$work/part/build" -G Ninja >"$work/part.log" 2>&1 || fail "as a part: $(tail "$work/part.log")"

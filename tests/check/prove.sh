@@ -2,16 +2,10 @@
 # scripts/prove.sh reports correctly that all runs are the same, or that one differs, and shows its progress.
 # prove.sh SOURCE TOOL
 set -eu
+. "${0%/*}/../support.sh"
 source=$1 tool=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work_folder
 prove="$source/scripts/prove.sh"
-
-fail() {
-    echo "FAILED: $*"
-    cat "$work/log"
-    exit 1
-}
 
 # Its runs with a smaller model. The one that is to be killed after iteration 40 takes 2.5 s more at about
 # iteration 60, so that it is not over by then.

@@ -7,8 +7,11 @@ source=$1 tool=$2
 work_folder
 plain_build "${tool%/tools/lockstep}" 'the runs would take long with a sanitizer'
 seq 1 20000 >"$work/text"
+# The recipe that the runs have, made smaller.
+cp -r "$source/bench" "$source/config" "$work"
+sed -i 's/^eval_iters = .*/eval_iters = 1/; s/^n_layer = .*/n_layer = 1/' "$work/config/quickstart.conf"
 results() {
-    python3 -B "$source/bench/results.py" "$@" --lockstep="$tool" --text="$work/text" --out="$work/out" --kept="$work/kept" --docs="$work/docs" \
+    python3 -B "$work/bench/results.py" "$@" --lockstep="$tool" --text="$work/text" --out="$work/out" --kept="$work/kept" --docs="$work/docs" \
         >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 }
 
@@ -26,3 +29,14 @@ grep -q '^5 steps of .* All losses and weights are equal' "$page" || fail "the p
 [ "$(grep -c '^| [1248] | .* s | .* ms | ' "$page")" = 4 ] || fail "the table: $(cat "$page")"
 [ -s "$work/docs/pictures/results-ranks.svg" ] || fail 'no picture'
 grep -q '^shakespeare-cpu: not measured yet$' "$work/log" || fail 'what is missing is not named'
+
+# A part whose last run is stopped keeps the summary that it had.
+cp "$work/kept/ranks.json" "$work/before"
+rm -r "$work/out/ranks/8"
+mkdir "$work/tools"
+printf '#!/bin/sh\n[ "$1" != train ] || exec sleep 1000\nexec "%s" "$@"\n' "$tool" >"$work/tools/lockstep"
+tool=$work/tools/lockstep
+chmod +x "$tool"
+results ranks --steps=5 --minutes=0.1
+grep -q '^stopped: in `lockstep train .*--nproc_per_node=8' "$work/log" || fail "a last run that is stopped: $(cat "$work/log")"
+cmp "$work/before" "$work/kept/ranks.json" || fail 'a stopped part has another summary'

@@ -3,8 +3,7 @@
 set -eu
 . "${0%/*}/../support.sh"
 source=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work_folder
 mkdir -p "$work/build/Testing/Temporary"
 echo 'LKS_SANITIZE:STRING=' >"$work/build/CMakeCache.txt"
 
@@ -26,13 +25,9 @@ expect() {
         } >>"$work/results.xml"
     done
     got=0
-    "$source/scripts/skips.sh" "$work/build" "$work/results.xml" >"$work/out" 2>&1 || got=$?
-    [ -n "$pattern" ] || echo >>"$work/out"
-    if [ $got -ne "$code" ] || ! grep -q "$pattern" "$work/out"; then
-        echo "FAILED: exit code $got, not $code, or no \"$pattern\": $*"
-        cat "$work/out"
-        exit 1
-    fi
+    "$source/scripts/skips.sh" "$work/build" "$work/results.xml" >"$work/log" 2>&1 || got=$?
+    [ -n "$pattern" ] || echo >>"$work/log"
+    [ $got -eq "$code" ] && grep -q "$pattern" "$work/log" || fail "exit code $got, not $code, or no \"$pattern\": $*"
 }
 expect 0 '' 'passed:all is well'
 expect 0 '^  shared  *test_2$' 'passed:fine' 'skipped:SKIP: lacks shared: no/such/file'

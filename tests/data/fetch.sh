@@ -16,11 +16,7 @@ awk 'BEGIN { srand(1); for (n = 0; n < 1115394; n += 44) printf "%.43s\n", "Line
     head -c 1115394 >"$work/root/input.txt"
 printf '{"model_type": "gpt2", "n_layer": 1}\n' >"$work/root/config.json"
 python3 "${0%/*}/fetch_server.py" "$work/root" "$work/port" >"$work/requests" 2>"$work/server.log" &
-server=$! first=
-trap 'kill -9 $server $first 2>/dev/null || :; rm -rf "$work"' EXIT
-tries=$(patient 200)
-while [ ! -e "$work/port" ] && [ "$tries" -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
-[ -e "$work/port" ] || fail 'the server has no port'
+await 'the server has no port' [ -e "$work/port" ]
 from=http://127.0.0.1:$(cat "$work/port")
 cd "$work/in"
 
@@ -29,6 +25,10 @@ fetches() {
     how=$1
     shift
     "$lockstep" fetch "$@" --from="$from/$how" >"$work/log" 2>&1 || fail "fetch $* from $how"
+}
+# has OUT BYTES: so many of the text have come.
+has() {
+    [ "$(stat -c %s "$1/input.txt.part")" = "$2" ]
 }
 # refused HOW SENTENCE SET: it must fail and leave nothing.
 refused() {
@@ -85,12 +85,10 @@ grep -qx '/good/input.txt bytes=557696-' "$work/requests" || fail 'a later call 
 [ "$(ls -A dead | tr '\n' ' ')" = '.sha256sums input.txt ' ] || fail 'a continued download left something'
 "$lockstep" fetch shakespeare --out=stopped --from="$from/stalls" >"$work/log" 2>&1 &
 first=$!
-tries=$(patient 200)
-while [ "$(stat -c %s stopped/input.txt.part 2>/dev/null)" != 557697 ] && [ "$tries" -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
+await 'half of the text has not come' has stopped 557697
 code=0
 kill -TERM $first
 wait $first || code=$?
-first=
 [ $code -eq 143 ] || fail "exit code $code after SIGTERM"
 grep -q 'stopped by SIGTERM: the same command continues' "$work/log" || fail 'how a stopped fetch continues'
 : >"$work/requests"
@@ -99,13 +97,12 @@ fetches stalls shakespeare --out=stopped
 cmp stopped/input.txt "$work/root/input.txt" || fail 'stopped: another text'
 LOCKSTEP_FAULT=rename:2:hang "$lockstep" fetch shakespeare --out=late --from="$from/good" >"$work/log" 2>&1 &
 first=$!
-tries=$(patient 200)
-while [ "$(stat -c %s late/input.txt.part 2>/dev/null)" != 1115394 ] && [ "$tries" -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
+await 'the text has not come' has late 1115394
 sleep 1
 ! "$lockstep" fetch shakespeare --out=late --from="$from/good" >"$work/log" 2>&1 || fail 'two at once'
 grep -q 'another lockstep fetch writes the same file' "$work/log" || fail 'the first one has no lock while it verifies'
 kill -9 $first
-wait $first || first=
+wait $first || :
 : >"$work/requests"
 fetches good shakespeare --out=late
 [ "$(cat "$work/requests")" = '/good/input.txt bytes=1115393-' ] || fail 'a complete part is downloaded again'

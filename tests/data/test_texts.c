@@ -171,7 +171,8 @@ static void link_to(const char *target, const char *dir, const char *name)
 /* A folder with folders in it: all texts, by their paths; what isn't read is named. */
 TEST(test_tree)
 {
-    const char *dir = lks_test_folder(), *out = lks_test_text("%s/b/tokens", dir);
+    const char *dir = lks_test_folder_in_memory(), /* has a short name, which notes show whole */
+        *out = lks_test_text("%s/b/tokens", dir);
     const lks__prep_options o = {.input = dir, .out_dir = out, .note = keep_note};
     static const char *const folders[] = {"b", "b/deep", "b/deep/est", "a", "none"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
@@ -400,8 +401,8 @@ TEST(test_remarks)
  * there is no such file. */
 TEST(test_notes)
 {
-    const char *dir = lks_test_folder();
-    lks__prep_options o = {.input = dir, .out_dir = lks_test_folder(), .note = keep_note};
+    const char *dir = lks_test_folder_in_memory();
+    lks__prep_options o = {.input = dir, .out_dir = lks_test_folder_in_memory(), .note = keep_note};
     for (int i = 0; i < 3; i++) {
         file(dir, lks_test_text("a%d.txt", i), "caf\xe9 noir");
         file(dir, lks_test_text("b%d.txt", i), "one\r\ntwo\r\n");
@@ -414,7 +415,7 @@ TEST(test_notes)
     assert_contains(notes, "/a0.txt > utf8.txt` (and 2 more files like it)\n");
     assert_contains(notes, "/b0.txt > new.txt` makes it LF (and 3 more files like it)\n");
     assert_contains(notes, "/c0.txt > new.txt` drops it (and 1 more file like it)\n");
-    const char *nul = lks_test_text("%s/nul.txt", lks_test_folder());
+    const char *nul = lks_test_text("%s/nul.txt", lks_test_folder_in_memory());
     lks_test_write(nul, "a\0b", 3);
     notes[0] = '\0';
     assert_ok(prep((lks__prep_options){.input = nul, .out_dir = o.out_dir, .note = keep_note}));
@@ -422,7 +423,8 @@ TEST(test_notes)
                                              "`tr -d '\\0' < %s > new.txt` drops them\n",
                                              nul, nul));
     /* Twice in the list, and not for each time. */
-    const char *x = file(lks_test_folder(), "x", "x"), *y = file(lks_test_folder(), "y", "y");
+    const char *x = file(lks_test_folder_in_memory(), "x", "x"),
+               *y = file(lks_test_folder_in_memory(), "y", "y");
     notes[0] = '\0';
     assert_ok(prep((lks__prep_options){.input = lks_test_text("%s\n%s\n%s\n%s\n%s", x, y, x, y, x),
                                        .out_dir = o.out_dir,
@@ -436,10 +438,10 @@ TEST(test_notes)
                                           .field = "t",
                                           .field_given = true}),
                  lks_test_text("JSON lines, but there are none in %s and 1 more: ", x));
-    o = (lks__prep_options){
-        .input = file(lks_test_folder(), "t.jsonl", "{\"text\":\"a\"}\r\n{\"text\":\"b\"}\r\n"),
-        .out_dir = lks_test_folder(),
-        .note = keep_note};
+    o = (lks__prep_options){.input = file(lks_test_folder_in_memory(), "t.jsonl",
+                                          "{\"text\":\"a\"}\r\n{\"text\":\"b\"}\r\n"),
+                            .out_dir = lks_test_folder_in_memory(),
+                            .note = keep_note};
     notes[0] = '\0';
     assert_ok(lks__prep(lks__prep_kind_of("bytes"), &o, &result));
     assert_string_equal(notes, "");
@@ -453,7 +455,7 @@ TEST(test_notes)
 static lks_test_result shell(const char *before, const char *after, const char *out,
                              const char *words)
 {
-    const char *command = lks_test_text("%s %s prep char --input=- --out=%s %s %s", before,
+    const char *command = lks_test_text("%s '%s' prep char --input=- --out=%s %s %s", before,
                                         LKS_TEST_TOOL, out, words, after);
     return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
 }

@@ -124,8 +124,8 @@ TEST(test_problems)
     };
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         const char *const argv[] = {
-            "sh", "-c", lks_test_text("ulimit %s; exec %s doctor", limits[i].limit, LKS_TEST_TOOL),
-            NULL};
+            "sh", "-c",
+            lks_test_text("ulimit %s; exec '%s' doctor", limits[i].limit, LKS_TEST_TOOL), NULL};
         r = lks_test_run(argv, NULL, 30);
         check_problem(&r, limits[i].topic);
     }
@@ -138,16 +138,10 @@ TEST(test_problems)
 /* The text after `label` in a child's output so far. */
 static const char *wait_for(const lks_test_child *child, const char *label)
 {
-    for (int i = 0; i < lks_test_tries(2000); i++) {
-        const char *text =
-            lks_test_exists(child->out_path) ? lks_test_read(child->out_path, NULL) : "";
-        const char *at = strstr(text, label);
-        if (at != NULL && strchr(at, '\n') != NULL)
-            return at + strlen(label);
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    }
-    fail_msg("the serving doctor doesn't say \"%s\"", label);
-    return NULL;
+    const char *at;
+    lks_test_until((at = strstr(lks_test_read(child->out_path, NULL), label)) != NULL &&
+                   strchr(at, '\n') != NULL);
+    return at + strlen(label);
 }
 
 TEST(test_two_hosts)

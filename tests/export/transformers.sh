@@ -4,18 +4,17 @@
 set -eu
 . "${0%/*}/../support.sh"
 tool=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work_folder
 find_python transformers 'torch, transformers'
 
 awk 'BEGIN { x = 7; for (i = 0; i < 4000; i++) { x = (x * 75 + 74) % 65537; printf "%s", substr("abc \n\"d\\e<fg", x % 12 + 1, 1) } }' >"$work/text"
-"$tool" prep char --input="$work/text" --out="$work/data" >"$work/log"
+"$tool" prep char --input="$work/text" --out="$work/data" >"$work/log" 2>&1 || fail prep
 for kind in "true tanh" "false exact"; do
     set -- $kind
     rm -rf "$work/run" "$work/hf"
     "$tool" train --dataset="$work/data" --out_dir="$work/run" --n_layer=2 --n_head=2 --n_embd=32 --block_size=24 --batch_size=4 \
-        --gradient_accumulation_steps=2 --max_iters=20 --eval_interval=0 --learning_rate=0.01 --warmup_iters=0 --bias="$1" --gelu="$2" >"$work/log"
-    "$tool" export --format=hf --out_dir="$work/run" --out="$work/hf" 2>"$work/log"
+        --gradient_accumulation_steps=2 --max_iters=20 --eval_interval=0 --learning_rate=0.01 --warmup_iters=0 --bias="$1" --gelu="$2" >"$work/log" 2>&1 || fail train
+    "$tool" export --format=hf --out_dir="$work/run" --out="$work/hf" >"$work/log" 2>&1 || fail export
     HF_HUB_OFFLINE=1 "$python" - "$work" "$1" "$2" "$tool" <<'END'
 import json, math, subprocess, sys
 import torch

@@ -66,13 +66,9 @@ TEST(test_no_memory_on_one_rank)
 
 static pid_t wait_for_rank(const char *mark, int rank)
 {
-    for (int i = 0; i < lks_test_tries(2000); i++, usleep(1000)) {
-        pid_t pid = marked_rank(mark, rank);
-        if (pid > 0)
-            return pid;
-    }
-    fail_msg("rank %d does not appear", rank);
-    return -1;
+    pid_t pid;
+    lks_test_until((pid = marked_rank(mark, rank)) > 0);
+    return pid;
 }
 
 /* A run that would take minutes. */
@@ -83,16 +79,9 @@ static fault_run endless(int W)
     return run;
 }
 
-static void wait_for(const char *path)
-{
-    for (int i = 0; i < lks_test_tries(10000) && !lks_test_exists(path); i++)
-        usleep(1000);
-    assert_true(lks_test_exists(path));
-}
-
 static void wait_for_checkpoint(const fault_run *run)
 {
-    wait_for(lks_test_text("%s/latest", run->out));
+    lks_test_until(lks_test_exists(lks_test_text("%s/latest", run->out)));
 }
 
 /* The last line names the newest checkpoint and the command that continues from it. */
@@ -164,7 +153,8 @@ TEST(test_says_how_to_continue)
             fault_add(&run, "--eval_interval=10000000");
         lks_test_child child = lks_test_start(run.args.argv, env);
         const pid_t pid = wait_for_rank(mark, 1);
-        wait_for(lks_test_text("%s/%s", run.out, saved ? "latest" : "metrics.jsonl"));
+        lks_test_until(
+            lks_test_exists(lks_test_text("%s/%s", run.out, saved ? "latest" : "metrics.jsonl")));
         assert_int_equal(kill(pid, SIGKILL), 0);
         lks_test_result r = lks_test_wait(&child, 10);
         if (saved)

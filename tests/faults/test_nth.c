@@ -413,12 +413,11 @@ static int next_of(const struct command *c, int n, int count)
     return n >= last ? n + 1 : next < last ? next : last;
 }
 
-static int count_allocations(const struct command *c)
+static int count_allocations(const struct command *c, const char *preload)
 {
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/count", folder);
     fault_run run = c->make(lks_test_text("%s/out", folder));
-    const char *env[] = {"LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,
-                         lks_test_text("LKS_ALLOC_COUNT=%s", path),
+    const char *env[] = {preload, OWN_KERNELS, lks_test_text("LKS_ALLOC_COUNT=%s", path),
                          rank_variable(c, "LKS_FAIL_RANK"), NULL};
     assert_exits(0, lks_test_run(run.args.argv, env, 60));
     return atoi(lks_test_read(path, NULL));
@@ -433,17 +432,17 @@ TEST(test_allocations)
 #elif defined(LKS_TEST_COVERAGE)
     lks_test_lacks("plain-build", "counting allocates, and takes it for granted");
 #endif
+    const char *preload = lks_test_preload(LKS_TEST_FAIL_ALLOC);
     for (size_t i = 0; i < COUNT(commands); i++) {
         const struct command *c = &commands[i];
         if (!chosen(c))
             continue;
-        int count = count_allocations(c), passed = 0, tried = 0;
+        int count = count_allocations(c, preload), passed = 0, tried = 0;
         assert_true(count > 20);
         for (int n = 1; n <= count; n = next_of(c, n, count), tried++) {
             const char *fault = lks_test_text("allocation %d%s", n, tried % 2 ? "+" : "");
             const char *env[4] = {lks_test_text("LKS_FAIL_ALLOC=%s", fault + strlen("allocation ")),
-                                  "LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,
-                                  rank_variable(c, "LKS_FAIL_RANK")};
+                                  preload, OWN_KERNELS, rank_variable(c, "LKS_FAIL_RANK")};
             passed += survives(c, fault, env);
         }
         print_message("%s: %d of %d allocations, %d of them without consequence\n", c->name, tried,

@@ -231,10 +231,7 @@ TEST(test_folder_in_use)
         fault_run first = fault_train(W), second;
         fault_add(&first, "--max_iters=100000000");
         lks_test_child child = lks_test_start(first.args.argv, NULL);
-        const char *latest = lks_test_text("%s/latest", first.out);
-        for (int i = 0; i < lks_test_tries(5000) && !lks_test_exists(latest); i++)
-            usleep(2000);
-        assert_true(lks_test_exists(latest));
+        lks_test_until(lks_test_exists(lks_test_text("%s/latest", first.out)));
         second = fault_train(1);
         fault_add(&second, "--out_dir=%s", first.out);
         fault_expect(&second, 2, NULL, first.out, "still in progress (pid ");
@@ -247,13 +244,10 @@ TEST(test_folder_in_use)
         assert_int_equal(lks_test_wait(&child, 10).signal, SIGKILL);
         second = fault_resume(&first, 1);
         fault_add(&second, "--max_iters=3"); /* it has made them already, so it ends at once */
-        lks_test_result r = lks_test_run(second.args.argv, NULL, 30);
         /* The ranks die with their launcher, but after it, and on a busy machine not at once. */
-        for (int i = 0; i < lks_test_tries(500) && strstr(r.err, "still in progress") != NULL;
-             i++) {
-            usleep(20000);
-            r = lks_test_run(second.args.argv, NULL, 30);
-        }
+        lks_test_result r;
+        lks_test_until((r = lks_test_run(second.args.argv, NULL, 30)).exit_code == 0 ||
+                       strstr(r.err, "still in progress") == NULL);
         assert_int_equal(r.exit_code, 0);
     }
 }

@@ -61,7 +61,7 @@ static int dice(unsigned *state, int n)
 /* Start the job on its nodes; `port` is the first node's. */
 static void start(strike_run *r, const law_args *train, int port)
 {
-    const char *env[] = {r->mark, "LD_PRELOAD=" LKS_TEST_STRUCK,
+    const char *env[] = {r->mark, lks_test_preload(LKS_TEST_STRUCK),
                          "LOCKSTEP_TOKEN=0123456789abcdef0123456789abcdef",
                          lks_test_text("TMPDIR=%s", lks_test_folder()), NULL};
     if (r->n_nodes == 1 && r->fault->kind != STRIKE_PORT) {

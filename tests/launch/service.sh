@@ -6,7 +6,9 @@ set -eu
 source=$1 tool=$2
 work_folder
 command -v systemd-analyze >/dev/null || lacks systemd 'it has to accept the unit'
-sed "s,exec lockstep,exec $tool,; s,/srv/lockstep/%i,$work," "$source/examples/cluster/lockstep@.service" >"$work/lockstep@x.service"
+mkdir "$work/bin"
+ln -s "$tool" "$work/bin/lockstep" # no path with blanks
+sed "s,exec lockstep,exec $work/bin/lockstep,; s,/srv/lockstep/%i,$work," "$source/examples/cluster/lockstep@.service" >"$work/lockstep@x.service"
 systemd-analyze verify --man=no "$work/lockstep@x.service" >"$work/verify.log" 2>&1 || fail 'systemd refuses the unit'
 ! grep "lockstep@x" "$work/verify.log" || fail 'systemd warns of the unit'
 

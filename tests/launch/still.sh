@@ -80,8 +80,7 @@ run() {
     describe_kind
     rm -rf out
     : >"$work/0.log" >"$work/1.log"
-    port=$((20000 + ($$ + 7 * n) % 20000))
-    n=$((n + 1))
+    port=$("${tool%/*}/../tests/free_port")
     start 0 $iterations
     zero=$!
     start 1 $iterations
@@ -125,7 +124,6 @@ run() {
 
 cd "$work"
 "$tool" prep char --input="$me" --out=data >/dev/null
-n=0
 for kind; do
     case $kind in
     d*)

@@ -120,9 +120,7 @@ static void test_death(void **state)
     lks_test_child ranks[2];
     for (int r = 0; r < 2; r++)
         ranks[r] = start(&args, &environments[1], r);
-    const char *latest = lks_test_text("%s/latest", out);
-    for (int i = 0; i < lks_test_tries(5000) && !lks_test_exists(latest); i++)
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    lks_test_until(lks_test_exists(lks_test_text("%s/latest", out)));
     assert_int_equal(kill(ranks[1].pid, SIGKILL), 0);
     lks_test_wait(&ranks[1], 5);
     lks_test_result r = assert_exits(1, lks_test_wait(&ranks[0], 10), "lockstep train: rank 0: ",

@@ -750,9 +750,7 @@ TEST(test_second_signal_kills)
 
 static void wait_for_state(pid_t pid, bool stopped)
 {
-    for (int i = 0; i < lks_test_tries(500) && (lks__sys_process_state(pid) == 'T') != stopped; i++)
-        usleep(10000);
-    assert_int_equal(lks__sys_process_state(pid) == 'T', stopped);
+    lks_test_until((lks__sys_process_state(pid) == 'T') == stopped);
 }
 
 /* The ranks don't fork: a shell whose child stops between vfork() and exec() is in state D, not T.

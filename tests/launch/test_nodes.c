@@ -65,8 +65,7 @@ static lks_test_result end_of(const struct node *node)
 /* Until the ranks have made `n` files in it. */
 static void wait_for_files(const char *folder, int n)
 {
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < n; i++)
-        usleep(10000);
+    lks_test_until(lks_test_count_files(folder) >= n);
 }
 
 /* Until the job at the port has more than `n` connections; returns how many. */
@@ -283,8 +282,7 @@ TEST(test_signal_stands_still)
             nodes[late][n] = START(port, lks_test_text("exec %s", law_words(&args)), "--nnodes=2",
                                    lks_test_text("--node-rank=%d", n),
                                    lks_test_text("--shutdown-timeout=%g", limit_s));
-        for (int k = 0; k < lks_test_tries(2000) && law_count_checkpoints(out) == 0; k++)
-            usleep(10000);
+        lks_test_until(law_count_checkpoints(out) > 0);
         stopped[late] = marked_rank(nodes[late][late].mark, late);
         assert_true(stopped[late] > 0 && kill(stopped[late], SIGSTOP) == 0);
         kill(nodes[late][0].child.pid, SIGTERM);
@@ -505,8 +503,7 @@ static void check_left_early(const char *n_here, const char *left, const char *s
                                        "0.05; done; kill -9 $!",
                                        left, slow, line, line, line, folder);
     START_TWO(a, b, port, script, n_here);
-    for (int k = 0; k < lks_test_tries(2000) && law_count_checkpoints(out) == 0; k++)
-        usleep(10000);
+    lks_test_until(law_count_checkpoints(out) > 0);
     lks_test_write(lks_test_text("%s/end", folder), "", 0);
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int n = 0; n < 2; n++) {
@@ -611,8 +608,7 @@ TEST(test_frozen)
     wait_for_files(folder, 2);
     pid_t stopped[] = {b.child.pid, marked_child_of(b.child.pid), -1};
     /* While it executes sleep it has no environment. */
-    for (int i = 0; i < lks_test_tries(2000) && stopped[2] < 0; i++)
-        stopped[2] = marked_rank(b.mark, 1);
+    lks_test_until((stopped[2] = marked_rank(b.mark, 1)) > 0);
     for (int i = 0; i < 3; i++)
         assert_true(stopped[i] > 0 && kill(stopped[i], SIGSTOP) == 0);
     lks_test_write(lks_test_text("%s/fail", folder), "", 0);
@@ -673,8 +669,7 @@ TEST(test_launcher_stopped)
             nodes[i][n] =
                 START(atoi(port), script, "--nnodes=2", lks_test_text("--node-rank=%d", n));
         const struct node *victim = &nodes[i][cases[i].node];
-        for (int k = 0; k < lks_test_tries(2000) && law_count_checkpoints(out) == 0; k++)
-            usleep(10000);
+        lks_test_until(law_count_checkpoints(out) > 0);
         pid_t rank = marked_rank(victim->mark, cases[i].node);
         pid_t launcher = marked_child_of(victim->child.pid);
         assert_true(launcher > 0 && rank > 0);
@@ -718,8 +713,7 @@ TEST(test_launcher_suspended)
         for (int n = 0; n < 2; n++)
             nodes[i][n] = START(port, lks_test_text("%s exec %s", slower, law_words(&args)),
                                 "--nnodes=2", lks_test_text("--node-rank=%d", n));
-        for (int k = 0; k < lks_test_tries(2000) && law_count_checkpoints(out) == 0; k++)
-            usleep(10000);
+        lks_test_until(law_count_checkpoints(out) > 0);
         launchers[i] = marked_child_of(nodes[i][i].child.pid);
         assert_true(launchers[i] > 0 && kill(launchers[i], SIGSTOP) == 0);
     }
@@ -746,15 +740,12 @@ TEST(test_coordinator_lost_later)
     law_add(&args, "--max_iters=1000000");
     const char *script = lks_test_text("exec %s", law_words(&args));
     START_TWO(a, b, port, script);
-    for (int i = 0; i < lks_test_tries(2000) && law_count_checkpoints(out) == 0; i++)
-        usleep(10000);
+    lks_test_until(law_count_checkpoints(out) > 0);
     pid_t launcher = marked_child_of(b.child.pid), rank = marked_rank(b.mark, 1);
     assert_true(launcher > 0 && rank > 0);
     assert_int_equal(kill(launcher, SIGSTOP), 0);
     kill(a.child.pid, SIGKILL);
-    for (int i = 0; i < lks_test_tries(2000) && lks__sys_process_state(rank) != 'Z'; i++)
-        usleep(10000);
-    assert_int_equal(lks__sys_process_state(rank), 'Z');
+    lks_test_until(lks__sys_process_state(rank) == 'Z');
     kill(launcher, SIGCONT);
     lks_test_result r = end_of(&b);
     end_of(&a);
@@ -963,8 +954,7 @@ TEST(test_refusals)
     /* None of them has disturbed the job. */
     struct node c = START(port, lks_test_text("touch %s; %s", told, script), "--nnodes=3",
                           "--node-rank=2", "--rdzv-id=mine");
-    for (int i = 0; i < lks_test_tries(2000) && !lks_test_exists(told); i++)
-        usleep(10000);
+    lks_test_until(lks_test_exists(told));
     lks_test_write(lks_test_text("%s/stop", folder), "", 0);
     lks_test_result first = assert_exits(0, end_of(&a));
     assert_int_equal(end_of(&b).exit_code, 0);
@@ -981,6 +971,18 @@ TEST(test_refusals)
     assert_null(strstr(first.err, "another-0123456789"));
 }
 
+static int connected(int port)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET,
+                               .sin_port = htons((uint16_t)port),
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (struct sockaddr *)&addr, sizeof addr) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
 /* Connections to the job's port without its secret change nothing. */
 TEST(test_strangers)
 {
@@ -988,20 +990,11 @@ TEST(test_strangers)
     const char *folder = lks_test_folder();
     const char *script = lks_test_text(
         "touch \"%s\"/$RANK; while [ ! -e \"%s/stop\" ]; do sleep 0.02; done", folder, folder);
-    struct sockaddr_in addr = {.sin_family = AF_INET,
-                               .sin_port = htons((uint16_t)port),
-                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0"), b = {.mark = NULL};
     unsigned seed = 3;
     for (int i = 0; i < 40; i++) { /* half of them before the job is complete */
         char noise[4000];
-        for (int tries = 0; tries < lks_test_tries(2000); tries++) {
-            fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-            if (connect(fds[i], (struct sockaddr *)&addr, sizeof addr) == 0)
-                break;
-            close(fds[i]);
-            usleep(10000);
-        }
+        lks_test_until((fds[i] = connected(port)) >= 0);
         for (size_t k = 0; k < sizeof noise; k++)
             noise[k] = (char)rand_r(&seed);
         if (i % 3 == 1) /* a right beginning, and nothing more */

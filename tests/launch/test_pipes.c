@@ -86,13 +86,6 @@ static int finish(struct run *r, double most_s)
     return WEXITSTATUS(status);
 }
 
-static void wait_for_file(const char *path)
-{
-    for (int i = 0; i < lks_test_tries(2000) && !lks_test_exists(path); i++)
-        pause_ms(5);
-    assert_true(lks_test_exists(path));
-}
-
 /* Wait until the pipe is full, so that the launcher waits for its reader, and give the other
  * buffers on the way time to fill. */
 static void wait_until_full(const struct run *r)
@@ -100,9 +93,7 @@ static void wait_until_full(const struct run *r)
     struct pollfd p = {.events = POLLOUT};
     p.fd = open(lks_test_text("/proc/self/fd/%d", r->out), O_WRONLY | O_CLOEXEC);
     assert_true(p.fd >= 0);
-    for (int i = 0; i < lks_test_tries(4000) && poll(&p, 1, 0) == 1; i++)
-        pause_ms(5);
-    assert_int_equal(poll(&p, 1, 0), 0);
+    lks_test_until(poll(&p, 1, 0) == 0);
     close(p.fd);
     pause_ms(300);
 }
@@ -155,7 +146,7 @@ static struct run start_and_end(int lines)
     struct run r =
         START(lks_test_text("seq 1 %d; touch \"%s\"$RANK", lines, done), "--nproc-per-node=2");
     for (int rank = 0; rank < 2; rank++)
-        wait_for_file(lks_test_text("%s%d", done, rank));
+        lks_test_until(lks_test_exists(lks_test_text("%s%d", done, rank)));
     pause_ms(500);
     assert_int_equal(waitpid(r.pid, NULL, WNOHANG), 0);
     return r;
@@ -184,9 +175,7 @@ TEST(test_insist)
     struct run r = START("trap '' TERM; while :; do echo hello; done", "--nproc-per-node=2");
     wait_until_full(&r);
     kill(r.pid, SIGTERM);
-    for (int i = 0;
-         i < lks_test_tries(2000) && strstr(lks_test_read(r.err_path, NULL), "second") == NULL; i++)
-        pause_ms(5);
+    lks_test_wait_for_text(r.err_path, "second");
     pause_ms(600);
     double second_s = lks__sys_now();
     kill(r.pid, SIGTERM);
@@ -244,7 +233,7 @@ TEST(test_reader_returns)
     wait_until_full(&r);
     kill(r.pid, SIGTERM);
     for (int rank = 0; rank < 2; rank++)
-        wait_for_file(lks_test_text("%s%d", free, rank));
+        lks_test_until(lks_test_exists(lks_test_text("%s%d", free, rank)));
     size_t n = 0;
     for (ssize_t got; (got = read(r.out, text + n, sizeof text - 1 - n)) > 0;)
         n += (size_t)got;
@@ -327,7 +316,7 @@ TEST(test_no_output)
     } cases[] = {{">&-", "Bad file descriptor"}, {">/dev/full", "No space left on device"}};
     for (size_t i = 0; i < 2; i++) {
         const char *command =
-            lks_test_text("exec %s run --nproc-per-node=2 sh -c 'echo hi; sleep 0.2; echo hi; "
+            lks_test_text("exec '%s' run --nproc-per-node=2 sh -c 'echo hi; sleep 0.2; echo hi; "
                           "exit 0' %s",
                           LKS_TEST_TOOL, cases[i].to);
         lks_test_result r =

@@ -43,7 +43,6 @@ TEST(test_reader_leaves)
     lks__consoles *consoles;
     lks__output *o;
     int kept, ends[2];
-    bool done = false;
     const int reader = lks_test_pipe_begin(STDOUT_FILENO, &kept);
     assert_int_equal(lks__consoles_open(&consoles), LKS_OK);
     assert_int_equal(lks__output_open(&plan, 1, 0, "host", NULL, consoles, &o), LKS_OK);
@@ -52,14 +51,10 @@ TEST(test_reader_leaves)
     fill(o, ends[0]);
     lks__output_started(o, 0); /* closes the rank's end */
     close(reader);
-    for (int i = 0; i < lks_test_tries(200) && !done; i++) {
-        done = lks__output_drain(o, true);
-        usleep(50000);
-    }
+    lks_test_until(lks__output_drain(o, true));
     lks__output_close(o);
     lks__consoles_close(consoles, -1);
     lks_test_pipe_end(STDOUT_FILENO, kept);
-    assert_true(done);
 }
 
 /* The disk of a rank's log file is full: that is said once, and at the end how many bytes are
@@ -89,8 +84,7 @@ TEST(test_full_disk)
     }
     lks__output_started(o, 0);
     lks__output_started(o, 1);
-    while (!lks__output_drain(o, true))
-        usleep(1000);
+    lks_test_until(lks__output_drain(o, true));
     lks__output_close(o);
     lks__consoles_close(consoles, -1);
     lks_test_pipe_end(STDERR_FILENO, kept);
@@ -120,9 +114,8 @@ TEST(test_left)
     const int sink_a = lks__writer_sink(w, a[1]), sink_b = lks__writer_sink(w, b[1]);
     memset(large, '\n', sizeof large);
     assert_true(lks__writer_add(w, sink_a, "", 0, large, sizeof large, 0));
-    for (int i = 0; i < lks_test_tries(2000) && ready < 4096; i++, usleep(1000))
-        assert_int_equal(ioctl(a[0], FIONREAD, &ready), 0);
-    assert_int_equal(ready, 4096); /* and for the rest it waits */
+    lks_test_until(ioctl(a[0], FIONREAD, &ready) == 0 && ready == 4096);
+    /* and for the rest it waits */
     assert_true(lks__writer_add(w, sink_b, "head", 4, " one\ntwo\n", 9, 0));
     lks__writer_left(w, sink_b, &bytes, &lines);
     assert_int_equal(bytes, 13);
@@ -132,8 +125,7 @@ TEST(test_left)
     assert_int_equal(lines, sizeof large);
     for (size_t got = 0; got < sizeof large;)
         got += (size_t)read(a[0], large, sizeof large);
-    for (int i = 0; i < lks_test_tries(2000) && lks__writer_waits_s(w) >= 0; i++)
-        usleep(1000);
+    lks_test_until(lks__writer_waits_s(w) < 0);
     lks__writer_left(w, sink_b, &bytes, &lines);
     assert_int_equal(bytes + lines, 0);
     assert_int_equal(read(b[0], large, sizeof large), 13);

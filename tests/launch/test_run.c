@@ -58,7 +58,7 @@ TEST(test_prefixes)
 /* On a terminal, which `script` makes, each rank has a colour; elsewhere none has. */
 TEST(test_colours)
 {
-    const char *command = lks_test_text("%s run --nproc-per-node=2 echo hi", LKS_TEST_TOOL);
+    const char *command = lks_test_text("'%s' run --nproc-per-node=2 echo hi", LKS_TEST_TOOL);
     const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
     if (system("command -v script >/dev/null 2>&1") != 0)
         lks_test_lacks("script", "the program that makes a terminal");
@@ -273,9 +273,8 @@ TEST(test_reader_that_does_not_read)
     pid_t pid =
         start_piped(mark, "if [ $RANK = 0 ]; then yes; else sleep 0.5; kill -9 $$; fi", &out);
     usleep(500000);
-    for (int i = 0; i < lks_test_tries(300) && marked_processes(mark, (pid_t[16]){0}, 16) > 3; i++)
-        usleep(10000); /* the launcher has output left; front and guard wait for it */
-    assert_true(marked_processes(mark, (pid_t[16]){0}, 16) <= 3);
+    /* The launcher has output left; front and guard wait for it. */
+    lks_test_until(marked_processes(mark, (pid_t[16]){0}, 16) <= 3);
     close(out);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(WEXITSTATUS(status), 128 + 9);

@@ -109,8 +109,7 @@ static void check_early_save(int W, double ms)
     wait_for_main(run.pid, SIGUSR1);
     pause_ms(ms);
     assert_int_equal(kill(run.pid, SIGUSR1), 0);
-    for (int i = 0; i < lks_test_tries(4000) && law_count_checkpoints(out) == 0; i++)
-        pause_ms(5);
+    lks_test_until(law_count_checkpoints(out) > 0);
     const int n = law_count_checkpoints(out);
     assert_int_equal(kill(run.pid, SIGTERM), 0);
     lks_test_result r = lks_test_wait(&run, 60);
@@ -158,16 +157,10 @@ TEST(test_blocked)
     const char *const argv[] = {"lockstep", "run", "env", "--block-signal=USR2",
                                 "sleep",    "50",  NULL};
     lks_test_child run = lks_test_start(argv, env);
-    pid_t rank = -1;
-    for (int i = 0; i < lks_test_tries(2000); i++, pause_ms(5)) {
-        rank = marked_rank(mark, 0);
-        if (rank > 0 && has_signal(rank, "SigBlk", SIGUSR2))
-            break;
-    }
+    pid_t rank;
+    lks_test_until((rank = marked_rank(mark, 0)) > 0 && has_signal(rank, "SigBlk", SIGUSR2));
     assert_int_equal(kill(run.pid, SIGUSR2), 0);
-    for (int i = 0; i < lks_test_tries(1000) && !has_signal(rank, "ShdPnd", SIGUSR2); i++)
-        pause_ms(5);
-    assert_true(has_signal(rank, "ShdPnd", SIGUSR2));
+    lks_test_until(has_signal(rank, "ShdPnd", SIGUSR2));
     assert_int_equal(kill(run.pid, SIGTERM), 0);
     assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
 }
@@ -218,11 +211,12 @@ static void check_inherited(const char *before, unsigned long long mask[4])
     static const char script[] = "grep '^Sig[BI]' /proc/self/status"; /* a shell clears the mask */
     lks_test_result plain = lks_test_run(
         (const char *const[]){"sh", "-c", lks_test_text("%s %s", before, script), NULL}, NULL, 20);
-    lks_test_result r = assert_exits(
-        0, lks_test_run(
-               (const char *const[]){
-                   "sh", "-c", lks_test_text("%s %s run %s", before, LKS_TEST_TOOL, script), NULL},
-               NULL, 20));
+    lks_test_result r =
+        assert_exits(0, lks_test_run((const char *const[]){"sh", "-c",
+                                                           lks_test_text("%s '%s' run %s", before,
+                                                                         LKS_TEST_TOOL, script),
+                                                           NULL},
+                                     NULL, 20));
     assert_int_equal(sscanf(plain.out, "SigBlk: %llx SigIgn: %llx", &mask[0], &mask[1]), 2);
     assert_int_equal(sscanf(r.out, "SigBlk: %llx SigIgn: %llx", &mask[2], &mask[3]), 2);
     assert_true(mask[2] == mask[0]);
@@ -273,12 +267,7 @@ static void check_ignored(int sig, int W)
     size_t before, after;
     lks_test_read(metrics, &before);
     pause_ms(100);
-    for (int i = 0; i < lks_test_tries(1000); i++, pause_ms(5)) {
-        lks_test_read(metrics, &after);
-        if (after > before)
-            break;
-    }
-    assert_true(after > before); /* it goes on */
+    lks_test_until((lks_test_read(metrics, &after), after > before)); /* it goes on */
     kill(run.pid, SIGTERM);
     lks_test_result r = lks_test_wait(&run, 60);
     assert_int_equal(r.exit_code, 128 + SIGTERM);
@@ -407,13 +396,11 @@ TEST(test_stop_of_one)
                                        go, law_words(&args));
     const char *const argv[] = {"lockstep", "run", "--nproc-per-node=2", "sh", "-c", script, NULL};
     lks_test_child run = lks_test_start(argv, env);
-    pid_t rank = -1;
-    for (int i = 0; i < lks_test_tries(2000) && rank <= 0; i++, pause_ms(5))
-        rank = marked_rank(mark, 1);
+    pid_t rank;
+    lks_test_until((rank = marked_rank(mark, 1)) > 0);
     wait_for_main(rank, SIGTERM);
     assert_int_equal(lks_test_kill(rank, SIGTERM), 0);
-    for (int i = 0; i < lks_test_tries(2000) && marked_rank(mark, 1) > 0; i++)
-        pause_ms(5);
+    lks_test_until(marked_rank(mark, 1) <= 0);
     lks_test_write(go, "", 0);
     lks_test_result r = lks_test_wait(&run, 10);
     check_nothing_done(&r, SIGTERM);
@@ -447,8 +434,7 @@ TEST(test_stop_of_first)
                                    NULL};
         runs[rank] = lks_test_start(args.argv, env);
     }
-    for (int i = 0; i < lks_test_tries(4000) && !has_segment(runs[1].pid); i++)
-        pause_ms(5);
+    lks_test_until(has_segment(runs[1].pid));
     assert_int_equal(kill(runs[0].pid, SIGTERM), 0);
     for (int rank = 0; rank < 2; rank++)
         assert_int_equal(lks_test_wait(&runs[rank], 10).exit_code, 128 + SIGTERM);

@@ -108,11 +108,7 @@ TEST(test_estimate)
                       train(lks_test_folder(), "--max_iters=4000000000 --eval_interval=0")),
         NULL};
     lks_test_child child = lks_test_start(run, NULL);
-    for (int i = 0; i < lks_test_tries(600); i++) {
-        usleep(100000);
-        if (lks_test_exists(child.err_path) && strstr(lks_test_read(child.err_path, NULL), said))
-            break;
-    }
+    lks_test_wait_for_text(child.err_path, said);
     kill(child.pid, SIGINT);
     lks_test_result r = lks_test_wait(&child, 60);
     assert_int_equal(r.exit_code, 128 + SIGINT);

@@ -13,7 +13,7 @@
 
 static lks_test_result limited(const char *limit, const char *words)
 {
-    const char *command = lks_test_text("%s; exec %s %s", limit, LKS_TEST_TOOL, words);
+    const char *command = lks_test_text("%s; exec '%s' %s", limit, LKS_TEST_TOOL, words);
     return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
 }
 
@@ -97,7 +97,7 @@ TEST(test_many_nodes)
     lks_test_child node[NODES];
     for (int i = 0; i < NODES; i++) {
         const char *command =
-            lks_test_text("%s exec %s run %s --node-rank=%d --master-addr=127.0.0.1 %s true",
+            lks_test_text("%s exec '%s' run %s --node-rank=%d --master-addr=127.0.0.1 %s true",
                           i == 0 ? "ulimit -n 24;" : "", LKS_TEST_TOOL, nodes, i, port);
         node[i] = lks_test_start(
             (const char *const[]){"sh", "-c", command, NULL},
@@ -121,7 +121,7 @@ TEST(test_many_nodes)
 /* Programs that a launch on hosts starts here have signals as the shell had them. */
 TEST(test_pipe_signal)
 {
-    const char *command = lks_test_text("exec %s run --hosts=localhost:1 sh -c "
+    const char *command = lks_test_text("exec '%s' run --hosts=localhost:1 sh -c "
                                         "'grep SigIgn /proc/self/status'",
                                         LKS_TEST_TOOL);
     const lks_test_result r =

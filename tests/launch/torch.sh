@@ -4,8 +4,7 @@
 set -eu
 . "${0%/*}/../support.sh"
 tool=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work_folder
 find_python pytorch torch.distributed "${2-}"
 
 cat >"$work/script.py" <<'END'

@@ -53,19 +53,22 @@ static void check_family(bool golf)
         lks__cpu_level levels[2];
         int ranks;
         bool library;
-    } runs[] = {{{LKS__CPU_AVX2}, 1, true},
-                {{LKS__CPU_PLAIN, LKS__CPU_AVX2}, 2, false},
+    } runs[] = {{{LKS__CPU_PLAIN, LKS__CPU_AVX2}, 2, false}, /* plain C: the slowest by far */
+                {{LKS__CPU_AVX2}, 1, true},
                 {{LKS__CPU_AVX512, LKS__CPU_AVX2}, 2, true},
                 {{LKS__CPU_AVX512}, 1, false}};
     static const char float32[] = "--dtype=float32";
-    const lks__cpu_level plain = LKS__CPU_PLAIN;
-    const char *reference = trained(golf, &plain, 1, false, float32);
+    const char *reference = NULL;
     lks__cpu_level best;
     assert_ok(lks__cpu_level_get(&best));
-    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
-        if (runs[i].levels[0] <= best && runs[i].levels[1] <= best)
-            law_assert_same(trained(golf, runs[i].levels, runs[i].ranks, runs[i].library, float32),
-                            reference);
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        if (runs[i].levels[0] > best || runs[i].levels[1] > best)
+            continue;
+        const char *out = trained(golf, runs[i].levels, runs[i].ranks, runs[i].library, float32);
+        if (reference != NULL)
+            law_assert_same(out, reference);
+        reference = out;
+    }
 }
 
 TEST(test_gpt2)

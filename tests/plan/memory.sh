@@ -4,15 +4,7 @@
 set -eu
 . "${0%/*}/../support.sh"
 tool=$1
-work=$(mktemp -d)
-launcher=
-# shellcheck disable=SC2317 # by trap
-remove() {
-    [ -z "$launcher" ] || kill -9 "$launcher" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap remove EXIT
-trap 'exit 1' INT TERM HUP
+work_folder
 plain_build "${tool%/tools/*}" "a sanitizer's own memory counts, too"
 
 cd "$work"
@@ -72,7 +64,6 @@ check() { # RANKS SETTINGS...
     measured=$(most_of "$(below "$launcher")" "$samples")
     kill -9 "$launcher"
     wait "$launcher" 2>/dev/null || true
-    launcher=
     # Its ranks end after it, and may still write a checkpoint.
     rm -rf "run$ranks" || { sleep 1; rm -rf "run$ranks"; }
     compare "$ranks" "$planned" "$measured" "$shown"
@@ -100,7 +91,6 @@ check_gathered() { # SETTINGS...
     measured=$(most_of "$launcher" 30)
     kill -9 "$launcher" $!
     wait "$launcher" $! 2>/dev/null || true
-    launcher=
     compare 1 "$planned" "$measured" "of the first of two hosts, at checkpoints: $*"
 }
 

@@ -74,7 +74,7 @@ TEST(test_special)
     const char *answers[2];
     for (int i = 0; i < 2; i++) {
         const char *command =
-            lks_test_text("%s sample --init_from=%s --tokenizer=%s --interactive --top_k=1 "
+            lks_test_text("'%s' sample --init_from=%s --tokenizer=%s --interactive --top_k=1 "
                           "--max_new_tokens=24 --special=%s <%s",
                           LKS_TEST_TOOL, model, vocabulary, i == 0 ? "false" : "true", lines);
         answers[i] = assert_exits(0, lks_test_shell(command)).out;

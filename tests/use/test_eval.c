@@ -310,7 +310,7 @@ TEST(test_full_output)
     for (int i = 0; i < 5; i++) {
         const size_t before = json_array_size(lks_test_metrics(evals, "eval"));
         const char *command =
-            lks_test_text("cd %s && exec %s %s >/dev/full", gpt2, LKS_TEST_TOOL, commands[i]);
+            lks_test_text("cd %s && exec '%s' %s >/dev/full", gpt2, LKS_TEST_TOOL, commands[i]);
         assert_exits(1, lks_test_shell(command), "standard output", "No space left on device");
         assert_int_equal(json_array_size(lks_test_metrics(evals, "eval")), before + (i < 2));
     }

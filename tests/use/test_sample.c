@@ -198,11 +198,8 @@ TEST(test_interactive)
 /* Wait until a file has more than `bytes`; returns its size. */
 static size_t wait_for(const char *path, size_t bytes)
 {
-    struct stat info = {.st_size = 0};
-    for (int i = 0; i < lks_test_tries(3000) && (size_t)info.st_size <= bytes; i++, usleep(10000))
-        if (stat(path, &info) != 0)
-            info.st_size = 0;
-    assert_true((size_t)info.st_size > bytes);
+    struct stat info;
+    lks_test_until(stat(path, &info) == 0 && (size_t)info.st_size > bytes);
     return (size_t)info.st_size;
 }
 

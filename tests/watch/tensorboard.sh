@@ -4,16 +4,14 @@
 set -eu
 . "${0%/*}/../support.sh"
 tool=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work_folder
 find_python tensorboard tensorboard
 
 awk 'BEGIN { x = 7; for (i = 0; i < 4000; i++) { x = (x * 75 + 74) % 65537; printf "%s", substr("abc \n\"d\\e<fg", x % 12 + 1, 1) } }' >"$work/text"
 "$tool" prep char --input="$work/text" --out="$work/data" >"$work/log"
 train() {
     "$tool" train --dataset="$work/data" --out_dir="$work/run" --n_layer=1 --n_head=2 --n_embd=16 --block_size=8 --batch_size=2 \
-        --gradient_accumulation_steps=2 --sample_tokens=20 --eval_interval=4 --eval_iters=2 --checkpoint_interval=4 "$@" >"$work/log" 2>&1 ||
-        { cat "$work/log"; exit 1; }
+        --gradient_accumulation_steps=2 --sample_tokens=20 --eval_interval=4 --eval_iters=2 --checkpoint_interval=4 "$@" >"$work/log" 2>&1 || fail "train $*"
 }
 train --max_iters=9
 # Killed between checkpoints: go on from 8, whose evaluation isn't made again.

@@ -284,9 +284,7 @@ TEST(test_stop)
         law_add(&args, "--nproc_per_node=%d", W);
         law_add(&args, "--exec_on=checkpoint:touch \"$LOCKSTEP_OUT_DIR.saved\"");
         lks_test_child child = lks_test_start(args.argv, NULL);
-        for (int i = 0; i < lks_test_tries(3000); i++, usleep(10000))
-            if (lks_test_exists(lks_test_text("%s.saved", out)))
-                break;
+        lks_test_until(lks_test_exists(lks_test_text("%s.saved", out)));
         kill(child.pid, SIGTERM);
         assert_exits(143, lks_test_wait(&child, 60));
         assert_string_equal(log_of(out), "end 15 no\n");
@@ -391,7 +389,7 @@ static const char *hear(int fd, const char *part)
 
 TEST(test_systemd)
 {
-    const char *names[] = {lks_test_text("%s/notify", lks_test_folder()),
+    const char *names[] = {lks_test_text("%s/notify", lks_test_folder_in_memory()),
                            lks_test_text("@lockstep-test-%d", (int)getpid())};
     for (int i = 0; i < 2; i++) {
         const char *out, *env[] = {lks_test_text("NOTIFY_SOCKET=%s", names[i]),

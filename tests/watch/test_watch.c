@@ -356,9 +356,7 @@ static void assert_served(const struct served *s)
 static void wait_until_gone(const struct served *s)
 {
     const char *fds = lks_test_text("/proc/%d/fd", (int)s->child.pid);
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(fds) > 16; i++)
-        usleep(10000);
-    assert_true(lks_test_count_files(fds) <= 16);
+    lks_test_until(lks_test_count_files(fds) <= 16);
 }
 
 /* Requests cut, altered and joined by chance: the page is still served, nothing is written, and the

@@ -5,8 +5,7 @@ set -eu
 here=$(cd "${0%/*}" && pwd)
 . "$here/../support.sh"
 tool=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work_folder
 find_python pytorch 'torch, numpy'
 nanogpt=${LOCKSTEP_TEST_NANOGPT-}
 [ -e "$nanogpt/model.py" ] || lacks nanogpt 'LOCKSTEP_TEST_NANOGPT names no checkout of it'
@@ -21,14 +20,11 @@ train() {
     # shellcheck disable=SC2086 # a list of settings
     "$tool" train --dataset="$work/data" --out_dir="$work/run" --sampler=nanogpt --virtual_ranks=1 \
         --n_layer=2 --n_head=2 --n_embd=32 --block_size=16 --bias=true --eval_interval=0 --beta2=0.95 \
-        --log_interval=1 $given "$@" >>"$work/log" 2>&1 || {
-        cat "$work/log"
-        exit 1
-    }
+        --log_interval=1 $given "$@" >>"$work/log" 2>&1 || fail "train $*"
 }
-"$tool" prep char --input="$work/text" --out="$work/data" >"$work/log" 2>&1
+"$tool" prep char --input="$work/text" --out="$work/data" >"$work/log" 2>&1 || fail prep
 train --max_iters=5
-"$tool" export --format=nanogpt --out_dir="$work/run" --out="$work/ckpt.pt" >>"$work/log" 2>&1
+"$tool" export --format=nanogpt --out_dir="$work/run" --out="$work/ckpt.pt" >>"$work/log" 2>&1 || fail export
 train --max_iters=13 --init_from=resume
 # shellcheck disable=SC2086
 "$python" "$here/nanogpt_resume.py" "$nanogpt" "$work/ckpt.pt" "$work/data" 14 $settings | grep "^[0-9]" >"$work/theirs"
@@ -49,9 +45,9 @@ with open(sys.argv[1] + "/data/meta.json", encoding="utf-8") as f:
 with open(sys.argv[1] + "/data/text/meta.pkl", "wb") as f:
     pickle.dump({"vocab_size": len(chars), "stoi": {c: i for i, c in enumerate(chars)}, "itos": dict(enumerate(chars))}, f)
 END
-    "$tool" export --format=nanogpt --out_dir="$work/run" --out="$work/out/ckpt.pt" --dataset=text >>"$work/log" 2>&1
-    (cd "$work" && "$python" sample.py --out_dir=out --device=cpu --dtype=float32 --num_samples=1 --max_new_tokens=20) >"$work/sampled" 2>&1 ||
-        { cat "$work/sampled"; exit 1; }
-    grep -q 'Loading meta from data/text/meta.pkl' "$work/sampled"
-    echo "sample.py wrote $(wc -c <"$work/sampled") bytes"
+    "$tool" export --format=nanogpt --out_dir="$work/run" --out="$work/out/ckpt.pt" --dataset=text >>"$work/log" 2>&1 || fail 'export for a dataset'
+    (cd "$work" && "$python" sample.py --out_dir=out --device=cpu --dtype=float32 --num_samples=1 --max_new_tokens=20) >"$work/sample.log" 2>&1 ||
+        fail sample.py
+    grep -q 'Loading meta from data/text/meta.pkl' "$work/sample.log" || fail 'sample.py reads another vocabulary'
+    echo "sample.py wrote $(wc -c <"$work/sample.log") bytes"
 fi

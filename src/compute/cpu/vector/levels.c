@@ -5,10 +5,10 @@ void lks__kernels_of_level(lks__cpu_level level, lks__kernels *k)
 {
 #if defined(__aarch64__)
     if (level == LKS__CPU_NEON) {
-#define X(name, type) k->name = lks__##name##_neon;
+#define lks__dropout_neon lks__dropout_plain
+#define X(name, type)     k->name = lks__##name##_neon;
         LKS__ROW_KERNEL_MAP(X)
 #undef X
-        k->dropout = lks__dropout_plain;
         k->gemm = lks__gemm_neon;
         k->gemm_bf16 = lks__gemm_bf16_neon;
         k->peak = k->peak_bf16 = lks__peak_neon;
