@@ -640,11 +640,11 @@ int lks_test_tries(int n)
 
 void lks_test_again(int n_tries, const char *condition, const char *file, int line)
 {
-    if (n_tries < lks_test_tries(10000)) {
+    if (n_tries < lks_test_tries(30000)) {
         usleep(2000);
         return;
     }
-    print_error("not within %.0f s: %s\n", 20 * lks_test_patience(), condition);
+    print_error("not within %.0f s: %s\n", 60 * lks_test_patience(), condition);
     _fail(file, line);
 }
 

@@ -171,7 +171,7 @@ void lks_test_need_zip(void);
  * sanitizers. Every limit that a slow machine could exceed is multiplied by it. */
 double lks_test_patience(void);
 int lks_test_tries(int n); /* the same for a number of tries with pauses between them */
-/* Wait until the condition holds: 20 s times lks_test_patience(), then the test fails. */
+/* Wait until the condition holds: 60 s times lks_test_patience(), then the test fails. */
 #define lks_test_until(condition)                                                                  \
     for (int tries_ = 0; !(condition); tries_++)                                                   \
     lks_test_again(tries_, #condition, __FILE__, __LINE__)
