@@ -158,7 +158,8 @@ static lks_status use_offers(struct split *s)
         return LKS_OK;
     struct offer *o = &s->offers[s->all[s->first].rank];
     o->segment[sizeof o->segment - 1] = '\0';
-    return lks__segment_take(o->segment, s->end - s->first, &s->segment);
+    const lks_status st = lks__segment_take(o->segment, s->end - s->first, &s->segment);
+    return st == LKS_ERR_PEER ? lks__fail(st, "rank %d has ended", s->all[s->first].rank) : st;
 }
 
 /* Exchange offers and statuses: if a rank has failed, all fail, so that none waits for it. */
