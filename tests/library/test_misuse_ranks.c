@@ -461,7 +461,7 @@ static lks_status others_gone_at_sum(struct rank *r, bool first)
 }
 
 /* A reduction of 100 elements whose borders are overwritten at once. */
-static lks_status start_reduction(struct rank *r, float scale, bool zero, lks_work **work_p)
+static lks_status start_into(struct rank *r, float scale, bool zero, size_t at, lks_work **work_p)
 {
     void *own, *common;
     LKS__TRY(lks_comm_alloc(r->comm, LKS_MEM_OWN, 400, &own));
@@ -478,11 +478,16 @@ static lks_status start_reduction(struct rank *r, float scale, bool zero, lks_wo
                                .block_start = start,
                                .n_blocks = 1,
                                .block_sumsq = (double *)common + 60,
-                               .dst = common};
+                               .dst = (float *)common + at};
     lks_status st = lks_comm_reduce_start(r->comm, &reduction, work_p);
     memset(start, 0xff, 2 * sizeof *start);
     free(start);
     return st;
+}
+
+static lks_status start_reduction(struct rank *r, float scale, bool zero, lks_work **work_p)
+{
+    return start_into(r, scale, zero, 0, work_p);
 }
 
 static lks_status gone_in_flight(struct rank *r, bool first)
@@ -517,6 +522,13 @@ static lks_status other_scale(struct rank *r, bool first)
     lks_status st = lks_work_wait(work);
     return lks_work_wait(work) == LKS_ERR_ARG && st == LKS_ERR_ARG ? lks_comm_barrier(r->comm)
                                                                    : LKS_ERR_DIVERGED;
+}
+
+static lks_status other_output(struct rank *r, bool first)
+{
+    lks_work *work;
+    LKS__TRY(start_into(r, 1, false, first ? 0 : 8, &work));
+    return lks_work_wait(work);
 }
 
 static lks_status other_root(struct rank *r, bool first)
@@ -875,6 +887,7 @@ static const struct row rows[] = {
     ROW(others_gone_in_flight, LKS_ERR_PEER, LKS_OK, "the group", ""),
     FINE(all_gone_in_flight),
     ALL(other_scale, LKS_ERR_ARG, DISAGREE),
+    DIFFER(other_output, "lks_comm_reduce_start of 100 elements"),
     DIFFER(other_root, "4000 bytes from rank 1"),
     DIFFER(other_size, "all_gather of"),
     DIFFER(other_kind, "100 bytes of common memory"),
