@@ -163,9 +163,10 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
     if (p->scratch_bytes > 0)
         p->scratch = aligned_alloc(4096, p->scratch_bytes * (size_t)n_threads);
     if (p->workers == NULL || (p->scratch_bytes > 0 && p->scratch == NULL)) {
+        lks_status st =
+            lks__no_memory("for %d threads of %zu bytes of scratch", n_threads, p->scratch_bytes);
         lks__pool_close(p);
-        return lks__no_memory("for %d threads of %zu bytes of scratch", n_threads,
-                              p->scratch_bytes);
+        return st;
     }
     for (int i = 0; i < n_threads; i++)
         p->workers[i].alone = (lks__pool){.n_threads = 1,

@@ -3,6 +3,7 @@
 
 #include "base/number/cpu.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "comm/tree/combine.h"
 #include "comm/tree/tree.h"
 
@@ -305,7 +306,7 @@ lks_status lks_comm_all_reduce_start(lks_comm *comm, void *buf, size_t count, lk
     LKS__NEED(call, work_p);
     LKS__TRY(check_all_reduce(call, comm, buf, count, dtype, op));
     LKS__TRY(check_there(comm, call));
-    return lks__works_start(comm, buf, count, dtype, op, work_p);
+    return lks__comm_fail_alone(comm, lks__works_start(comm, buf, count, dtype, op, work_p));
 }
 
 lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)

@@ -43,6 +43,11 @@ lks_status lks__comm_fail_call(lks_comm *comm, lks_status st)
     return st;
 }
 
+lks_status lks__comm_fail_alone(lks_comm *comm, lks_status st)
+{
+    return st == LKS_OK || st == LKS_ERR_ARG ? st : lks__comm_fail_call(comm, st);
+}
+
 lks_status lks__comm_not_opened(lks_comm *comm, lks_status st)
 {
     char text[64];

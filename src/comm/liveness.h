@@ -28,6 +28,9 @@ enum { LKS__TOLD_S = 5 };
 /* The failure `st` of this rank's part in a call that the others may have begun: let them fail,
  * too, with lks_last_error() as the reason. Returns `st`. */
 lks_status lks__comm_fail_call(lks_comm *comm, lks_status st);
+/* The same if `st` is a failure of this rank alone: it is neither OK nor ERR_ARG, a misuse, which
+ * has done nothing. */
+lks_status lks__comm_fail_alone(lks_comm *comm, lks_status st);
 
 /* Record the failure `st` of opening the group, for the ranks that wait for this one. ERR_PEER
  * becomes ERR_STOPPED if a signal has come and no failure is recorded: then other ranks have left

@@ -37,6 +37,7 @@ struct split {
     int n_hosts, host; /* of the part */
     lks__segment *segment;
     struct lks__hier_part *part; /* NULL: the part has one host */
+    lks_comm *made;              /* not open yet */
 };
 
 static lks_status open_split(struct split *s)
@@ -52,6 +53,7 @@ static void close_split(struct split *s)
 {
     lks__segment_close(s->segment);
     lks__hier_part_free(s->part);
+    lks_comm_close(s->made);
     free(s->all);
     free(s->offers);
 }
@@ -110,6 +112,9 @@ static void find_part(struct split *s, int color)
 /* Prepare what this rank contributes to the opening of its part. */
 static lks_status prepare(struct split *s)
 {
+    const lks_world world = {s->rank, s->n, s->rank - s->first, s->end - s->first};
+    LKS__TRY(lks__comm_new(s->n_hosts == 1 ? &lks__comm_shm : s->comm->ops, &world,
+                           s->comm->timeout_s, &s->made));
     if (s->rank == s->first) {
         LKS__TRY(lks__segment_create(s->end - s->first, &s->segment));
         for (int r = s->first; r < s->end; r++)
@@ -153,7 +158,8 @@ static lks_status use_offers(struct split *s)
         return LKS_OK;
     struct offer *o = &s->offers[s->all[s->first].rank];
     o->segment[sizeof o->segment - 1] = '\0';
-    return lks__segment_take(o->segment, s->end - s->first, &s->segment);
+    const lks_status st = lks__segment_take(o->segment, s->end - s->first, &s->segment);
+    return st == LKS_ERR_PEER ? lks__fail(st, "rank %d has ended", s->all[s->first].rank) : st;
 }
 
 /* Exchange offers and statuses: if a rank has failed, all fail, so that none waits for it. */
@@ -176,16 +182,14 @@ static lks_status agree(struct split *s, lks_status st)
 
 static lks_status open_part(struct split *s, lks_comm **part_p)
 {
-    const lks_world world = {s->rank, s->n, s->rank - s->first, s->end - s->first};
     lks__segment *segment = s->segment;
     struct lks__hier_part *hosts = s->part;
-    lks_comm *part;
-    LKS__TRY(lks__comm_new(hosts == NULL ? &lks__comm_shm : s->comm->ops, &world,
-                           s->comm->timeout_s, &part));
+    lks_comm *part = s->made;
     part->machine = s->comm->machine;
     lks__comm_part_of(part, s->comm);
-    s->segment = NULL; /* both are the part's now */
+    s->segment = NULL; /* they are the part's now */
     s->part = NULL;
+    s->made = NULL;
     lks_status st = hosts == NULL ? lks__shm_open_on(part, segment)
                                   : lks__hier_open(part, s->engine, segment, hosts);
     if (st == LKS_ERR_PEER) /* ranks of other hosts may wait for the one that has ended */

@@ -13,6 +13,7 @@
 #include "base/number/checked.h"
 #include "base/trace.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "compute/cpu/exec.h"
 #include "ddp/memory/mode.h"
 
@@ -120,7 +121,8 @@ lks_status lks__reducer_open(const lks__reducer_config *config, lks_comm *comm,
 {
     int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
     lks__reducer *d = calloc(1, sizeof *d);
-    LKS__MEMORY(d, "for data-parallel state");
+    if (d == NULL)
+        return lks__comm_fail_call(comm, lks__no_memory("for data-parallel state"));
     d->config = *config;
     d->comm = comm;
     lks__comm_hold(comm);
@@ -137,6 +139,7 @@ lks_status lks__reducer_open(const lks__reducer_config *config, lks_comm *comm,
     if (st == LKS_OK && staging && merges && d->buckets.n > 0)
         st = open_staging(d);
     LKS__THEN(st, open_hashes(d));
+    st = lks__comm_fail_alone(comm, st);
     LKS__THEN(st, open_memory(d, &left, staging));
     d->config.owners = NULL; /* the caller's */
     if (st != LKS_OK) {

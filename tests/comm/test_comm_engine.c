@@ -262,6 +262,20 @@ static int body_wrong_host(void)
                          3);
 }
 
+/* Only rank 1 has a wrong number: all learn its reason, and nobody waits for it. */
+static int body_one_wrong(void)
+{
+    lks_world world;
+    lks_comm *comm;
+    const bool wrong = strcmp(getenv("RANK"), "1") == 0;
+    if (wrong)
+        setenv("LOCAL_WORLD_SIZE", "2", 1);
+    EXPECT(open_group(&world, 60, &comm) == LKS_ERR_PEER && comm == NULL);
+    EXPECT(strstr(lks_last_error(), wrong ? ": MPI finds local rank 0 of 1"
+                                          : ": rank 1: MPI finds local rank 0 of 1") != NULL);
+    return seen_by(world.rank, 3);
+}
+
 /* A function of the MPI library that the engine's module links, as a program calls it. */
 static void *mpi_function(const char *name)
 {
@@ -669,6 +683,7 @@ static void test_wrong_numbers(void **state)
 {
     expect_all("11", "wrong_world");
     expect_all("111", "wrong_host");
+    expect_all("111", "one_wrong");
 }
 
 static void test_programs_mpi(void **state)
@@ -824,6 +839,7 @@ int main(int argc, char **argv)
         {"ended", .in_group = body_ended},
         {"wrong_world", .run = body_wrong_world},
         {"wrong_host", .run = body_wrong_host},
+        {"one_wrong", .run = body_one_wrong},
         {"programs_mpi", .run = body_programs_mpi},
         {"other_world", .run = body_other_world},
         {"odd_world", .run = body_odd_world},

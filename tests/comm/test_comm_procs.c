@@ -500,6 +500,21 @@ TEST(test_killed_anywhere)
     }
 }
 
+/* The process that has offered its segment ends before another one takes it. */
+TEST(test_offer_of_the_dead)
+{
+    char offer[LKS__SEGMENT_OFFER_BYTES], said[64];
+    lks__segment *segment;
+    int status;
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    snprintf(offer, sizeof offer, "%d:3:0123456789abcdef", (int)pid);
+    snprintf(said, sizeof said, "process %d, has ended", (int)pid);
+    assert_fails(LKS_ERR_PEER, lks__segment_take(offer, 2, &segment), said);
+}
+
 TEST(test_stopped)
 {
     struct ranks r;

@@ -316,6 +316,35 @@ static lks_status limited_files(void)
                : lks__fail(LKS_ERR_DIVERGED, "status %d and %d", refused, unsaved);
 }
 
+/* The file of shared memory may grow by this rank's first part of the memory for sums, and not by
+ * the next: then the first is returned. */
+static lks_status refused_sum(void)
+{
+    enum { PART = 256 << 10 };
+    lks_comm *comm;
+    struct stat before, after;
+    struct rlimit any;
+    LKS__TRY(open_group(&comm));
+    LKS__TRY(lks_comm_barrier(comm)); /* the others have opened it, too */
+    const int fd = lks__segment_fd(lks__shm_segment(comm->host));
+    fstat(fd, &before);
+    getrlimit(RLIMIT_FSIZE, &any);
+    const size_t most = (size_t)before.st_size + PART * (size_t)world.local_world_size + PART / 2;
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){most, any.rlim_max});
+    const lks_status refused = check_sum(comm);
+    setrlimit(RLIMIT_FSIZE, &any);
+    LKS__TRY(lks_comm_barrier(comm)); /* the others have returned their parts */
+    fstat(fd, &after);
+    const long kept = (long)(after.st_blocks - before.st_blocks) * 512;
+    LKS__TRY(check_sum(comm));
+    lks_comm_close(comm);
+    if (strcmp(engine, "shm") == 0) /* it needs no memory */
+        return refused;
+    return refused == LKS_ERR_NOMEM && kept < PART
+               ? LKS_OK
+               : lks__fail(LKS_ERR_DIVERGED, "status %d, %ld bytes were kept", refused, kept);
+}
+
 /* The program closes descriptors that it doesn't know, and opens files of its own. */
 static lks_status closed_descriptors(void)
 {
@@ -399,6 +428,7 @@ static const struct row {
     {"another thread", another_thread, false},
     {"memory returned", memory_returned, false},
     {"limited files", limited_files, false},
+    {"refused sum", refused_sum, false},
     {"closed descriptors", closed_descriptors, false},
     {"few descriptors on rank 0", few_descriptors_0, true},
     {"few descriptors on rank 1", few_descriptors_1, true},

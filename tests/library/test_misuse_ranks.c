@@ -6,6 +6,7 @@
  * Rank 0 plays one part, all others the other one. */
 #include "support.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,8 @@ struct rank {
     char dir[256];
     lks_status status;
     char said[1024];
+    int fails_at; /* number of its allocation that fails; 0: none does */
+    int n_allocs; /* in its part of a row that fails */
 };
 
 struct row {
@@ -458,7 +461,7 @@ static lks_status others_gone_at_sum(struct rank *r, bool first)
 }
 
 /* A reduction of 100 elements whose borders are overwritten at once. */
-static lks_status start_reduction(struct rank *r, float scale, bool zero, lks_work **work_p)
+static lks_status start_into(struct rank *r, float scale, bool zero, size_t at, lks_work **work_p)
 {
     void *own, *common;
     LKS__TRY(lks_comm_alloc(r->comm, LKS_MEM_OWN, 400, &own));
@@ -475,11 +478,16 @@ static lks_status start_reduction(struct rank *r, float scale, bool zero, lks_wo
                                .block_start = start,
                                .n_blocks = 1,
                                .block_sumsq = (double *)common + 60,
-                               .dst = common};
+                               .dst = (float *)common + at};
     lks_status st = lks_comm_reduce_start(r->comm, &reduction, work_p);
     memset(start, 0xff, 2 * sizeof *start);
     free(start);
     return st;
+}
+
+static lks_status start_reduction(struct rank *r, float scale, bool zero, lks_work **work_p)
+{
+    return start_into(r, scale, zero, 0, work_p);
 }
 
 static lks_status gone_in_flight(struct rank *r, bool first)
@@ -514,6 +522,13 @@ static lks_status other_scale(struct rank *r, bool first)
     lks_status st = lks_work_wait(work);
     return lks_work_wait(work) == LKS_ERR_ARG && st == LKS_ERR_ARG ? lks_comm_barrier(r->comm)
                                                                    : LKS_ERR_DIVERGED;
+}
+
+static lks_status other_output(struct rank *r, bool first)
+{
+    lks_work *work;
+    LKS__TRY(start_into(r, 1, false, first ? 0 : 8, &work));
+    return lks_work_wait(work);
 }
 
 static lks_status other_root(struct rank *r, bool first)
@@ -872,6 +887,7 @@ static const struct row rows[] = {
     ROW(others_gone_in_flight, LKS_ERR_PEER, LKS_OK, "the group", ""),
     FINE(all_gone_in_flight),
     ALL(other_scale, LKS_ERR_ARG, DISAGREE),
+    DIFFER(other_output, "lks_comm_reduce_start of 100 elements"),
     DIFFER(other_root, "4000 bytes from rank 1"),
     DIFFER(other_size, "all_gather of"),
     DIFFER(other_kind, "100 bytes of common memory"),
@@ -963,19 +979,21 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* "12": hosts with one and two ranks; NULL: two ranks without an engine. */
-static void run_row(const struct row *row, const char *hosts)
+static struct rank ranks[FAKE_MAX_RANKS];
+
+/* "12": hosts with one and two ranks; NULL: two ranks without an engine. An allocation of rank
+ * `poor` may fail. Returns the number of ranks. */
+static int play_all(const struct row *row, const char *hosts, int poor, int fails_at)
 {
-    static struct rank ranks[FAKE_MAX_RANKS];
     struct fake_rank places[FAKE_MAX_RANKS] = {{{0, 2, 0, 2}, NULL}, {{1, 2, 1, 2}, NULL}};
     lks_comm *comms[2] = {NULL, NULL};
     pthread_barrier_t played;
     int W = hosts != NULL ? fake_ranks(hosts, places) : 2;
-    double start = lks__sys_now();
     memset(ranks, 0, sizeof ranks);
     pthread_barrier_init(&played, NULL, (unsigned)W);
     if (hosts == NULL)
         assert_ok(lks__comm_open_threads(W, TIMEOUT_S, comms));
+    ranks[poor].fails_at = fails_at;
     for (int i = 0; i < W; i++) {
         ranks[i].row = row;
         ranks[i].played = &played;
@@ -983,12 +1001,19 @@ static void run_row(const struct row *row, const char *hosts)
         ranks[i].comm = hosts == NULL ? comms[i] : NULL;
         assert_int_equal(pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i]), 0);
     }
-    bool ok = true;
     for (int i = 0; i < W; i++)
         pthread_join(ranks[i].thread, NULL);
+    pthread_barrier_destroy(&played);
+    return W;
+}
+
+static void run_row(const struct row *row, const char *hosts)
+{
+    double start = lks__sys_now();
+    const int W = play_all(row, hosts, 0, 0);
+    bool ok = true;
     for (int i = 0; i < W; i++)
         ok = as_expected(&ranks[i], i == 0) && ok;
-    pthread_barrier_destroy(&played);
     double seconds = lks__sys_now() - start;
     if (!ok || seconds > MOST_S * lks_test_patience())
         fail_msg("%s over hosts %s, %.1f s", row->name, hosts != NULL ? hosts : "2", seconds);
@@ -1006,6 +1031,203 @@ static void test_hosts(void **state)
     for (int i = 0; i < N_ROWS; i++)
         for (size_t d = 0; d < sizeof divisions / sizeof divisions[0]; d++)
             run_row(&rows[i], divisions[d]);
+}
+
+/* --- a rank without memory -------------------------------------------------------------------- */
+
+/* In a call of all ranks one allocation of one rank fails, each in turn. The others, which may have
+ * begun the call, don't wait for that rank until the deadline, and learn the reason. */
+
+static _Thread_local int left; /* allocations of this thread until one fails; 0: none does */
+static _Thread_local int n_allocs;
+
+static bool fails(void)
+{
+    n_allocs++;
+    if (left == 0 || --left > 0)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+__typeof__(malloc) __real_malloc, __wrap_malloc;
+void *__wrap_malloc(size_t bytes)
+{
+    return fails() ? NULL : __real_malloc(bytes);
+}
+
+__typeof__(calloc) __real_calloc, __wrap_calloc;
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    return fails() ? NULL : __real_calloc(n, bytes);
+}
+
+__typeof__(realloc) __real_realloc, __wrap_realloc;
+void *__wrap_realloc(void *p, size_t bytes)
+{
+    return fails() ? NULL : __real_realloc(p, bytes);
+}
+
+__typeof__(aligned_alloc) __real_aligned_alloc, __wrap_aligned_alloc;
+void *__wrap_aligned_alloc(size_t unit, size_t bytes)
+{
+    return fails() ? NULL : __real_aligned_alloc(unit, bytes);
+}
+
+__typeof__(strdup) __real_strdup, __wrap_strdup;
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : __real_strdup(text);
+}
+
+static void begin_failing(const struct rank *r)
+{
+    n_allocs = 0;
+    left = r->fails_at;
+}
+
+/* The rest of the row has memory. */
+static lks_status end_failing(struct rank *r, lks_status st)
+{
+    left = 0;
+    r->n_allocs = n_allocs;
+    return st;
+}
+
+#define FAILING(r, call) (begin_failing(r), end_failing(r, (call)))
+
+static lks_status open_without(struct rank *r, bool first)
+{
+    return FAILING(r, open_ddp(r));
+}
+
+static lks_status step_without(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    return FAILING(r, whole_step(r, r->ddp));
+}
+
+static lks_status verify_without(struct rank *r, bool first)
+{
+    LKS__TRY(open_ddp(r));
+    return FAILING(r, lks_ddp_verify(r->ddp));
+}
+
+static lks_status optimize_without(struct rank *r, bool first)
+{
+    lks_optimizer_param p = {"w", r->value[0], r->grad[0], LKS_PARAM_MATRIX, N / 50, 50};
+    lks_optimizer *o = NULL;
+    lks_status st = FAILING(r, lks_optimizer_open(r->comm, LKS_MUON, &p, 1, &o));
+    lks_optimizer_close(o);
+    return st;
+}
+
+static lks_status start_sum(struct rank *r)
+{
+    lks_work *work;
+    int64_t numbers[2] = {1, 2};
+    LKS__TRY(lks_comm_all_reduce_start(r->comm, numbers, 2, LKS_INT64, LKS_SUM, &work));
+    return lks_work_wait(work);
+}
+
+static lks_status start_without(struct rank *r, bool first)
+{
+    return FAILING(r, start_sum(r));
+}
+
+static lks_status sum_without(struct rank *r, bool first)
+{
+    return FAILING(r, lks_comm_all_reduce(r->comm, r->value[0], N, LKS_FLOAT32, LKS_SUM));
+}
+
+static lks_status combine_without(struct rank *r, bool first)
+{
+    return FAILING(r, lks_comm_all_reduce(r->comm, r->value[0], N, LKS_FLOAT32, LKS_MAX));
+}
+
+static lks_status gather_without(struct rank *r, bool first)
+{
+    int32_t all[FAKE_MAX_RANKS], mine = 1;
+    return FAILING(r, lks_comm_all_gather(r->comm, &mine, all, 1, LKS_INT32));
+}
+
+static lks_status split_without(struct rank *r, bool first)
+{
+    lks_comm *part = NULL;
+    lks_status st = FAILING(r, lks_comm_split(r->comm, 0, 0, &part));
+    lks_comm_close(part);
+    return st;
+}
+
+static lks_status save(struct rank *r, const char *dir)
+{
+    const lks_tensor common = {"a", LKS_FLOAT32, 1, {N}, r->value[0]};
+    const lks_tensor own = {"b", LKS_FLOAT32, 1, {N}, r->value[1]};
+    const lks_checkpoint_more more = {.per_rank = &own, .n_per_rank = 1, .json = "{}"};
+    return lks_checkpoint_save_more(r->comm, dir, 1, &common, 1, &more, 0);
+}
+
+static lks_status load(struct rank *r, const char *dir)
+{
+    const lks_tensor common = {"a", LKS_FLOAT32, 1, {N}, r->value[0]};
+    const lks_tensor own = {"b", LKS_FLOAT32, 1, {N}, r->value[1]};
+    const lks_checkpoint_more more = {.per_rank = &own, .n_per_rank = 1};
+    return lks_checkpoint_load_more(r->comm, dir, &common, 1, &more, NULL, NULL);
+}
+
+static lks_status save_without(struct rank *r, bool first)
+{
+    const char *dir = folder(r, first);
+    return remove_folder(r, first, FAILING(r, save(r, dir)));
+}
+
+static lks_status load_without(struct rank *r, bool first)
+{
+    const char *dir = folder(r, first);
+    lks_status st = save(r, dir);
+    LKS__THEN(st, FAILING(r, load(r, dir)));
+    return remove_folder(r, first, st);
+}
+
+static const struct row calls[] = {
+    FINE(open_without),  FINE(step_without), FINE(verify_without),  FINE(optimize_without),
+    FINE(start_without), FINE(sum_without),  FINE(combine_without), FINE(gather_without),
+    FINE(split_without), FINE(save_without), FINE(load_without),
+};
+
+/* The call ends well, or all have the failure of the rank `poor`. */
+static void check_told(const struct row *call, const char *hosts, int W, int poor)
+{
+    char rank[16];
+    snprintf(rank, sizeof rank, "rank %d", poor);
+    for (int i = 0; i < W; i++) {
+        const struct rank *r = &ranks[i];
+        const bool failed = r->status == LKS_ERR_NOMEM || r->status == LKS_ERR_PEER;
+        if (ranks[poor].status == LKS_OK ? r->status == LKS_OK
+                                         : failed && strstr(r->said, "memory") != NULL &&
+                                               (i == poor || strstr(r->said, rank) != NULL))
+            continue;
+        fail_msg("%s over hosts %s, allocation %d of rank %d fails: rank %d has %d (%s)",
+                 call->name, hosts != NULL ? hosts : "2", ranks[poor].fails_at, poor, i, r->status,
+                 r->said);
+    }
+}
+
+static void fail_each(const struct row *call, const char *hosts, int poor)
+{
+    int n = 0;
+    do
+        check_told(call, hosts, play_all(call, hosts, poor, ++n), poor);
+    while (ranks[poor].n_allocs >= n);
+}
+
+static void test_no_memory(void **state)
+{
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        fail_each(&calls[i], NULL, 1);
+        if (calls[i].run != split_without) /* the engine of threads has no parts */
+            fail_each(&calls[i], "12", 0);
+    }
 }
 
 /* --- ranks as processes, over an engine ------------------------------------------------------- */
@@ -1057,6 +1279,7 @@ int main(int argc, char **argv)
         return lks_test_exit(cmocka_run_group_tests(over_engine, NULL, NULL));
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_host),
-                                       cmocka_unit_test(test_hosts)};
+                                       cmocka_unit_test(test_hosts),
+                                       cmocka_unit_test(test_no_memory)};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -128,20 +128,12 @@ static int failed(int code, char *why, size_t why_bytes)
 static int split_host(const lks__engine_join *join, MPI_Comm world, MPI_Comm *host_p)
 {
     MPI_Comm machine;
-    int n, me, color = -1;
+    const int leads = join->local_rank == 0;
+    int color; /* the number of leaders up to this rank */
     int rc = MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, join->rank, MPI_INFO_NULL, &machine);
     if (rc != MPI_SUCCESS)
         return rc;
-    MPI_Comm_size(machine, &n);
-    MPI_Comm_rank(machine, &me);
-    int *local = calloc((size_t)n, sizeof *local);
-    if (local == NULL)
-        return MPI_ERR_NO_MEM;
-    local[me] = join->local_rank;
-    rc = MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, local, 1, MPI_INT, machine);
-    for (int i = 0; i <= me; i++)
-        color += local[i] == 0;
-    free(local);
+    rc = MPI_Scan(&leads, &color, 1, MPI_INT, MPI_SUM, machine);
     if (rc == MPI_SUCCESS)
         rc = MPI_Comm_split(machine, color, join->rank, host_p);
     MPI_Comm_free(&machine);
@@ -309,6 +301,27 @@ static int make_world(const lks__engine_join *join, MPI_Comm *world_p)
     return rc;
 }
 
+/* If a rank has failed (rc -1), all fail with the reason of the first of them: none waits for it in
+ * the next operation. */
+static int agree(MPI_Comm world, int rc, char *why, size_t why_bytes)
+{
+    char said[512] = "";
+    int rank, size;
+    MPI_Comm_rank(world, &rank);
+    MPI_Comm_size(world, &size);
+    int first = rc == 0 ? size : rank;
+    snprintf(said, sizeof said, "rank %d: %s", rank, why);
+    int st = MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, world);
+    if (st == MPI_SUCCESS && first < size)
+        st = MPI_Bcast(said, sizeof said, MPI_CHAR, first, world);
+    if (failed(st, why, why_bytes))
+        return -1;
+    if (first < size && first != rank)
+        snprintf(why, why_bytes, "%s", said);
+    return first < size ? -1 : 0;
+}
+
+/* `m` is NULL if there is no memory for it. */
 static int meet(struct member *m, lks__engine_join *join, char *why, size_t why_bytes)
 {
     int size;
@@ -316,12 +329,15 @@ static int meet(struct member *m, lks__engine_join *join, char *why, size_t why_
     if (failed(make_world(join, &world), why, why_bytes))
         return -1;
     MPI_Comm_size(world, &size);
-    int rc = size == join->world_size ? meet_host(join, world, why, why_bytes) : -1;
+    int rc = meet_host(join, world, why, why_bytes);
     if (size != join->world_size)
         snprintf(why, why_bytes, "MPI has %d processes, WORLD_SIZE is %d: start all by one mpirun",
                  size, join->world_size);
+    else if (m == NULL)
+        snprintf(why, why_bytes, "no memory");
+    rc = agree(world, m == NULL || size != join->world_size ? -1 : rc, why, why_bytes);
     if (rc == 0)
-        rc = meet_leaders(m, join, world, why, why_bytes);
+        rc = agree(world, meet_leaders(m, join, world, why, why_bytes), why, why_bytes);
     if (world != MPI_COMM_WORLD)
         MPI_Comm_free(&world);
     return rc;
@@ -339,11 +355,8 @@ static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char 
                       size_t why_bytes)
 {
     struct member *m = calloc(1, sizeof *m);
-    if (m == NULL) {
-        snprintf(why, why_bytes, "no memory");
-        return NULL;
-    }
-    m->leaders = m->for_messages = MPI_COMM_NULL;
+    if (m != NULL)
+        m->leaders = m->for_messages = MPI_COMM_NULL;
     const int opens = join->members == NULL;
     mpi.n_opening += opens;
     pthread_mutex_lock(&mpi.lock);
@@ -357,9 +370,11 @@ static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char 
         count_joining(-1);
     }
     mpi.n_opening -= opens;
+    if (rc != 0) /* MPI may still write to `m` */
+        return NULL;
     *host_p = m->host;
     *n_hosts_p = m->n_hosts;
-    return rc == 0 ? m : NULL;
+    return m;
 }
 
 /* --- operations --------------------------------------------------------------------------- */

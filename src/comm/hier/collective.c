@@ -263,24 +263,39 @@ lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *bloc
 
 /* --- all-reduce --------------------------------------------------------------------------- */
 
-/* The memory is kept as long as the group, so it has only two sizes. */
-lks_status lks__hier_open_sums(struct lks__hier *h, size_t count)
+static void free_sums(struct lks__hier *h)
 {
-    size_t n = count > SMALL_PIECE ? PIECE : SMALL_PIECE;
-    if (h->sum_room >= n)
-        return LKS_OK;
     for (int i = 0; i < LKS__HIER_SUMS; i++) {
         struct lks__hier_sum *s = &h->sums[i];
-        void *own, *common, *sumsq;
-        LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_OWN, n * sizeof(float), &own));
-        LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_COMMON, n * sizeof(float), &common));
-        LKS__TRY(lks__hier_alloc(h->comm, LKS_MEM_COMMON, n / BLOCK * sizeof(double), &sumsq));
-        s->own = own;
-        s->common = common;
-        s->sumsq = sumsq;
+        lks__comm_free(h->comm, s->own);
+        lks__comm_free(h->comm, s->common);
+        lks__comm_free(h->comm, s->sumsq);
+        s->own = s->common = NULL;
+        s->sumsq = NULL;
     }
-    h->sum_room = n;
-    return LKS_OK;
+    h->sum_room = 0;
+}
+
+/* The memory is kept, so it has only two sizes. */
+lks_status lks__hier_open_sums(struct lks__hier *h, size_t count)
+{
+    const size_t n = count > SMALL_PIECE ? PIECE : SMALL_PIECE, bytes = n * sizeof(float);
+    lks_status st = LKS_OK;
+    if (h->sum_room >= n)
+        return LKS_OK;
+    free_sums(h); /* no rank reads it: all have arrived at this call */
+    for (int i = 0; i < LKS__HIER_SUMS; i++) {
+        struct lks__hier_sum *s = &h->sums[i];
+        LKS__THEN(st, lks__hier_alloc(h->comm, LKS_MEM_OWN, bytes, (void **)&s->own));
+        LKS__THEN(st, lks__hier_alloc(h->comm, LKS_MEM_COMMON, bytes, (void **)&s->common));
+        LKS__THEN(st, lks__hier_alloc(h->comm, LKS_MEM_COMMON, n / BLOCK * sizeof(double),
+                                      (void **)&s->sumsq));
+    }
+    if (st == LKS_OK)
+        h->sum_room = n;
+    else
+        free_sums(h);
+    return st;
 }
 
 /* A reduction with one leaf per rank. */

@@ -8,6 +8,7 @@
 
 #include "base/list.h"
 #include "base/trace.h"
+#include "comm/liveness.h"
 #include "comm/shm/shm.h"
 #include "comm/tree/plan.h"
 
@@ -142,7 +143,8 @@ static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between
     while (g->n_pending > 0 && g->seq - g->pending[g->first_pending]->seq >= LKS__SHM_IN_FLIGHT)
         LKS__TRY(complete_oldest(g));
     struct lks__shm_work *k = take_work(g, r->n_blocks + 1);
-    LKS__MEMORY(k, "for one more reduction in flight");
+    if (k == NULL)
+        return lks__comm_fail_call(g->comm, lks__no_memory("for one more reduction in flight"));
     lks_status st = lks__shm_arrive(g, &desc, parts, (size_t)r->n_parts * sizeof parts[0], &k->seq);
     if (st != LKS_OK) {
         give_work(g, k);

@@ -40,6 +40,10 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
 {
     struct lks__shm *g = calloc(1, sizeof *g);
     if (g == NULL) {
+        char text[128];
+        snprintf(text, sizeof text, "rank %d failed: no memory for the group's state",
+                 comm->first_rank + comm->world.rank);
+        lks__segment_abort(segment, LKS_ERR_PEER, comm->world.rank, text);
         lks__segment_close(segment);
         return lks__no_memory("for the group's state");
     }

@@ -14,6 +14,7 @@
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "comm/samelist.h"
 #include "ddp/library/checkpoint_files.h"
 #include "ddp/library/checkpoint_ranks.h"
@@ -321,7 +322,7 @@ static lks_status save(lks_comm *comm, const char *dir, const struct call *c)
                          "least 0",
                          c->name, (unsigned long long)c->step, c->keep);
     LKS__TRY(lks__comm_check_open(comm, c->name));
-    LKS__TRY(check_lists(c));
+    LKS__TRY(lks__comm_fail_alone(comm, check_lists(c)));
     LKS__TRY(check_rank_names(c));
     LKS__TRY(compare(comm, c));
     lks__all_tensors all = {0};
@@ -428,8 +429,8 @@ static lks_status load(lks_comm *comm, const char *dir, const struct call *c, ui
     int32_t needed = found_p == NULL;
     LKS__TRY(lks__checkpoint_check_dir(c->name, comm, dir));
     LKS__TRY(lks__comm_check_open(comm, c->name));
-    LKS__TRY(check_lists(c));
-    LKS__TRY(check_apart(c));
+    LKS__TRY(lks__comm_fail_alone(comm, check_lists(c)));
+    LKS__TRY(lks__comm_fail_alone(comm, check_apart(c)));
     LKS__TRY(compare(comm, c));
     LKS__TRY(lks_comm_all_reduce(comm, &needed, 1, LKS_INT32, LKS_MAX));
     lks__all_tensors all = {0};

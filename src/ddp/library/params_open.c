@@ -6,6 +6,7 @@
 
 #include "base/number/cpu.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "comm/samelist.h"
 #include "ddp/library/params.h"
 #include "ddp/library/params_check.h"
@@ -39,7 +40,8 @@ static lks_status same_options(const lks_ddp *d, const lks__reducer_config *conf
                                                "wire",          "weight",      "overwrites",
                                                "LOCKSTEP_CHECK"};
     double *all = calloc((size_t)W, sizeof mine);
-    LKS__MEMORY(all, "for the options of %d ranks", W);
+    if (all == NULL)
+        return lks__comm_fail_call(d->comm, lks__no_memory("for the options of %d ranks", W));
     lks_status st = lks_comm_all_gather(d->comm, mine, all, sizeof mine, LKS_UINT8);
     for (int i = 0; i < OPTIONS * W && st == LKS_OK; i++)
         if (all[i] != all[i % OPTIONS])
@@ -119,20 +121,28 @@ static double sum_of_weights(int V, int A, double weight)
     return weight > 0 ? sum : 1;
 }
 
-static lks_status open_inner(lks_ddp *d, const lks__reducer_config *config, bool checks)
+/* This rank's memory. */
+static lks_status open_own(lks_ddp *d, const lks_param *params, size_t n, bool checks)
 {
-    LKS__CALLED_BY(DDP_OPEN);
     int W = lks_comm_world_size(d->comm);
+    LKS__TRY(copy_params(d, params, n));
+    LKS__TRY(lay_out(d));
     d->exchange = calloc((size_t)W + 1, lks__ddp_tally_bytes(d));
     LKS__MEMORY(d->exchange, "to compare the parameters of %d ranks", W);
     d->all = d->exchange + lks__ddp_tally_bytes(d);
+    if (checks) {
+        d->early = calloc(n, sizeof *d->early);
+        LKS__MEMORY(d->early, "to check the marks of %zu parameters", n);
+    }
+    return LKS_OK;
+}
+
+static lks_status open_inner(lks_ddp *d, const lks__reducer_config *config, bool checks)
+{
+    LKS__CALLED_BY(DDP_OPEN);
     const lks__list list = {d, d->n_params, hash_param, show_param};
     LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
     LKS__TRY(same_options(d, config, checks));
-    if (checks) {
-        d->early = calloc(d->n_params, sizeof *d->early);
-        LKS__MEMORY(d->early, "to check the marks of %zu parameters", d->n_params);
-    }
     d->ex.k = d->comm->exec.k;
     d->device = lks__device_cpu(&d->ex);
     LKS__TRY(lks__reducer_open(config, d->comm, &d->table, &d->device, &d->inner));
@@ -184,12 +194,13 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     LKS__NEED("lks_ddp_open", params);
     if (options == NULL)
         options = &defaults;
-    LKS__TRY(read_options(comm, params, n_params, options, &config));
+    LKS__TRY(lks__comm_fail_alone(comm, read_options(comm, params, n_params, options, &config)));
     LKS__TRY(lks__comm_check_open(comm, "lks_ddp_open"));
-    LKS__TRY(lks__check_is_on(&checks));
+    LKS__TRY(lks__comm_fail_alone(comm, lks__check_is_on(&checks)));
     const int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
     lks_ddp *d = calloc(1, sizeof *d);
-    LKS__MEMORY(d, "for data-parallel state");
+    if (d == NULL)
+        return lks__comm_fail_call(comm, lks__no_memory("for data-parallel state"));
     d->comm = comm;
     d->norm = -1;
     d->V = config.V;
@@ -199,8 +210,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     d->weight = options->weight;
     d->first = d->v = lks__first_leaf(d->V, W, rank);
     d->end = lks__first_leaf(d->V, W, rank + 1);
-    lks_status st = copy_params(d, params, n_params);
-    LKS__THEN(st, lay_out(d));
+    lks_status st = lks__comm_fail_alone(comm, open_own(d, params, n_params, checks));
     LKS__THEN(st, open_inner(d, &config, checks));
     if (st != LKS_OK) {
         lks_ddp_close(d);

@@ -6,6 +6,7 @@
 #include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/hier/pieces.h"
+#include "comm/liveness.h"
 #include "ddp/memory/exchange.h"
 #include "ddp/memory/mode.h"
 #include "lockstep/reduce.h"
@@ -46,8 +47,10 @@ lks_status lks__memory_open(const lks__memory_config *config, lks_comm *comm,
         .device = device,
         .under_way = calloc((size_t)config->buckets->n + 1, sizeof *m->under_way),
     };
-    lks_status st = m->under_way == NULL ? lks__no_memory("for %d buckets", config->buckets->n)
-                                         : m->mode->open(m);
+    const int n = config->buckets->n;
+    lks_status st = m->under_way == NULL
+                        ? lks__comm_fail_call(comm, lks__no_memory("for %d buckets", n))
+                        : m->mode->open(m);
     m->config.owners = NULL; /* the caller's */
     return st;
 }

@@ -393,6 +393,8 @@ lks_status lks__segment_take(const char *offer, int world_size, lks__segment **s
         return lks__fail(LKS_ERR_FORMAT, "the first rank of this host sent no segment's name");
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
     const int own = lks__sys_open(path, O_RDWR, 0);
+    if (own < 0 && errno == ENOENT)
+        return lks__fail(LKS_ERR_PEER, "the first rank of this host, process %d, has ended", pid);
     if (own < 0)
         return lks__sys_fail("can't open the shared memory of this host's first rank,", path);
     snprintf(env, sizeof env, "%d:%s", own, token);

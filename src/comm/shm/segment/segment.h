@@ -42,7 +42,7 @@ lks_status lks__segment_inherit(int world_size, lks__segment **segment_p);
 lks_status lks__segment_attach(const char *text, int world_size, lks__segment **segment_p);
 
 /* A segment's name for other processes of this user: "PID:FD:TOKEN". They open it through /proc;
- * the token is checked. ERR_FORMAT, or ERR_IO with the path. */
+ * the token is checked. ERR_FORMAT, ERR_PEER if that process has ended, or ERR_IO with the path. */
 enum { LKS__SEGMENT_OFFER_BYTES = 80 };
 void lks__segment_offer(const lks__segment *segment, char offer[LKS__SEGMENT_OFFER_BYTES]);
 lks_status lks__segment_take(const char *offer, int world_size, lks__segment **segment_p);

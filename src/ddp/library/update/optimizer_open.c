@@ -251,11 +251,12 @@ lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
                          "lks_optimizer_open: there is no rule %d: use LKS_ADAMW, LKS_SGD or "
                          "LKS_MUON",
                          (int)rule);
-    LKS__TRY(check_params(params, n));
+    LKS__TRY(lks__comm_fail_alone(comm, check_params(params, n)));
     if (comm != NULL)
         LKS__TRY(lks__comm_check_open(comm, "lks_optimizer_open"));
     lks_optimizer *o = calloc(1, sizeof *o);
-    LKS__MEMORY(o, "for an optimizer");
+    if (o == NULL)
+        return lks__comm_fail_call(comm, lks__no_memory("for an optimizer"));
     o->comm = comm;
     o->W = comm != NULL ? lks_comm_world_size(comm) : 1;
     o->rank = comm != NULL ? lks_comm_rank(comm) : 0;
