@@ -100,7 +100,7 @@ static lks_status make_list(const lks__replay *r, char **text_p)
         return lks__no_memory("for the list of a run's files");
     }
     lks_status st = add_all(list, r, s);
-    if (fclose(list) != 0 && st == LKS_OK)
+    if ((fclose(list) != 0 || *text_p == NULL) && st == LKS_OK)
         st = lks__no_memory("for the list of a run's files");
     free(s);
     if (st != LKS_OK)

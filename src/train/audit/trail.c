@@ -283,7 +283,7 @@ lks_status lks__trail_file_open(const char *path, lks__trail_file *t)
 lks_status lks__trail_file_close(lks__trail_file *t)
 {
     lks_status st = LKS_OK;
-    if (t->file != NULL && fclose(t->file) != 0)
+    if (t->file != NULL && (fclose(t->file) != 0 || t->text == NULL))
         st = out_of_memory();
     else if (t->complete)
         st = lks__sys_write_file(t->path, t->text, t->bytes);

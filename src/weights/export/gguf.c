@@ -162,7 +162,7 @@ static lks_status make_head(const lks__export_model *e, const lks__table *all, c
         put_list(&g, list, all->n_tensors);
     }
     const bool failed = ferror(g.out);
-    if ((fclose(g.out) != 0 || failed) && st == LKS_OK)
+    if ((fclose(g.out) != 0 || failed || *head_p == NULL) && st == LKS_OK)
         st = lks__no_memory("for the head of a GGUF file");
     counts[1] = g.n_values;
     if (st == LKS_OK)

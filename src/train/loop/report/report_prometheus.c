@@ -54,7 +54,7 @@ static lks_status write_file(const lks__report *r, const lks__run *run, const lk
           r->best.found ? r->best.loss : (double)NAN);
     gauge(out, "updated_seconds", "When this was written, since 1970.", name, lks__sys_wall());
     lks_status st = LKS_OK;
-    if (fclose(out) != 0)
+    if (fclose(out) != 0 || text == NULL)
         st = lks__no_memory("for %s", run->s.prometheus);
     LKS__THEN(st, lks__sys_may_replace(run->s.prometheus, "# HELP lockstep_"));
     LKS__THEN(st, lks__sys_write_file(run->s.prometheus, text, bytes));
