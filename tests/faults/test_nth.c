@@ -130,6 +130,14 @@ static fault_run export_gguf(const char *out)
     return run;
 }
 
+static fault_run seal(const char *out)
+{
+    fault_run run = tool("audit", out);
+    fault_add(&run, "%s", have.gpt2);
+    fault_add(&run, "--seal");
+    return run;
+}
+
 static fault_run report(const char *out)
 {
     fault_run run = tool("report", out);
@@ -255,6 +263,7 @@ static const struct command {
     {"export", export, leaves_artifact, NULL, false},
     {"export, hf", export_hf, leaves_folder, NULL, false},
     {"export, gguf", export_gguf, leaves_gguf, NULL, false},
+    {"audit --seal", seal, leaves_nothing, NULL, false},
     {"report", report, leaves_nothing, NULL, false},
     {"diff", diff, leaves_nothing, NULL, false},
     {"plot", draw, leaves_picture, NULL, false},
