@@ -125,3 +125,10 @@ done
 grep -q "no tokenizer is written: " "$work/notes.log" || fail "no reason"
 grep -aq "tokenizer.ggml.model.*none.*gpt2.vocab_size" "$work/none.gguf" || fail "no vocabulary size"
 [ "$(stat -c %s "$work/none.gguf")" -gt $((4 * 700 * 30)) ] || fail "rows are missing"
+
+# A meta.json, and so a model, with a token less than the tokenizer.
+sed -i 's/"vocab_size": 700/"vocab_size": 640/' "$work/padded/meta.json"
+"$tool" train --dataset="$work/padded" --out_dir="$work/run-few" --n_layer=1 --n_head=1 --n_embd=8 --block_size=24 --batch_size=2 \
+    --gradient_accumulation_steps=1 --max_iters=1 --eval_interval=0 --threads=1 >"$work/log" 2>&1 || fail "no run of few tokens"
+"$tool" export "$work/run-few" --format=gguf --out="$work/few.gguf" 2>"$work/notes.log" && fail "a file of too few rows"
+grep -q "its tokenizer has 641 tokens, but its model only 640" "$work/notes.log" || fail "no size in the message"
