@@ -6,7 +6,7 @@ set -eu
 tool=$1 figures=$2
 work_folder
 
-# A vocabulary of 641 ids, one of them unused, for a model of 700 whose data have none, and characters of 1 to 4 bytes.
+# A vocabulary of 641 ids, one of them unused, for models of 700 whose data have none or a padded one, and characters of 1 to 4 bytes.
 python3 - "$figures/bpe_small.json" "$work/tokenizer.json" <<'PYTHON'
 import json, sys
 tokenizer = json.load(open(sys.argv[1]))["tokenizer"]
@@ -17,8 +17,11 @@ PYTHON
 awk 'BEGIN { x = 7; for (i = 0; i < 4000; i++) { x = (x * 75 + 74) % 65537; printf "%s", substr("abc \n\"d\\e<fg", x % 12 + 1, 1) } print "é€🙂" }' >"$work/text"
 "$tool" prep char --input="$work/text" --out="$work/char" >"$work/log" 2>&1
 "$tool" prep gpt2 --input="$work/text" --tokenizer="$work/tokenizer.json" --out="$work/bpe" --val_fraction=0.1 >"$work/log" 2>&1
+mkdir "$work/padded"
+cp "$work/bpe"/* "$work/padded"
+sed -i 's/"vocab_size": *641/"vocab_size": 700/' "$work/padded/meta.json"
 rm "$work/bpe/meta.json"
-for kind in "char false exact" "bpe true tanh --vocab_size=700"; do
+for kind in "char false exact" "bpe true tanh --vocab_size=700" "padded true tanh"; do
     # shellcheck disable=SC2086
     set -- $kind
     "$tool" train --dataset="$work/$1" --out_dir="$work/run-$1" --n_layer=2 --n_head=3 --n_embd=30 --block_size=24 --batch_size=2 --learning_rate=0.05 \
@@ -26,7 +29,7 @@ for kind in "char false exact" "bpe true tanh --vocab_size=700"; do
         fail "no run of $1"
     "$tool" export "$work/run-$1" --format=gguf --out="$work/$1.gguf" ${4+--tokenizer="$work"} 2>"$work/notes.log" || fail "no export of $1"
     "$tool" export "$work/run-$1" --format=safetensors --out="$work/$1.safetensors" 2>"$work/log" || fail "no safetensors of $1"
-    [ "$(grep -c "GELU by its tanh form" "$work/notes.log")" = $((4 - $#)) ] || fail "a wrong note about GELU"
+    [ "$(grep -c "GELU by its tanh form" "$work/notes.log")" = "$(echo "$3" | grep -c exact)" ] || fail "a wrong note about GELU"
     python3 - "$work" "$1" <<'PYTHON' || fail "wrong file of $1"
 import json, struct, sys
 work, kind = sys.argv[1:]
@@ -110,7 +113,7 @@ for name, entry in header.items():
     assert dims == shape[::-1], (name, dims, shape)
     assert data[start + offset:start + offset + bytes] == file[first:first + bytes], name
     left.remove(new)
-assert len(left) == (0 if kind == "bpe" else 2 * 6 + 1), left
+assert len(left) == (2 * 6 + 1 if kind == "char" else 0), left
 for name in left:  # the biases of a model without them
     dims, offset, bytes = tensors[name]
     assert name.endswith(".bias") and not any(data[start + offset:start + offset + bytes]), name
@@ -122,3 +125,10 @@ done
 grep -q "no tokenizer is written: " "$work/notes.log" || fail "no reason"
 grep -aq "tokenizer.ggml.model.*none.*gpt2.vocab_size" "$work/none.gguf" || fail "no vocabulary size"
 [ "$(stat -c %s "$work/none.gguf")" -gt $((4 * 700 * 30)) ] || fail "rows are missing"
+
+# A meta.json, and so a model, with a token less than the tokenizer.
+sed -i 's/"vocab_size": 700/"vocab_size": 640/' "$work/padded/meta.json"
+"$tool" train --dataset="$work/padded" --out_dir="$work/run-few" --n_layer=1 --n_head=1 --n_embd=8 --block_size=24 --batch_size=2 \
+    --gradient_accumulation_steps=1 --max_iters=1 --eval_interval=0 --threads=1 >"$work/log" 2>&1 || fail "no run of few tokens"
+"$tool" export "$work/run-few" --format=gguf --out="$work/few.gguf" 2>"$work/notes.log" && fail "a file of too few rows"
+grep -q "its tokenizer has 641 tokens, but its model only 640" "$work/notes.log" || fail "no size in the message"

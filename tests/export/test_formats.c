@@ -564,6 +564,7 @@ TEST(test_any_refused)
 {
     const char *given = given_folder(), *run = trained("--bias=true", "--gelu=exact");
     const char *out = lks_test_text("%s/ckpt.pt", lks_test_folder());
+    const char *weights = lks_test_text("%s/model.safetensors", given);
     const char *words = lks_test_folder(), *file = lks_test_text("%s/tokenizer.json", words);
     size_t bytes;
     const char *text = lks_test_read(lks_test_text("%s/tokenizer.json", given), &bytes);
@@ -576,8 +577,7 @@ TEST(test_any_refused)
         {"nanogpt", given, out, "--which=2", "leave one of them out"},
         {"hf", given, words, "--n_head=4", "n_head=4 was given, but the model has n_head=2"},
         {"hf", given, given, NULL, "the weights are in the folder of --out"},
-        {"hf", lks_test_text("%s/model.safetensors", given), given, NULL,
-         "the weights are in the folder of --out"},
+        {"hf", weights, given, NULL, "the weights are in the folder of --out"},
         {"hf", given, words, lks_test_text("--tokenizer=%s", words),
          "the vocabulary is in the folder of --out"},
         {"hf", given, words, lks_test_text("--tokenizer=%s", file),
@@ -587,6 +587,10 @@ TEST(test_any_refused)
         {"hf", run, lks_test_folder(), lks_test_text("--tokenizer=%s", given),
          "but the model only"},
         {"hf", lks_test_folder(), lks_test_folder(), NULL, "is no folder with weights"},
+        {"gguf", given, weights, NULL, "contains the weights; give another --out"},
+        {"safetensors", weights, weights, NULL, "contains the weights; give another --out"},
+        {"safetensors", run, lks_test_text("%s/latest/model.safetensors", run), NULL,
+         "contains the weights; give another --out"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         lks_test_result r =

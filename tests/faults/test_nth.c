@@ -22,7 +22,7 @@ static const char *only; /* the command to test; NULL: all of them */
 static struct {
     const char *text, *tokens, *golf_tokens; /* inputs */
     const char *gpt2, *golf;                 /* folders of finished runs */
-    const char *artifact_hash, *folder, *picture, *report, *diff, *seal;
+    const char *artifact_hash, *gguf_hash, *folder, *picture, *report, *diff, *seal;
 } have;
 
 static fault_run tool(const char *command, const char *out)
@@ -121,6 +121,15 @@ static fault_run export_hf(const char *out)
     return run;
 }
 
+static fault_run export_gguf(const char *out)
+{
+    fault_run run = tool("export", out);
+    fault_add(&run, "--format=gguf");
+    fault_add(&run, "--out_dir=%s", have.gpt2);
+    fault_add(&run, "--out=%s", out);
+    return run;
+}
+
 static fault_run report(const char *out)
 {
     fault_run run = tool("report", out);
@@ -195,6 +204,12 @@ static void leaves_artifact(const char *out, bool ok)
     assert_string_equal(lks_test_sha256(out), have.artifact_hash);
 }
 
+static void leaves_gguf(const char *out, bool ok)
+{
+    if (ok || lks_test_exists(out))
+        assert_string_equal(lks_test_sha256(out), have.gguf_hash);
+}
+
 /* A folder without config.json, or the whole of it. */
 static void leaves_folder(const char *out, bool ok)
 {
@@ -247,6 +262,7 @@ static const struct command {
     {"sample", sample, leaves_nothing, NULL, false},
     {"export", export, leaves_artifact, NULL, false},
     {"export, hf", export_hf, leaves_folder, NULL, false},
+    {"export, gguf", export_gguf, leaves_gguf, NULL, false},
     {"report", report, leaves_nothing, NULL, false},
     {"diff", diff, leaves_nothing, NULL, false},
     {"audit --seal", seal, leaves_nothing, NULL, false},
@@ -292,6 +308,10 @@ static int make_inputs(void **state)
     fault_run run = export(artifact);
     run_to_end(&run);
     have.artifact_hash = lks_test_sha256(artifact);
+    const char *gguf = lks_test_text("%s/gguf", folder);
+    run = export_gguf(gguf);
+    run_to_end(&run);
+    have.gguf_hash = lks_test_sha256(gguf);
     have.folder = lks_test_text("%s/hf", folder);
     run = export_hf(have.folder);
     run_to_end(&run);
@@ -370,11 +390,13 @@ static int count_calls(const struct command *c)
     return there;
 }
 
-/* Test the first, the last, and some between, which differ for each command. A report is quick. */
-static int step_of(const struct command *c, int count)
+/* The next of `count` calls or allocations to test: the first, some between, which differ for each
+ * command, and the last three, which complete a text. A report is quick. */
+static int after(const struct command *c, int at, int count)
 {
-    const int n = c->make == report ? 16 * points : points;
-    return n == 0 || count <= n ? 1 : count / n;
+    const int n = c->make == report ? 16 * points : points, last = count - 2;
+    const int next = at + (n == 0 || count <= n ? 1 : count / n);
+    return at >= last ? at + 1 : next < last ? next : last;
 }
 
 TEST(test_calls)
@@ -387,7 +409,7 @@ TEST(test_calls)
             continue; /* to watch, a ranks.jsonl that can't be read is an empty one */
         int calls = count_calls(c), passed = 0, tried = 0;
         assert_true(calls > 5);
-        for (int n = 1; n <= calls; n += step_of(c, calls), tried++) {
+        for (int n = 1; n <= calls; n = after(c, n, calls), tried++) {
             static const char *const causes[] = {"EIO", "ENOSPC", "ENOMEM", "EMFILE"};
             const char *fault = lks_test_text("any:%d:%s", n, causes[n % 4]);
             const char *env[4] = {lks_test_text("LOCKSTEP_FAULT=%s", fault),
@@ -405,13 +427,6 @@ TEST(test_calls)
  * process. */
 
 #define OWN_KERNELS "LOCKSTEP_CPU=plain"
-
-/* The next allocation to test; of the last ones, which complete a text, none is left out. */
-static int next_of(const struct command *c, int n, int count)
-{
-    const int last = count - 2, next = n + step_of(c, count);
-    return n >= last ? n + 1 : next < last ? next : last;
-}
 
 static int count_allocations(const struct command *c, const char *preload)
 {
@@ -439,7 +454,7 @@ TEST(test_allocations)
             continue;
         int count = count_allocations(c, preload), passed = 0, tried = 0;
         assert_true(count > 20);
-        for (int n = 1; n <= count; n = next_of(c, n, count), tried++) {
+        for (int n = 1; n <= count; n = after(c, n, count), tried++) {
             const char *fault = lks_test_text("allocation %d%s", n, tried % 2 ? "+" : "");
             const char *env[4] = {lks_test_text("LKS_FAIL_ALLOC=%s", fault + strlen("allocation ")),
                                   preload, OWN_KERNELS, rank_variable(c, "LKS_FAIL_RANK")};

@@ -152,9 +152,10 @@ lks_status lks__sys_append(const char *path, int *fd_p);
 size_t lks__sys_path_length(const char *path);
 /* The part of the path after its last slash; the whole path if it has none. */
 const char *lks__sys_name(const char *path);
-/* True if the path is a folder or a link to one; true if both are the same folder. */
+/* True if the path is a folder or a link to one; true if both paths lead to the same file or
+ * folder. */
 bool lks__sys_is_folder(const char *path);
-bool lks__sys_same_folder(const char *a, const char *b);
+bool lks__sys_same(const char *a, const char *b);
 /* True if the folder has an entry of this name, even a link to a missing file. */
 bool lks__sys_has(const char *folder, const char *name);
 

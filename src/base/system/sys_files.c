@@ -281,7 +281,7 @@ bool lks__sys_has(const char *folder, const char *name)
            lstat(path, &info) == 0;
 }
 
-bool lks__sys_same_folder(const char *a, const char *b)
+bool lks__sys_same(const char *a, const char *b)
 {
     struct stat one, two;
     return stat(a, &one) == 0 && stat(b, &two) == 0 && one.st_dev == two.st_dev &&

@@ -338,7 +338,7 @@ static lks_status check_folders(const lks__prep_options *o)
     char *lines = strdup(o->input), *rest = lines;
     LKS__MEMORY(lines, "to list the input's files");
     for (char *line; st == LKS_OK && (line = strsep(&rest, "\n")) != NULL;)
-        if (lks__sys_is_folder(line) && lks__sys_same_folder(line, o->out_dir))
+        if (lks__sys_is_folder(line) && lks__sys_same(line, o->out_dir))
             st = lks__fail(LKS_ERR_CONFIG,
                            "--out is the input folder, %s: the next `lockstep prep` would read "
                            "token files as text; give another --out",

@@ -315,8 +315,7 @@ static bool data_stays(const char *out_dir, const char *data_dir)
 {
     char path[INNER_PATH];
     snprintf(path, sizeof path, "%s/" LKS__DATA_FOLDER, out_dir);
-    return !lks__run_has_data(out_dir) ||
-           (data_dir != NULL && lks__sys_same_folder(path, data_dir));
+    return !lks__run_has_data(out_dir) || (data_dir != NULL && lks__sys_same(path, data_dir));
 }
 
 static lks_status move_earlier(const char *dir, const char *name, void *ctx)

@@ -25,7 +25,7 @@ lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR])
     if (!found)
         return LKS_OK;
     const char *path =
-        lks__sys_is_folder(absolute) && !lks__sys_same_folder(used, absolute) ? absolute : used;
+        lks__sys_is_folder(absolute) && !lks__sys_same(used, absolute) ? absolute : used;
     if (lks__run_own_data(run_dir, path, out, LKS__SETTING_STR))
         return LKS_OK;
     if (!lks__sys_is_folder(path)) {

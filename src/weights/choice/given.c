@@ -83,7 +83,7 @@ lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__
 
 lks_status lks__given_elsewhere(const lks__weights *w, const char *out_dir)
 {
-    if (!lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, out_dir))
+    if (!lks__sys_same(w->run_dir[0] != '\0' ? w->run_dir : w->path, out_dir))
         return LKS_OK;
     return lks__fail(
         LKS_ERR_CONFIG,

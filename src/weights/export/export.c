@@ -155,10 +155,15 @@ static lks_status check_name(const lks__settings *s, const lks__weights *w)
                      lks__shown(s->out, 256), format);
 }
 
-/* Make the folder that the output is in. */
-static lks_status make_parent(const char *out)
+/* Make the folder of the output. Refuse to replace the file that the weights are read from: the
+ * new one may lack an optimizer's state, or a checkpoint would become unreadable. */
+static lks_status prepare_out(const char *out, const lks__weights *w)
 {
-    char folder[LKS__CKPT_PATH];
+    char folder[LKS__CKPT_PATH], file[LKS__CKPT_PATH + 32];
+    snprintf(file, sizeof file, "%s/" LKS__CKPT_MODEL, w->path);
+    if (lks__sys_same(out, file) || (lks__sys_same(out, w->path) && !lks__sys_is_folder(out)))
+        return lks__fail(LKS_ERR_CONFIG, "%s contains the weights; give another --out",
+                         lks__shown(out, 512));
     lks__ckpt_parent(out, folder);
     return lks__sys_make_dirs(folder);
 }
@@ -172,7 +177,7 @@ lks_status lks__export(const lks__settings *s, const lks__export_sink *sink)
     LKS__TRY(lks__given_weights(s->out_dir, s, &e.w));
     lks_status st = check_name(s, e.w);
     LKS__THEN(st, open_model(&e));
-    LKS__THEN(st, make_parent(s->out));
+    LKS__THEN(st, prepare_out(s->out, e.w));
     LKS__THEN(st, forms[form].write(&e));
     lks__table_free(&e.table);
     lks__meta_free(&e.meta);

@@ -9,6 +9,7 @@
 
 #include "base/number/checked.h"
 #include "base/system/sys.h"
+#include "base/text/memstream.h"
 
 enum { VERSION = 3, F32 = 0, ALIGN = 32, COUNTS_AT = 8 };
 
@@ -162,7 +163,7 @@ static lks_status make_head(const lks__export_model *e, const lks__table *all, c
         put_list(&g, list, all->n_tensors);
     }
     const bool failed = ferror(g.out);
-    if ((fclose(g.out) != 0 || failed) && st == LKS_OK)
+    if ((lks__memstream_end(g.out, head_p) == NULL || failed) && st == LKS_OK)
         st = lks__no_memory("for the head of a GGUF file");
     counts[1] = g.n_values;
     if (st == LKS_OK)

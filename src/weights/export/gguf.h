@@ -11,7 +11,6 @@ enum {
     LKS__GGUF_UINT32 = 4,
     LKS__GGUF_INT32 = 5,
     LKS__GGUF_FLOAT32 = 6,
-    LKS__GGUF_BOOL = 7,
     LKS__GGUF_STRING = 8,
     LKS__GGUF_ARRAY = 9,
 };

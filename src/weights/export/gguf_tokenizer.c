@@ -114,7 +114,9 @@ lks_status lks__gguf_tokenizer(const lks__export_model *e, lks__gguf *g, size_t 
         lks__bpe_close(bpe);
         bpe = NULL;
     }
-    *rows_p = bpe != NULL || characters ? e->meta.vocab_size : (size_t)e->config.vocab_size;
+    *rows_p = bpe != NULL  ? lks__bpe_size(bpe)
+              : characters ? e->meta.vocab_size
+                           : (size_t)e->config.vocab_size;
     if (characters) {
         write_characters(&e->meta, g);
         lks__export_note(e, "a prompt may contain only characters of the training text: llama.cpp "

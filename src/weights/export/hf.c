@@ -130,7 +130,7 @@ static bool is_in_out(const lks__export_model *e, const char *path)
 {
     char folder[LKS__CKPT_PATH];
     lks__ckpt_parent(path, folder);
-    return lks__sys_same_folder(e->s->out, lks__sys_is_folder(path) ? path : folder);
+    return lks__sys_same(e->s->out, lks__sys_is_folder(path) ? path : folder);
 }
 
 /* Refuses a folder with other contents. */

@@ -1,6 +1,14 @@
 /* lockstep export: the model's tokenizer, for formats that contain one. */
 #include "weights/export/form.h"
 
+static lks_status check_size(const lks__export_model *e, uint32_t tokens)
+{
+    if (tokens <= (uint32_t)e->config.vocab_size)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_FORMAT, "%s: its tokenizer has %u tokens, but its model only %d",
+                     e->w->shown, tokens, e->config.vocab_size);
+}
+
 /* A run keeps the vocabulary of its tokens next to its checkpoints. */
 static lks_status open_bpe(const lks__export_model *e, lks__bpe **bpe_p)
 {
@@ -13,7 +21,10 @@ static lks_status open_bpe(const lks__export_model *e, lks__bpe **bpe_p)
     }
     LKS__TRY(lks__bpe_open(e->vocabulary, &bpe));
     lks_status st = lks__bpe_hash(bpe, &hash);
-    if (st == LKS_OK && hash == e->meta.model_hash) {
+    const bool own = st == LKS_OK && hash == e->meta.model_hash;
+    if (own)
+        st = check_size(e, (uint32_t)lks__bpe_size(bpe));
+    if (own && st == LKS_OK) {
         *bpe_p = bpe;
         return LKS_OK;
     }
@@ -29,9 +40,7 @@ lks_status lks__export_tokenizer(const lks__export_model *e, lks__bpe **bpe_p, b
     const lks__meta *meta = &e->meta;
     *bpe_p = NULL;
     *characters_p = false;
-    if (meta->vocab_size > (uint32_t)e->config.vocab_size)
-        return lks__fail(LKS_ERR_FORMAT, "%s: its tokenizer has %u tokens, but its model only %d",
-                         e->w->shown, meta->vocab_size, e->config.vocab_size);
+    LKS__TRY(check_size(e, meta->vocab_size));
     if (meta->is_bpe)
         return open_bpe(e, bpe_p);
     if (meta->chars != NULL && meta->chars[0] != 0) { /* they ascend */
