@@ -683,7 +683,6 @@ TEST(huge_header)
     assert_true(opens_as(out, 10, 0));
 }
 
-/* The newest good one is offered, even if it isn't the newest. */
 static int n_reads;
 
 static bool stop_second(void)
@@ -691,6 +690,7 @@ static bool stop_second(void)
     return n_reads++ > 0;
 }
 
+/* The newest good one is offered, even if it isn't the newest. */
 TEST(offers)
 {
     lks__ckpt ckpt;
