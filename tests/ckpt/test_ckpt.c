@@ -707,7 +707,7 @@ TEST(offers)
     assert_int_equal(still, unused);
     refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "model.safetensors", "/ckpt-00000020",
             NULL);
-    /* A stop while the others are read: none of them is known to be bad. */
+    /* After a stop while it reads the others, it doesn't call them bad. */
     lks__sys_stop_when(stop_second);
     assert_fails(LKS_ERR_STOPPED, lks__ckpt_open(out, LKS__CKPT_ALL, &ckpt), "ckpt-00000030");
     lks__sys_stop_when(NULL);

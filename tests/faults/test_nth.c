@@ -406,7 +406,7 @@ TEST(test_calls)
 
 #define OWN_KERNELS "LOCKSTEP_CPU=plain"
 
-/* The next allocation to test; of the last ones, which complete a text, none is left out. */
+/* The next allocation to test. Includes each of the last ones, which complete a text. */
 static int next_of(const struct command *c, int n, int count)
 {
     const int last = count - 2, next = n + step_of(c, count);

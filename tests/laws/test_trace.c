@@ -236,7 +236,7 @@ TEST(test_failures)
     assert_exits(1, lks_test_run(args.argv, NULL, 60), "can't write the trace", "not/there.json");
     assert_false(lks_test_exists(lks_test_text("%s/latest", out)));
 
-    const char *pipe = lks_test_text("%s/pipe", lks_test_folder()); /* nothing reads it */
+    const char *pipe = lks_test_text("%s/pipe", lks_test_folder()); /* without a reader */
     assert_int_equal(mkfifo(pipe, 0600), 0);
     args = law_train("random", &out);
     law_add(&args, "--trace=%s", pipe);
