@@ -247,6 +247,9 @@ class _Grads(dict):
         if array is not self[name]:
             raise Error(f"grads[\"{name}\"]: the library uses the array's memory: change it in place, by grads[\"{name}\"][...] = or +=")
 
+    def __reduce__(self):  # a copy is a plain dict
+        return dict, (dict(self),)
+
 
 class DDP(_Object):
     """Parameters {name: float32 array}, in the order in which forward uses them. Backward adds to the

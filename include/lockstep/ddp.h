@@ -149,10 +149,9 @@ lks_status lks_ddp_add_loss(lks_ddp *ddp, double loss);
 lks_status lks_ddp_accumulate(lks_ddp *ddp, double weight);
 
 typedef struct lks_ddp_result {
-    double
-        weight;  /* sum over all micro-batches; 0: no rank had data, so loss and gradients are 0 */
-    double loss; /* sum of all losses from lks_ddp_add_loss(), divided by weight */
-    double norm; /* 2-norm of the mean gradient; not finite if a gradient isn't */
+    double weight; /* sum over all micro-batches; 0: no rank had data, loss and gradients are 0 */
+    double loss;   /* sum of all losses from lks_ddp_add_loss(), divided by weight */
+    double norm;   /* 2-norm of the mean gradient; not finite if a gradient isn't */
 } lks_ddp_result;
 
 /* End the step: the caller's gradients become the mean over all samples of all ranks, with the

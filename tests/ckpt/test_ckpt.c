@@ -683,7 +683,6 @@ TEST(huge_header)
     assert_true(opens_as(out, 10, 0));
 }
 
-/* The newest good one is offered, even if it isn't the newest. */
 static int n_reads;
 
 static bool stop_second(void)
@@ -691,6 +690,7 @@ static bool stop_second(void)
     return n_reads++ > 0;
 }
 
+/* The newest good one is offered, even if it isn't the newest. */
 TEST(offers)
 {
     lks__ckpt ckpt;
@@ -707,7 +707,7 @@ TEST(offers)
     assert_int_equal(still, unused);
     refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "model.safetensors", "/ckpt-00000020",
             NULL);
-    /* A stop while the others are read: none of them is known to be bad. */
+    /* After a stop while it reads the others, it doesn't call them bad. */
     lks__sys_stop_when(stop_second);
     assert_fails(LKS_ERR_STOPPED, lks__ckpt_open(out, LKS__CKPT_ALL, &ckpt), "ckpt-00000030");
     lks__sys_stop_when(NULL);

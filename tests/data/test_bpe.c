@@ -592,7 +592,7 @@ TEST(test_hostile)
                  "has 65537 bytes; 1 to 65536 are possible");
     free(most);
     static const char *const lines[][2] = {
-        {"?? 1\n", "line 1 is not a token of at most 255 bytes in base64"},
+        {"?? 1\n", "line 1 is not a token of at most 1023 bytes in base64"},
         {"YQ==\n", "line 1 is not"},
         {"Y!Q== 1\n", "line 1 is not"},
         {"YQ== x\n", "line 1 is not"},
@@ -608,12 +608,21 @@ TEST(test_hostile)
         lks_test_write(path, lines[i][0], strlen(lines[i][0]));
         assert_fails(LKS_ERR_FORMAT, lks__bpe_open(path, &bpe), "x.tiktoken", lines[i][1]);
     }
-    for (int n = 340; n <= 344; n += 4) { /* a token of 255 bytes, and of 258 */
-        char digits64[345] = "";
+    for (int n = 1364; n <= 1368; n += 4) { /* a token of 1,023 bytes, and of 1,026 */
+        char digits64[1369] = "";
         const char *line = lks_test_text("%s 1\n", (char *)memset(digits64, 'Y', (size_t)n));
         lks_test_write(path, line, strlen(line));
         assert_fails(LKS_ERR_FORMAT, lks__bpe_open(path, &bpe), "x.tiktoken",
-                     n == 340 ? "is not made of two tokens" : "line 1 is not");
+                     n == 1364 ? "is not made of two tokens" : "line 1 is not");
+    }
+    for (int n = 1026; n <= 1027; n++) { /* 1,026 tokens of 1,023 bytes, and 1,027 */
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        for (int i = 0; i < n; i++)
+            fprintf(file, "%04d%01360d %d\n", i, 0, i);
+        assert_int_equal(fclose(file), 0);
+        assert_fails(LKS_ERR_FORMAT, lks__bpe_open(path, &bpe), "x.tiktoken",
+                     n == 1026 ? "is not made of two tokens" : "it has too many long tokens");
     }
 }
 

@@ -2,10 +2,12 @@
  * and reductions that begin during backward. */
 #include "laws.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
@@ -234,11 +236,18 @@ TEST(test_failures)
     assert_exits(1, lks_test_run(args.argv, NULL, 60), "can't write the trace", "not/there.json");
     assert_false(lks_test_exists(lks_test_text("%s/latest", out)));
 
-    const char *pipe = lks_test_text("%s/pipe", lks_test_folder()); /* nothing reads it */
+    const char *pipe = lks_test_text("%s/pipe", lks_test_folder()); /* without a reader */
     assert_int_equal(mkfifo(pipe, 0600), 0);
     args = law_train("random", &out);
     law_add(&args, "--trace=%s", pipe);
     assert_exits(1, lks_test_run(args.argv, NULL, 60), "can't write the trace", "/pipe: No such");
+    const int reader = open(pipe, O_RDONLY | O_NONBLOCK); /* writing waits for a slow reader */
+    assert_true(fcntl(reader, F_SETPIPE_SZ, 4096) >= 4096);
+    const char *const copy[] = {"dd", "bs=16", lks_test_text("if=%s", pipe), NULL};
+    const lks_test_child slow = lks_test_start(copy, NULL);
+    assert_exits(0, lks_test_run(args.argv, NULL, 60));
+    close(reader);
+    assert_contains(lks_test_wait(&slow, 60).out, "\n]\n");
 
     args = law_train("random", &out);
     law_add_all(&args, "--max_iters=1", "--trace=/dev/full");

@@ -1,4 +1,5 @@
 """examples/python/lockstep.py: each call once, on any number of ranks. binding.py FOLDER"""
+import copy
 import os
 import sys
 import weakref
@@ -40,6 +41,7 @@ def check_collectives():
     while not work.done():
         pass
     assert work.wait().tolist() == [W] * 4
+    assert not lockstep.Work.in_flight  # so their memory is freed
     left = weakref.ref(comm.all_reduce_start(numpy.ones(4)).array)  # no one waits, so the library still writes to it
     comm.barrier()
     assert left() is not None
@@ -92,6 +94,7 @@ def check_ddp():
     ddp.verify()
     fails("lks_ddp_", ddp.accumulate, 1)
     fails("change it in place", ddp.grads.__setitem__, "b", numpy.zeros(2, numpy.float32))
+    copy.deepcopy(ddp.grads)["b"] = None  # a copy may be changed
     grads = {name: grad.tobytes() for name, grad in ddp.grads.items()}
     ddp.close()
     del params["fixed"]

@@ -1,6 +1,6 @@
 /* lockstep/ddp.h in a program's own loop: the canonical sum of weighted micro-batches, bit for bit,
- * and what LOCKSTEP_CHECK=1 finds. Ranks are threads; gradients are made up. (test_misuse.c has
- * calls with wrong arguments.) */
+ * and errors that LOCKSTEP_CHECK=1 finds. Ranks are threads; gradients are made up. (test_misuse.c
+ * has calls with wrong arguments.) */
 #include "support.h"
 
 #include <math.h>

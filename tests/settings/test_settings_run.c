@@ -360,7 +360,7 @@ TEST(test_resume)
     static char long_text[LKS__SETTING_STR];
     memset(long_text, 'x', sizeof long_text - 1);
     const char *const texts[][2] = {
-        {"wpe|wte", "'wpe|wte'"}, {"\x1b[31m", "..."}, {long_text, "..."}};
+        {"", ""}, {"wpe|wte", "'wpe|wte'"}, {"\x1b[31m", "..."}, {long_text, "..."}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         lks__settings_defaults(&s);
         lks__settings_defaults(&run);

@@ -79,17 +79,17 @@ static bool has_dot(const char *svg, double x, double y, const char *fill)
 
 /* --- SVG -------------------------------------------------------------------------------------- */
 
+#define SHOWN "Training and validation loss of &#60;&#38;&#62;\xef\xbf\xbd\xef\xbf\xbd"
+
 TEST(test_one)
 {
     static struct line train, val;
     const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
-    const char *svg = drawn((const char *const[]){lks_test_text("<&>\xef\xbf\xbe=%s", dir), NULL});
+    const char *svg =
+        drawn((const char *const[]){lks_test_text("<&>\xef\xbf\xbe\xef\xbf\xbf=%s", dir), NULL});
     assert_memory_equal(svg, "<svg xmlns=", 11);
-    assert_contains(svg,
-                    "<title>Training and validation loss of &#60;&#38;&#62;\xef\xbf\xbd</title>");
-    assert_contains(
-        svg, "font-weight=\"bold\">Training and validation loss of &#60;&#38;&#62;\xef\xbf\xbd"
-             "</text>");
+    assert_contains(svg, "<title>" SHOWN "</title>");
+    assert_contains(svg, "font-weight=\"bold\">" SHOWN "</text>");
     assert_non_null(strstr(svg, "</svg>"));
     assert_contains(svg, "height=\"414\""); /* title, key, graph, axis */
     /* one line for training, within a faint layer, and one for validation, through its dots */

@@ -30,7 +30,7 @@ lks__export_write lks__export_golf, lks__export_nanogpt, lks__export_hf, lks__ex
 lks_status lks__export_gpt2_only(const lks__export_model *e);
 
 /* The tokenizer that a format should contain: *bpe_p, which the caller closes, or e->meta.chars if
- * *characters_p. Otherwise prints why there is none. */
+ * *characters_p. Otherwise prints why the tokenizer is missing. */
 lks_status lks__export_tokenizer(const lks__export_model *e, lks__bpe **bpe_p, bool *characters_p);
 
 /* All parameters, in an arena that the caller frees. */

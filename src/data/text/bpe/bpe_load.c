@@ -129,8 +129,9 @@ static lks_status open_pair(const char *dir, const char *merges_name, const char
 
 /* --- tiktoken's files ------------------------------------------------------------------------ */
 
-/* Bytes of a token; OpenAI's have up to 128. Its merge is found in quadratic time. */
-enum { MAX_RANKED = 255 };
+/* Bytes of a token; OpenAI's have up to 128. A token's merge is found in quadratic time, so the
+ * squares of all lengths are limited, too. */
+enum { MAX_RANKED = 1023, MAX_SQUARES = 1 << 30 };
 
 #define END_OF_TEXT_BYTES LKS__BPE_END_OF_TEXT, sizeof LKS__BPE_END_OF_TEXT - 1
 
@@ -229,6 +230,16 @@ static lks_status add_rank_merges(lks__bpe_build *l)
 {
     struct parts p;
     char shown[80];
+    uint64_t squares = 0;
+    for (uint32_t id = 0; id < l->n_ids; id++) {
+        const uint64_t n = l->token[id] == NULL ? 0 : lks__bpe_token_length(l->token[id]);
+        squares += n * n;
+    }
+    if (squares > MAX_SQUARES)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s: it has too many long tokens: the squares of their lengths in bytes "
+                         "add up to more than %d",
+                         l->where, MAX_SQUARES);
     for (uint32_t id = 0; id < l->n_ids; id++) {
         p.n = l->token[id] == NULL ? 0 : lks__bpe_token_length(l->token[id]);
         p.bytes = l->token[id] == NULL ? NULL : lks__bpe_token_bytes(l->token[id]);
