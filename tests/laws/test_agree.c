@@ -534,48 +534,6 @@ TEST(test_state)
     }
 }
 
-/* --- divergence checks ------------------------------------------------------------------------ */
-
-static lks_status judge(const lks__divergence_vote notes[3])
-{
-    lks__trainer t = {.ses.world = {0, 3, 0, 1}};
-    return lks__divergence_check(&t, notes, sizeof notes[0], &(int){0});
-}
-
-/* Notes that ranks exchange in a step: hashes of those that compare, and errors if one is
- * missing. */
-TEST(test_judge)
-{
-    lks__divergence_vote good[3], notes[3];
-    for (int r = 0; r < 3; r++) {
-        good[r] = (lks__divergence_vote){.iter = 8, .hash = r == 1 ? 0 : 5, .changed = -1};
-        good[r].compares = r != 1; /* the second rank of the first host */
-        snprintf(good[r].host, sizeof good[r].host, "h%d", r / 2);
-    }
-    assert_ok(judge(good));
-    memcpy(notes, good, sizeof good); /* no check is due */
-    notes[0].hash = notes[2].hash = 0;
-    assert_ok(judge(notes));
-    for (int r = 0; r < 3; r += 2) { /* due for one of them only */
-        memcpy(notes, good, sizeof good);
-        notes[r].hash = 0;
-        assert_fails(LKS_ERR_DIVERGED, judge(notes),
-                     lks_test_text("but rank %d (host h%d) has not", r, r / 2), "after update 8");
-        notes[r].compares = 0; /* and its note says that it has no hash */
-        assert_fails(LKS_ERR_DIVERGED, judge(notes),
-                     lks_test_text("rank %d (host h%d) has hashed its replica, and no other", 2 - r,
-                                   1 - r / 2));
-    }
-    for (int r = 1; r < 3; r++) {
-        memcpy(notes, good, sizeof good);
-        notes[r].iter = 6;
-        assert_fails(
-            LKS_ERR_DIVERGED, judge(notes),
-            lks_test_text("rank %d (host h%d) has made 6 iterations, but rank 0", r, r / 2),
-            "(host h0) 8");
-    }
-}
-
 int main(int argc, char **argv)
 {
     hosts_main(argc, argv);

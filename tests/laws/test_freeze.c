@@ -150,9 +150,7 @@ static void assert_refused(const char *out, const char *first, const char *secon
     law_add(&args, "%s", first);
     if (second != NULL)
         law_add(&args, "%s", second);
-    lks_test_result r = lks_test_run(args.argv, NULL, 60);
-    assert_int_not_equal(r.exit_code, 0);
-    assert_contains(r.err, says);
+    assert_exits(2, lks_test_run(args.argv, NULL, 60), says);
 }
 
 TEST(test_refused)

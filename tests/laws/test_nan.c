@@ -235,7 +235,7 @@ TEST(test_rollback)
         assert_ran_to_end(&r);
         law_assert_same(out, reference);
     }
-    /* No checkpoint to go back to, and too often. */
+    /* Too often. */
     assert_exits(1, GO_ON(2, &out, "--on_nan=rollback", "--on_nan_limit=1"),
                  "iteration 4: ", "on_nan_limit");
 }

@@ -163,15 +163,13 @@ TEST(test_budget)
  * them, but begins where the first did. */
 TEST(test_not_an_earlier_run)
 {
-    const char *out;
-    law_args args = law_train("random", &out);
-    law_add(&args, "--seed=7");
-    law_run(&args);
+    const char *out = law_output("random", "--seed=7"), *unused;
     lks_test_result r = assert_exits(
-        0, disturbed(2, 1, DIES(0, 0, "read:1:die") ":", lks_test_text("--out_dir=%s", out), &out),
+        0,
+        disturbed(2, 1, DIES(0, 0, "read:1:die") ":", lks_test_text("--out_dir=%s", out), &unused),
         "restart 1 of 1");
-    const char *last = strstr(r.out, "an earlier run was moved");
-    assert_non_null(last);
+    assert_contains(r.out, "an earlier run was moved");
+    law_assert_same(out, whole);
 }
 
 /* The last line of the lock names the job that files in a folder belong to: only exactly this job,
@@ -222,23 +220,9 @@ TEST(test_train_itself)
         lks_test_child child = lks_test_start(args.argv, (const char *const[]){mark, NULL});
         while (law_count_checkpoints(out) < 1 && lks_test_is_running(&child))
             usleep(1000);
-        pid_t pids[16];
-        int n = marked_processes(mark, pids, 16);
-        for (int i = 0; i < n; i++) {
-            char path[64], line[256] = "";
-            snprintf(path, sizeof path, "/proc/%d/environ", (int)pids[i]);
-            FILE *f = fopen(path, "re");
-            char *entry = NULL;
-            size_t cap = 0;
-            while (f != NULL && getdelim(&entry, &cap, 0, f) > 0)
-                if (strcmp(entry, "RANK=1") == 0)
-                    snprintf(line, sizeof line, "%s", entry);
-            free(entry);
-            if (f != NULL)
-                fclose(f);
-            if (line[0] != '\0')
-                kill(pids[i], SIGKILL);
-        }
+        const pid_t pid = marked_rank(mark, 1);
+        if (pid > 0)
+            lks_test_kill(pid, SIGKILL);
         lks_test_result r = assert_exits(0, lks_test_wait(&child, 120));
         if (strstr(r.err, "lockstep train: restart 1 of 1") == NULL)
             continue; /* the run ended first */

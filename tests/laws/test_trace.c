@@ -163,7 +163,6 @@ TEST(test_step)
             assert_int_equal(count_inside(step, r, "data"), MICRO_STEPS);
             assert_int_equal(count_inside(step, r, "reduce bucket 0"), 1);
             assert_int_equal(count_inside(step, r, "update"), 1);
-            assert_int_equal(count_inside(step, r, "evaluation"), 0);
         }
         assert_non_null(nth(r, "X", "set-up", 0));
         assert_non_null(nth(r, "X", "evaluation 4", 0));
