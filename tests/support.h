@@ -173,9 +173,9 @@ double lks_test_patience(void);
 int lks_test_tries(int n); /* the same for a number of tries with pauses between them */
 /* Wait until the condition holds: 60 s times lks_test_patience(), then the test fails. */
 #define lks_test_until(condition)                                                                  \
-    for (int tries_ = 0; !(condition); tries_++)                                                   \
-    lks_test_again(tries_, #condition, __FILE__, __LINE__)
-void lks_test_again(int n_tries, const char *condition, const char *file, int line);
+    for (double start_s_ = 0; !(condition);)                                                       \
+    lks_test_again(&start_s_, #condition, __FILE__, __LINE__)
+void lks_test_again(double *start_s, const char *condition, const char *file, int line);
 
 /* A free port of 127.0.0.1, chosen by the kernel. Until the program ends, the kernel gives it to
  * nobody else, also not to another test, but a server that reuses addresses can listen on it. */

@@ -89,7 +89,8 @@ void lks_comm_close(lks_comm *comm);
  *     lks_comm_all_gather(part, &mine, ranks, 1, LKS_INT32);
  *
  * If a rank can't prepare its part, every rank of `comm` gets its status and its sentence, and
- * `comm` stays usable. After any error *part_p is NULL. */
+ * `comm` stays usable. If a rank ends, or has no memory, while its part then opens, `comm` fails,
+ * too. After any error *part_p is NULL. */
 lks_status lks_comm_split(lks_comm *comm, int color, int key, lks_comm **part_p);
 
 /* For a NULL group these four return -1, 0, "none" and NULL. */
@@ -130,7 +131,8 @@ void lks_comm_beat(lks_comm *comm);
  * A wait returns ERR_TIMEOUT if a missing rank has had no heartbeat for timeout_s. It
  * names the missing ranks, with their last step and phase. lks_comm_beat(), lks_comm_note() and the
  * start of any collective increase the heartbeat. If a peer's process has ended, a wait returns
- * ERR_PEER within a second.
+ * ERR_PEER within a second. If a rank alone runs out of memory in a call, it gets ERR_NOMEM, and
+ * the others ERR_PEER with its number.
  *
  * After any of these errors the group has failed: later calls on every rank return the same error.
  */

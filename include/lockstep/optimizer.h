@@ -74,7 +74,8 @@ typedef struct lks_rates {
 
 /* `comm`: the ranks that divide the updates; NULL: none, each rank updates everything itself. Ranks
  * with different parameters get ERR_DIVERGED with rank and parameter. If a rank has no memory, all
- * get ERR_NOMEM with that rank. An argument that is wrong by itself is ERR_ARG only on this rank.
+ * get ERR_NOMEM or ERR_PEER with that rank. An argument that is wrong by itself is ERR_ARG only on
+ * this rank.
  */
 lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
                               const lks_optimizer_param *params, size_t n,

@@ -192,7 +192,7 @@ static lks_status open_part(struct split *s, lks_comm **part_p)
     s->made = NULL;
     lks_status st = hosts == NULL ? lks__shm_open_on(part, segment)
                                   : lks__hier_open(part, s->engine, segment, hosts);
-    if (st == LKS_ERR_PEER) /* ranks of other hosts may wait for the one that has ended */
+    if (st == LKS_ERR_PEER || st == LKS_ERR_NOMEM) /* ranks of other hosts may wait for it */
         lks_comm_abort(s->comm, lks_last_error());
     return lks__comm_opened(part, st, part_p);
 }

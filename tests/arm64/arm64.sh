@@ -19,6 +19,9 @@ mkdir -p "$build"
         -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O0 && # kernels have -O3 all the same
         cmake --build "$build" --target lockstep
 } >"$work/log" 2>&1 || fail 'no program for ARM64'
+# An optimizing compiler for ARM64 joins a product and a sum in one instruction, with other bits, unless told.
+[ "$(grep -ce -std=gnu11 "$build/build.ninja")" = "$(grep -ce -ffp-contract=off "$build/build.ninja")" ] ||
+    fail 'a file is compiled without -ffp-contract=off'
 arm64="timeout -s KILL $(patient 300) $emulator $build/tools/lockstep"
 
 # Inner dimensions must be longer than a block of 256 terms.

@@ -29,11 +29,8 @@ static lks_status open_local(struct lks__hier *h, lks__segment *segment)
 {
     const lks__engine_join *j = &h->join;
     lks_world world = {j->local_rank, j->local_world_size, j->local_rank, j->local_world_size};
-    lks_status st = lks__comm_new(&lks__comm_shm, &world, h->comm->timeout_s, &h->local);
-    if (st != LKS_OK) {
-        lks__segment_close(segment);
-        return st;
-    }
+    if (lks__comm_new(&lks__comm_shm, &world, h->comm->timeout_s, &h->local) != LKS_OK)
+        return lks__shm_no_state(segment, j->local_rank, j->rank - j->local_rank);
     h->local->first_rank = j->rank - j->local_rank;
     h->local->n_ranks = j->world_size;
     h->local->backend = h->comm->backend;
@@ -125,7 +122,10 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
     if (h->leads && st != LKS_OK)
         return lks__comm_not_opened(h->local, st);
     int numbers[2] = {h->host, h->n_hosts};
-    LKS__TRY(lks_comm_broadcast(h->local, numbers, sizeof numbers, LKS_UINT8, 0));
+    st = lks_comm_broadcast(h->local, numbers, sizeof numbers, LKS_UINT8, 0);
+    if (st == LKS_ERR_PEER)
+        LKS__TRY(lks__hier_whole_failed(h, true));
+    LKS__TRY(st);
     if (!h->leads) {
         h->host = numbers[0];
         h->n_hosts = numbers[1];
@@ -158,22 +158,22 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
 {
     struct lks__hier *h = aligned_alloc(_Alignof(struct lks__hier),
                                         sizeof *h); /* descriptors are aligned to cache lines */
+    const int local_rank = comm->world.local_rank;
     if (h == NULL) {
-        lks__segment_close(segment);
         lks__hier_part_free(part);
-        return lks__no_memory("for the group's state");
+        return lks__shm_no_state(segment, local_rank, comm->world.rank - local_rank);
     }
     *h = (struct lks__hier){.comm = comm, .part = part};
     comm->state = h;
     h->ops = engine;
-    h->leads = comm->world.local_rank == 0;
+    h->leads = local_rank == 0;
     char name[sizeof h->name] = "localhost";
     gethostname(name, sizeof name - 1);
     lks__escape(h->name, sizeof h->name, name, strlen(name));
     h->late = -1;
     h->join = (lks__engine_join){.rank = comm->world.rank,
                                  .world_size = comm->world.world_size,
-                                 .local_rank = comm->world.local_rank,
+                                 .local_rank = local_rank,
                                  .local_world_size = comm->world.local_world_size,
                                  .timeout_s = comm->timeout_s,
                                  .members = part != NULL ? part->numbers : NULL,

@@ -19,6 +19,8 @@
 /* Open `local` for the ranks that share `segment`; takes the segment over, also on failure.
  * Collective. */
 lks_status lks__shm_open_on(lks_comm *local, lks__segment *segment);
+/* Instead, this rank has no memory to open it: tell the others. `segment` may be NULL. */
+lks_status lks__shm_no_state(lks__segment *segment, int local_rank, int first_rank);
 /* The group's segment; NULL if `local` is NULL or was not opened. Any thread. */
 lks__segment *lks__shm_segment(const lks_comm *local);
 

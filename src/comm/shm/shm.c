@@ -35,18 +35,23 @@ static lks_status plan_merges(struct lks__shm *g)
                : lks__no_memory("for the sums of %d ranks", g->world_size);
 }
 
+lks_status lks__shm_no_state(lks__segment *segment, int local_rank, int first_rank)
+{
+    char text[64];
+    snprintf(text, sizeof text, "rank %d failed: no memory for the group's state",
+             first_rank + local_rank);
+    if (segment != NULL)
+        lks__segment_abort(segment, LKS_ERR_PEER, local_rank, text);
+    lks__segment_close(segment);
+    return lks__no_memory("for the group's state");
+}
+
 /* The part of joining that doesn't wait, up to marking this rank as joined. */
 static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
 {
     struct lks__shm *g = calloc(1, sizeof *g);
-    if (g == NULL) {
-        char text[128];
-        snprintf(text, sizeof text, "rank %d failed: no memory for the group's state",
-                 comm->first_rank + comm->world.rank);
-        lks__segment_abort(segment, LKS_ERR_PEER, comm->world.rank, text);
-        lks__segment_close(segment);
-        return lks__no_memory("for the group's state");
-    }
+    if (g == NULL)
+        return lks__shm_no_state(segment, comm->world.rank, comm->first_rank);
     comm->state = g;
     g->comm = comm;
     g->segment = segment;
