@@ -103,31 +103,28 @@ static fault_run sample(const char *out)
     return run;
 }
 
-static fault_run export(const char *out)
+static fault_run export_as(const char *format, const char *run_dir, const char *out)
 {
     fault_run run = tool("export", out);
-    fault_add(&run, "--format=golf");
-    fault_add(&run, "--out_dir=%s", have.golf);
+    fault_add(&run, "--format=%s", format);
+    fault_add(&run, "--out_dir=%s", run_dir);
     fault_add(&run, "--out=%s", out);
     return run;
+}
+
+static fault_run export(const char *out)
+{
+    return export_as("golf", have.golf, out);
 }
 
 static fault_run export_hf(const char *out)
 {
-    fault_run run = tool("export", out);
-    fault_add(&run, "--format=hf");
-    fault_add(&run, "--out_dir=%s", have.gpt2);
-    fault_add(&run, "--out=%s", out);
-    return run;
+    return export_as("hf", have.gpt2, out);
 }
 
 static fault_run export_gguf(const char *out)
 {
-    fault_run run = tool("export", out);
-    fault_add(&run, "--format=gguf");
-    fault_add(&run, "--out_dir=%s", have.gpt2);
-    fault_add(&run, "--out=%s", out);
-    return run;
+    return export_as("gguf", have.gpt2, out);
 }
 
 static fault_run report(const char *out)

@@ -267,7 +267,7 @@ static void check_ignored(int sig, int W)
     struct stat before, after;
     assert_int_equal(stat(metrics, &before), 0);
     pause_ms(100);
-    lks_test_until(stat(metrics, &after) == 0 && after.st_size > before.st_size); /* it goes on */
+    lks_test_until(stat(metrics, &after) == 0 && after.st_size > before.st_size); /* it continues */
     kill(run.pid, SIGTERM);
     lks_test_result r = lks_test_wait(&run, 60);
     assert_int_equal(r.exit_code, 128 + SIGTERM);

@@ -8,7 +8,7 @@
 #include "base/text/utf8.h"
 #include "weights/export/gguf.h"
 
-enum { CONTROL = 3, UNUSED = 5, NORMAL = 1 }; /* types of tokens */
+enum { NORMAL = 1, CONTROL = 3, UNUSED = 5 }; /* types of tokens */
 
 /* --- byte-level BPE -------------------------------------------------------------------------- */
 

@@ -23,7 +23,7 @@ static lks_status open_bpe(const lks__export_model *e, lks__bpe **bpe_p)
     lks_status st = lks__bpe_hash(bpe, &hash);
     const bool own = st == LKS_OK && hash == e->meta.model_hash;
     if (own)
-        st = check_size(e, (uint32_t)lks__bpe_size(bpe));
+        st = check_size(e, lks__bpe_size(bpe));
     if (own && st == LKS_OK) {
         *bpe_p = bpe;
         return LKS_OK;
