@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <ftw.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -210,31 +211,11 @@ void lks_test_need_gloo(void)
         lks_test_lacks("gloo", "its module was not built");
 }
 
-void lks_test_choose(int argc, char **argv, const char *pattern)
-{
-    only_shared = argc == 2 && strcmp(argv[1], "shared") == 0;
-    if (only_shared)
-        cmocka_set_test_filter(pattern);
-    else
-        cmocka_set_skip_filter(pattern);
-}
-
-int lks_test_exit(int n_failed)
-{
-    if (n_failed != 0)
-        return 1;
-    if (only_shared && !asked_shared) {
-        printf("no test asked for what may lie beside the repository\n");
-        return 1;
-    }
-    return n_skipped > 0 ? 77 : 0;
-}
-
 enum { MOST_TESTS = 100 };
 static struct CMUnitTest added[MOST_TESTS];
 static int at_line[MOST_TESTS], n_added;
 
-void lks_test_add(const char *name, CMUnitTestFunction run, int line)
+void lks_test_add(struct CMUnitTest test, int line)
 {
     int i = n_added++;
     if (n_added > MOST_TESTS)
@@ -243,8 +224,17 @@ void lks_test_add(const char *name, CMUnitTestFunction run, int line)
         added[i] = added[i - 1];
         at_line[i] = at_line[i - 1];
     }
-    added[i] = (struct CMUnitTest){.name = name, .test_func = run};
+    added[i] = test;
     at_line[i] = line;
+}
+
+static void keep_tests(const bool keep[])
+{
+    int n = 0;
+    for (int i = 0; i < n_added; i++)
+        if (keep[i])
+            added[n++] = added[i];
+    n_added = n;
 }
 
 void lks_test_keep(const char *const names[])
@@ -260,11 +250,29 @@ void lks_test_keep(const char *const names[])
         }
         keep[i] = true;
     }
+    keep_tests(keep);
+}
+
+void lks_test_part(bool matching, const char *pattern)
+{
+    bool keep[MOST_TESTS] = {false};
     int n = 0;
-    for (int i = 0; i < n_added; i++)
-        if (keep[i])
-            added[n++] = added[i];
-    n_added = n;
+    for (int i = 0; i < n_added; i++) {
+        const bool matches = fnmatch(pattern, added[i].name, 0) == 0;
+        keep[i] = matches == matching;
+        n += matches;
+    }
+    if (n == 0) {
+        printf("no test is named %s\n", pattern);
+        exit(1);
+    }
+    keep_tests(keep);
+}
+
+void lks_test_choose(int argc, char **argv, const char *pattern)
+{
+    only_shared = argc == 2 && strcmp(argv[1], "shared") == 0;
+    lks_test_part(only_shared, pattern);
 }
 
 int lks_test_run_all(CMFixtureFunction before, CMFixtureFunction after)
@@ -273,7 +281,13 @@ int lks_test_run_all(CMFixtureFunction before, CMFixtureFunction after)
         printf("this program has no tests\n");
         return 1;
     }
-    return lks_test_exit(_cmocka_run_group_tests("tests", added, (size_t)n_added, before, after));
+    if (_cmocka_run_group_tests("tests", added, (size_t)n_added, before, after) != 0)
+        return 1;
+    if (only_shared && !asked_shared) {
+        printf("no test asked for what may lie beside the repository\n");
+        return 1;
+    }
+    return n_skipped > 0 ? 77 : 0;
 }
 
 __attribute__((weak)) int main(void)

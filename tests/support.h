@@ -26,15 +26,21 @@
 
 /* ---- programs ---------------------------------------------------------------------------- */
 
-/* A test of this program; its body follows. */
-#define TEST(name)                                                                                 \
+/* A test of this program; its body follows. TEST_WITH: `before` and `after` are called for it;
+ * NULL: none. */
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+#define TEST_WITH(name, before, after)                                                             \
     static void name(void **state);                                                                \
-    __attribute__((constructor)) static void add_##name(void)                                      \
-    {                                                                                              \
-        lks_test_add(#name, name, __LINE__);                                                       \
-    }                                                                                              \
+    TEST_AS(name, , before, after)                                                                 \
     static void name(void **state)
-void lks_test_add(const char *name, CMUnitTestFunction run, int line);
+/* The test `name`, which is declared, as the test `name``suffix`. */
+#define TEST_AS(name, suffix, before, after)                                                       \
+    __attribute__((constructor)) static void add_##name##suffix(void)                              \
+    {                                                                                              \
+        lks_test_add((struct CMUnitTest){#name #suffix, name, before, after, NULL}, __LINE__);     \
+    }
+/* main() calls it for what a table describes. */
+void lks_test_add(struct CMUnitTest test, int line);
 
 /* Call `before`, run the tests in the order of the file, and call `after`; NULL: none. Returns the
  * exit code. A program without a main() does only this, with neither. */
@@ -92,9 +98,9 @@ void lks_test_choose(int argc, char **argv, const char *pattern);
 /* Of the TESTs run only those with these names. If one doesn't exist, the program fails. */
 #define lks_test_only(...) lks_test_keep((const char *const[]){__VA_ARGS__, NULL})
 void lks_test_keep(const char *const names[]);
-/* The exit code for a main() with other lists of tests, from what cmocka_run_group_tests()
- * returned. */
-int lks_test_exit(int n_failed);
+/* Run only those whose names match `pattern`, or only the others. If none matches, the program
+ * fails. */
+void lks_test_part(bool matching, const char *pattern);
 
 /* ---- files ------------------------------------------------------------------------------- */
 

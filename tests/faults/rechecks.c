@@ -375,7 +375,7 @@ static void attempt(int index)
 
 /* --- the tests -------------------------------------------------------------------------------- */
 
-static void test_campaign(void **state)
+TEST(test_campaign)
 {
     while (chance_next())
         attempt(chance.run);
@@ -389,7 +389,7 @@ static const char *noted(const char *log)
 
 /* A resume without --recheck computes the same gradients again and continues to count them, and on
  * one host it continues without checks. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     const struct setup *s = &setups[0];
     const struct outcome whole = trained(s, "11", 0.5, NULL);
@@ -412,7 +412,7 @@ static void test_resume(void **state)
 }
 
 /* A resume continues to count: after two errors of a host its next one ends the run. */
-static void test_count(void **state)
+TEST(test_count)
 {
     enum { LEAVES = 3, ERROR = 1 + LEAVES + 1 }; /* rank 1's share of a check, a step, and a vote */
     const struct plant two = {1, 2, -1, 2 * ERROR, BIT}, more = {1, 8, -1, INT_MAX, BIT};
@@ -433,7 +433,7 @@ static void test_count(void **state)
 }
 
 /* A single error of each kind, and errors that don't end, on two and three hosts. */
-static void test_named(void **state)
+TEST(test_named)
 {
     struct plant bit = {2, 3, -1, 1, BIT}, nan = {0, 4, -1, 1, NOT_A_NUMBER};
     const struct plant bits = {1, 5, -1, INT_MAX, BIT};
@@ -446,7 +446,7 @@ static void test_named(void **state)
 }
 
 /* Gradients that aren't finite on any host are no alarm, even if their NaN have other bits. */
-static void test_honest_nan(void **state)
+TEST(test_honest_nan)
 {
     const struct plant sign = {-1, 5, 2, INT_MAX, SIGN};
     const char *out = lks_test_folder(), *log = lks_test_folder();
@@ -464,7 +464,7 @@ static void test_honest_nan(void **state)
 }
 
 /* Gradients in a device's own memory aren't hashed. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *out;
     law_args args = settings_of(&setups[0], &out);
@@ -475,7 +475,7 @@ static void test_refused(void **state)
 }
 
 /* The command that continues without a host is complete, also with long names. */
-static void test_long_names(void **state)
+TEST(test_long_names)
 {
     enum { HOSTS = 20, LONGEST = 597 }; /* a longer folder's name is left out */
     static lks__trainer t;
@@ -522,18 +522,12 @@ int main(int argc, char **argv)
     self[n > 0 ? n : 0] = '\0';
     lks_test_modules();
     hosts_need(engine);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_named),      cmocka_unit_test(test_campaign),
-        cmocka_unit_test(test_resume),     cmocka_unit_test(test_count),
-        cmocka_unit_test(test_honest_nan), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_long_names),
-    };
-    const struct CMUnitTest named[] = {cmocka_unit_test(test_named)};
-    int n_failed = engine[0] == 'm' ? cmocka_run_group_tests(named, train_alone, NULL)
-                                    : cmocka_run_group_tests(tests, train_alone, NULL);
-    if (n_failed != 0)
+    if (engine[0] == 'm')
+        lks_test_only("test_named");
+    const int code = lks_test_run_all(train_alone, NULL);
+    if (code == 1)
         printf("seed %d, run %d: %s on hosts %s, %s\n", chance.seed, chance.run, at.setup, at.hosts,
                at.what);
     report();
-    return lks_test_exit(n_failed);
+    return code;
 }

@@ -362,7 +362,7 @@ static int train_whole(void **state)
     return 0;
 }
 
-static void test_stops(void **state)
+TEST(test_stops)
 {
     while (chance_next()) {
         for (int tries = 0; !attempt(chance.run);)
@@ -399,11 +399,10 @@ int main(int argc, char **argv)
         return 2;
     lks_test_modules();
     hosts_need("gloo");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stops)};
-    int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
-    if (n_failed != 0)
+    const int code = lks_test_run_all(train_whole, NULL);
+    if (code == 1)
         printf("seed %d, run %d: %s, on %s ranks, in %s\n", chance.seed, chance.run, at.setup,
                at.ranks, at.out);
     report();
-    return lks_test_exit(n_failed);
+    return code;
 }

@@ -314,7 +314,13 @@ static void print_row(const char *name, struct row *row)
            row->codes, row->named, row->n, row->missed);
 }
 
-static void test_table(void **state)
+static int close_all(void **state)
+{
+    strike_close();
+    return 0;
+}
+
+TEST_WITH(test_table, NULL, close_all)
 {
     int named = 0, runs = 0;
     strike_open();
@@ -341,15 +347,8 @@ static void test_table(void **state)
     assert_true(named * 100 >= runs * 99);
 }
 
-static int close_all(void **state)
-{
-    strike_close();
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_table, close_all)};
     n_runs = strike_n_faults; /* one of each */
     for (int i = 1; i < argc; i++)
         if (sscanf(argv[i], "--runs=%d", &n_runs) != 1 &&
@@ -358,5 +357,5 @@ int main(int argc, char **argv)
             return 2;
         }
     n_runs = n_runs < MAX_RUNS ? n_runs : MAX_RUNS;
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

@@ -61,7 +61,7 @@ static lks_test_child start(const law_args *args, const struct environment *e, i
     return lks_test_start(args->argv, env);
 }
 
-static void test_variables(void **state)
+TEST(test_variables)
 {
     for (int i = 0; i < N_ENVIRONMENTS; i++) {
         const char *out;
@@ -83,7 +83,7 @@ static void test_variables(void **state)
 /* Two jobs of MPICH in one job of SLURM, at the same time: their variables are the same, and only
  * their launchers' proxies differ. Ranks are started by a shell in between, as by a script. Rank 1
  * comes late, so that both jobs' first ranks wait at the same time. */
-static void test_two_jobs(void **state)
+TEST(test_two_jobs)
 {
     enum { JOBS = 2 };
     const char *dir = lks_test_folder(), *out[JOBS],
@@ -111,7 +111,7 @@ static void test_two_jobs(void **state)
 }
 
 /* A rank that dies is named by the others, which end by themselves. */
-static void test_death(void **state)
+TEST(test_death)
 {
     const char *out;
     law_args args = law_train("random", &out);
@@ -131,7 +131,7 @@ static void test_death(void **state)
 
 /* A rank fails before it can meet the others: another one names it and its reason. In jobs of three
  * ranks the third one is late. */
-static void test_fails_early(void **state)
+TEST(test_fails_early)
 {
     static const char config[] = "there is no config file /nowhere/x.conf";
     static const struct {
@@ -173,7 +173,7 @@ static void test_fails_early(void **state)
 
 /* A rank that waits for one that never starts says so while it waits, and in its last message. The
  * two belong to different jobs. */
-static void test_absent(void **state)
+TEST(test_absent)
 {
     static const struct environment left = {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d",
                                              "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
@@ -201,7 +201,7 @@ static void test_absent(void **state)
 
 /* The first rank can't serve another one: it says why, at once. A signal ends the other one's wait.
  */
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
     const struct environment of = {
         {"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
@@ -219,7 +219,7 @@ static void test_no_room(void **state)
 
 /* A rank that is started twice doesn't stand for another. The one that waits with rank 0 doesn't
  * blame rank 0. */
-static void test_twice(void **state)
+TEST(test_twice)
 {
     const struct environment of = {{"RANK=%d", "WORLD_SIZE=3", "LOCAL_RANK=%d",
                                     "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
@@ -243,7 +243,7 @@ static void test_twice(void **state)
 }
 
 /* A rank that counts another number of ranks on this host isn't taken for one of ours. */
-static void test_another_number(void **state)
+TEST(test_another_number)
 {
     static const struct environment of[2] = {
         {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
@@ -270,7 +270,7 @@ static void test_another_number(void **state)
 }
 
 /* The second rank of a host counts more ranks elsewhere, and chooses another backend for them. */
-static void test_other_world(void **state)
+TEST(test_other_world)
 {
     static const char *const sizes[] = {"WORLD_SIZE=2", "WORLD_SIZE=3"};
     const char *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port()), *out;
@@ -291,7 +291,7 @@ static void test_other_world(void **state)
 }
 
 /* A rank with another token can't end the job, but is named at once. */
-static void test_other_token(void **state)
+TEST(test_other_token)
 {
     static const char *const tokens[] = {"LOCKSTEP_TOKEN=ours", "LOCKSTEP_TOKEN=theirs"};
     const char *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port()), *out;
@@ -324,7 +324,7 @@ struct reading {
     const char *says;
 };
 
-static void test_reading(void **state)
+TEST(test_reading)
 {
     static const struct reading cases[] = {
         {{NULL}, {0, 1, 0, 1}, NULL},
@@ -424,22 +424,22 @@ static void check_launcher(const char *lacks, const char *needs, const char *lau
                         "shm");
 }
 
-static void test_mpirun(void **state)
+TEST(test_in_mpirun)
 {
     check_launcher("mpi", "mpirun", "mpirun -n 3 --oversubscribe");
 }
 
-static void test_mpich(void **state)
+TEST(test_in_mpich)
 {
     check_launcher("mpich", "mpiexec.hydra", "mpiexec.hydra -n 3");
 }
 
-static void test_torchrun(void **state)
+TEST(test_in_torchrun)
 {
     check_launcher("pytorch", "torchrun", "torchrun --standalone --no-python --nproc-per-node=3");
 }
 
-static void test_srun(void **state)
+TEST(test_in_srun)
 {
     check_launcher("slurm", "srun", "srun -n 3 --overcommit");
 }
@@ -448,25 +448,9 @@ int main(int argc, char **argv)
 {
     /* Those that need a launcher which may be missing are CTest programs of their own, which
      * skip. */
-    const struct CMUnitTest ours[] = {
-        cmocka_unit_test(test_reading),     cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_two_jobs),    cmocka_unit_test(test_death),
-        cmocka_unit_test(test_twice),       cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_fails_early), cmocka_unit_test(test_other_world),
-        cmocka_unit_test(test_no_room),     cmocka_unit_test(test_another_number),
-        cmocka_unit_test(test_other_token),
-    };
-    static const struct {
-        const char *name;
-        CMUnitTestFunction test;
-    } theirs[] = {{"mpirun", test_mpirun},
-                  {"mpich", test_mpich},
-                  {"torchrun", test_torchrun},
-                  {"srun", test_srun}};
-    for (size_t i = 0; argc == 2 && i < sizeof theirs / sizeof theirs[0]; i++) {
-        const struct CMUnitTest one[] = {{theirs[i].name, theirs[i].test, NULL, NULL, NULL}};
-        if (strcmp(argv[1], theirs[i].name) == 0)
-            return lks_test_exit(cmocka_run_group_tests(one, train_alone, NULL));
-    }
-    return lks_test_exit(cmocka_run_group_tests(ours, train_alone, NULL));
+    if (argc == 2)
+        lks_test_only(lks_test_text("test_in_%s", argv[1]));
+    else
+        lks_test_part(false, "test_in_*");
+    return lks_test_run_all(train_alone, NULL);
 }

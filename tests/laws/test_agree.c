@@ -470,7 +470,7 @@ static lks_status compare(lks__trainer *t)
 }
 
 /* A rank: the last one's state differs in one field, and every rank must learn it. */
-static int run_compare(void)
+RANK(compare)
 {
     static lks__trainer t;
     int rank = atoi(getenv("RANK"));
@@ -507,8 +507,6 @@ static int run_compare(void)
     return 0;
 }
 
-static const struct rank_body bodies[] = {{"compare", .run = run_compare}, {.name = NULL}};
-
 TEST(test_state)
 {
     char self[PATH_MAX];
@@ -537,7 +535,7 @@ TEST(test_state)
 int main(int argc, char **argv)
 {
     hosts_main(argc, argv);
-    ranks_main(argc, argv, bodies);
+    ranks_main(argc, argv);
     engine = argc == 2 ? argv[1] : "";
     hosts_need(engine);
     return lks_test_run_all(train_alone, NULL);

@@ -206,7 +206,7 @@ static void on_alarm(int sig)
 }
 
 /* Rank 1 is asked to stop; rank 0 joins only after rank 1 has given up, and is asked later. */
-static int stop_before_joining(void)
+RANK(stop)
 {
     lks__session s;
     const bool later = strcmp(getenv("RANK"), "0") == 0;
@@ -249,7 +249,7 @@ TEST(test_stop_before_joining)
 
 /* Rank 1 has more threads than are possible; rank 0 joins after a signal, as srun sends it when a
  * rank has failed. */
-static int fail_and_stop(void)
+RANK(fail)
 {
     lks__session s;
     const bool first = strcmp(getenv("RANK"), "0") == 0;
@@ -278,7 +278,7 @@ TEST(test_stop_after_failure)
 }
 
 /* Rank 1 aborts the group before rank 0 joins, which has had a signal. */
-static int abort_and_stop(void)
+RANK(abort)
 {
     lks__session s;
     lks__segment *segment;
@@ -316,7 +316,7 @@ void *__wrap_calloc(size_t n, size_t bytes)
 }
 
 /* Rank 1 has no memory to agree. */
-static int agree_without_memory(void)
+RANK(agree)
 {
     lks__session s;
     const bool first = strcmp(getenv("RANK"), "0") == 0;
@@ -330,7 +330,7 @@ static int agree_without_memory(void)
 }
 
 /* Rank 1 has other settings, and only memory for a few bytes. */
-static int differ_without_memory(void)
+RANK(differ)
 {
     static lks__run_lines lines;
     lks__session s;
@@ -464,10 +464,6 @@ TEST(test_first_process)
 
 int main(int argc, char **argv)
 {
-    static const struct rank_body bodies[] = {
-        {"stop", .run = stop_before_joining},     {"fail", .run = fail_and_stop},
-        {"abort", .run = abort_and_stop},         {"agree", .run = agree_without_memory},
-        {"differ", .run = differ_without_memory}, {.name = NULL}};
-    ranks_main(argc, argv, bodies);
+    ranks_main(argc, argv);
     return lks_test_run_all(NULL, NULL);
 }

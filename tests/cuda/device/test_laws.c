@@ -118,7 +118,7 @@ static void assert_exchange(const char *out, const char *way)
                         way);
 }
 
-static void test_ranks(void **state)
+TEST_WITH(test_ranks, use_float32, NULL)
 {
     for (int W = 2; W <= 8; W *= 2)
         law_assert_same(RUN(false, lks_test_text("--nproc_per_node=%d", W)), whole[0]);
@@ -127,7 +127,7 @@ static void test_ranks(void **state)
     assert_exchange(out, "nccl");
 }
 
-static void test_ranks_bf16(void **state)
+TEST_WITH(test_ranks_bf16, use_bf16, NULL)
 {
     for (int W = 2; W <= 8; W *= 4)
         law_assert_same(RUN(true, lks_test_text("--nproc_per_node=%d", W)), rounded[1]);
@@ -135,7 +135,7 @@ static void test_ranks_bf16(void **state)
 }
 
 /* What is computed again is rounded as before. */
-static void test_recompute_bf16(void **state)
+TEST_WITH(test_recompute_bf16, use_bf16, NULL)
 {
     law_assert_same(RUN(false, "--recompute=rows"), rounded[0]);
     law_assert_same(RUN(false, "--recompute=block"), rounded[0]);
@@ -153,7 +153,7 @@ static const char *recorded_dtype(const char *out)
 /* What auto is, is recorded, and a resume takes it. Another one may be asked for: parameters and
  * moments are float32 in either, so the run goes on from the same ones; that kernels are others is
  * no surprise. */
-static void test_dtype(void **state)
+TEST_WITH(test_dtype, use_bf16, NULL)
 {
     for (int golf = 0; golf < 2; golf++) {
         assert_string_equal(recorded_dtype(whole[golf]), "float32");
@@ -196,7 +196,7 @@ static void test_dtype(void **state)
 
 /* The same bytes by NCCL and through the host: uneven ranks, replicas of their own on the host, one
  * rank, no module for NCCL. */
-static void test_exchanges(void **state)
+TEST_WITH(test_exchanges, use_float32, NULL)
 {
     const char *out = RUN(false, "--nproc_per_node=3", "--allow_uneven");
     law_assert_same(out, whole[0]);
@@ -233,7 +233,7 @@ static const char *without_nccl(const char **says)
     return lks_test_text("CUDA_STANDIN_MODULES=%s", modules);
 }
 
-static void test_without_nccl(void **state)
+TEST_WITH(test_without_nccl, use_float32, NULL)
 {
     const char *says, *const env[] = {without_nccl(&says), NULL};
     law_args args = run_of(false, lks_test_folder());
@@ -247,7 +247,7 @@ static void test_without_nccl(void **state)
 
 /* Ranks that share a GPU or see one of their own each, and memory for activations that are computed
  * again. */
-static void test_shared_gpu(void **state)
+TEST_WITH(test_shared_gpu, use_float32, NULL)
 {
     const char *const env[] = {"CUDA_STANDIN_GPUS=1", NULL};
     law_assert_same(
@@ -259,7 +259,7 @@ static void test_shared_gpu(void **state)
 }
 
 /* A rank dies after the first checkpoint; the run continues with other ranks. */
-static void test_resume(void **state)
+TEST_WITH(test_resume, use_bf16, NULL)
 {
     const char *out = lks_test_folder();
     law_args args = run_of(false, out);
@@ -278,7 +278,7 @@ static void test_resume(void **state)
 
 /* Each process's heuristic chooses other algorithms: all ranks, and a resume, use those of rank 0
  * at the run's start. So a run is the one without such differences. */
-static void test_algorithms(void **state)
+TEST_WITH(test_algorithms, use_bf16, NULL)
 {
     const char *const other[] = {"CUDA_STANDIN_ALGORITHMS=7", NULL};
     const char *const of_rank[] = {other[0], "CUDA_STANDIN_ONLY_RANK=1", NULL};
@@ -303,7 +303,7 @@ static void test_algorithms(void **state)
 }
 
 /* A resume that can't use the checkpoint's table says why, and makes a new one. */
-static void test_new_algorithms(void **state)
+TEST_WITH(test_new_algorithms, use_float32, NULL)
 {
     static const struct {
         const char *env, *says;
@@ -334,7 +334,7 @@ static void test_new_algorithms(void **state)
 }
 
 /* A signal: all ranks stop after the same step, with a checkpoint from which the run goes on. */
-static void test_stop(void **state)
+TEST_WITH(test_stop, use_bf16, NULL)
 {
     for (int attempt = 0; attempt < 10; attempt++) {
         const char *out = lks_test_folder();
@@ -396,12 +396,12 @@ static void check_losses(const char *cpus_dtype, double tolerance, int n_iters)
     }
 }
 
-static void test_losses(void **state)
+TEST_WITH(test_losses, use_float32, NULL)
 {
     check_losses("float32", 1e-4, 20);
 }
 
-static void test_losses_bf16(void **state)
+TEST_WITH(test_losses_bf16, use_bf16, NULL)
 {
     check_losses("bfloat16", 5e-3, 20);
 }
@@ -493,12 +493,12 @@ static void check_gradients(const char *of, double tolerance, double least_cosin
                   1 - cosine);
 }
 
-static void test_gradients(void **state)
+TEST_WITH(test_gradients, use_float32, NULL)
 {
     check_gradients("float32", 1e-4, 0.999999);
 }
 
-static void test_gradients_bf16(void **state)
+TEST_WITH(test_gradients_bf16, use_float32, NULL)
 {
     check_gradients("bfloat16", 5e-2, 0.9995);
 }
@@ -506,7 +506,7 @@ static void test_gradients_bf16(void **state)
 /* --- ends ------------------------------------------------------------------------------------ */
 
 /* Rank 1's device fails in the middle of a step: the run ends, and names call and GPU. */
-static void test_failures(void **state)
+TEST_WITH(test_failures, use_bf16, NULL)
 {
     static const struct {
         const char *fails, *says;
@@ -537,7 +537,7 @@ static void test_failures(void **state)
 }
 
 /* A rank is killed in an exchange: it is named, and all end. */
-static void test_killed(void **state)
+TEST_WITH(test_killed, use_bf16, NULL)
 {
     const char *const env[] = {"CUDA_STANDIN_KILL=ncclGroupEnd:12", "CUDA_STANDIN_ONLY_RANK=1",
                                NULL};
@@ -563,7 +563,7 @@ static const char *last_line(const char *err)
 /* Rank 1, or the only one, stands still: a kernel never ends, its process is stopped, or hangs in a
  * call because the GPU takes no more work. The run ends, and names that rank and its GPU, although
  * all the others stand still, too: they only wait for it. */
-static void test_hanging(void **state)
+TEST_WITH(test_hanging, use_bf16, NULL)
 {
     const double limit_s = lks_test_patience();
     const char *kernels =
@@ -605,7 +605,7 @@ static void test_hanging(void **state)
 }
 
 /* Rank 1 stops in a checkpoint's exchange. More copies follow than rank 0 can queue. */
-static void test_hanging_checkpoint(void **state)
+TEST_WITH(test_hanging_checkpoint, use_float32, NULL)
 {
     static const char *const more[] = {"--nproc_per_node=2",
                                        "--exchange=nccl",
@@ -629,7 +629,7 @@ static void test_hanging_checkpoint(void **state)
     assert_contains(last_line(r.err), "stopped by a signal");
 }
 
-static void test_refused(void **state)
+TEST_WITH(test_refused, use_float32, NULL)
 {
     static const struct {
         const char *env, *more, *says;
@@ -660,7 +660,7 @@ static void test_refused(void **state)
 }
 
 /* A checkpoint goes from the CPU to the GPU, with a warning. */
-static void test_from_cpu(void **state)
+TEST_WITH(test_from_cpu, use_float32, NULL)
 {
     const char *out = RUN(false, "--device=cpu");
     law_args args = run_of(false, out);
@@ -672,7 +672,7 @@ static void test_from_cpu(void **state)
     assert_contains(r.err, "the checkpoint was made with kernels of fingerprint");
 }
 
-static void test_list(void **state)
+TEST_WITH(test_list, use_float32, NULL)
 {
     calls_assert_listed(all_calls, 90);
 }
@@ -683,32 +683,7 @@ int main(int argc, char **argv)
     all_calls = lks_test_text("%s/calls", lks_test_folder());
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
     setenv("CUDA_STANDIN_NCCL", lks_test_folder_in_memory(), 1);
-#define FLOAT32(test) cmocka_unit_test_setup(test, use_float32)
-#define BF16(test)    cmocka_unit_test_setup(test, use_bf16)
-    const struct CMUnitTest tests[] = {
-        FLOAT32(test_ranks),
-        BF16(test_ranks_bf16),
-        BF16(test_recompute_bf16),
-        FLOAT32(test_shared_gpu),
-        FLOAT32(test_exchanges),
-        BF16(test_dtype),
-        BF16(test_resume),
-        BF16(test_stop),
-        FLOAT32(test_losses),
-        BF16(test_losses_bf16),
-        FLOAT32(test_gradients),
-        FLOAT32(test_gradients_bf16),
-        BF16(test_failures),
-        FLOAT32(test_refused),
-        BF16(test_algorithms),
-        FLOAT32(test_new_algorithms),
-        FLOAT32(test_from_cpu),
-        FLOAT32(test_without_nccl),
-        BF16(test_killed),
-        BF16(test_hanging),
-        FLOAT32(test_hanging_checkpoint),
-        FLOAT32(test_list),
-    };
-    cmocka_set_test_filter(argc > 2 ? argv[2] : NULL);
-    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+    if (argc > 2)
+        lks_test_only(argv[2]);
+    return lks_test_run_all(train_whole, NULL);
 }
