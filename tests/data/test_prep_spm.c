@@ -573,9 +573,7 @@ TEST(test_no_module)
 {
     const char *folder = lks_test_folder(), *tool = lks_test_text("%s/lockstep", folder);
     const char *input = words_input();
-    lks_test_result r =
-        lks_test_run((const char *const[]){"cp", LKS_TEST_TOOL, tool, NULL}, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    lks_test_do("cp", LKS_TEST_TOOL, tool);
     const char *const env[] = {"LOCKSTEP_MODULES=", NULL};
     const char *in = lks_test_text("--input=%s", input), *out = lks_test_text("--out=%s/o", folder);
     assert_exits(

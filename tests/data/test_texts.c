@@ -457,7 +457,7 @@ static lks_test_result shell(const char *before, const char *after, const char *
 {
     const char *command = lks_test_text("%s '%s' prep char --input=- --out=%s %s %s", before,
                                         LKS_TEST_TOOL, out, words, after);
-    return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+    return lks_test_shell(command);
 }
 
 TEST(test_stdin)

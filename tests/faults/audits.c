@@ -351,9 +351,7 @@ TEST(test_audits)
 {
     while (chance_next()) {
         train();
-        const lks_test_result r = audit(at.out, NULL);
-        if (r.exit_code != 0)
-            fail_msg("exit code %d for an honest run: %s%s", r.exit_code, r.out, r.err);
+        assert_exits(0, audit(at.out, NULL));
         tally.honest++;
         for (int i = 0; i < LIES; i++)
             tell_lie();

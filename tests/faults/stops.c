@@ -174,10 +174,7 @@ static lks_test_result ended(const run *r)
 {
     lks_test_result first = lks_test_wait(&r->child[0], 300);
     for (int i = 1; i < r->n_children; i++) {
-        lks_test_result other = lks_test_wait(&r->child[i], 300);
-        if (other.exit_code != first.exit_code)
-            fail_msg("host 1: exit code %d, signal %d, not %d: %s\nhost 0: %s", other.exit_code,
-                     other.signal, first.exit_code, other.err, first.err);
+        assert_exits(first.exit_code, lks_test_wait(&r->child[i], 300));
     }
     marked_assert_gone(r->mark, 2);
     return first;

@@ -272,8 +272,7 @@ TEST(test_shrinking_data)
         lks_test_write(path, tokens, 1000);
         lks_test_result r = lks_test_wait(&child, 10);
         marked_assert_gone(mark, 0.5);
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, path);
+        assert_exits(1, r, path);
         lks_test_write(path, tokens, bytes);
         fault_run again = fault_resume(&run, 2);
         fault_add(&again, "--max_iters=1");

@@ -165,10 +165,8 @@ TEST(test_readers)
     alter(lks_test_text("%s/ckpt-00000010/model.safetensors", run.out), -3);
     lks_test_result bad[] = {lks_test_tool("sample", out), lks_test_tool("eval", data, out)};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(none[i].exit_code, 2);
-        assert_contains(none[i].err, run.out);
-        assert_int_equal(bad[i].exit_code, 1);
-        assert_contains(bad[i].err, "ckpt-00000010/model.safetensors");
+        assert_exits(2, none[i], run.out);
+        assert_exits(1, bad[i], "ckpt-00000010/model.safetensors");
         assert_string_equal(bad[i].out, "");
     }
 }
@@ -197,9 +195,9 @@ TEST(test_lying_checkpoint)
         lks_test_tool("sample", out), lks_test_tool("eval", data, out),
         lks_test_tool("train", data, out, "--vocab_size=65", "--init_from=resume")};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        assert_int_equal(all[i].exit_code, 1);
-        assert_contains(all[i].err, i == 2 ? "another type or shape than state.json's settings give"
-                                           : "is [65, 16], but a model of n_layer=1, n_embd=65536");
+        assert_exits(1, all[i],
+                     i == 2 ? "another type or shape than state.json's settings give"
+                            : "is [65, 16], but a model of n_layer=1, n_embd=65536");
     }
 }
 

@@ -71,10 +71,7 @@ TEST(test_variables)
         for (int r = 1; r >= 0; r--) /* the rank that serves comes last */
             ranks[r] = start(&args, &environments[i], r);
         for (int r = 0; r < 2; r++) {
-            lks_test_result result = lks_test_wait(&ranks[r], 60);
-            if (result.exit_code != 0)
-                fail_msg("%s, rank %d: exit code %d: %s", environments[i].vars[0], r,
-                         result.exit_code, result.err);
+            assert_exits(0, lks_test_wait(&ranks[r], 60));
         }
         law_assert_same(out, alone);
     }
@@ -103,9 +100,7 @@ TEST(test_two_jobs)
                                                              "SLURM_JOB_ID=17", run_id, NULL});
     }
     for (int j = 0; j < JOBS; j++) {
-        const lks_test_result r = lks_test_wait(&jobs[j], 60);
-        if (r.exit_code != 0)
-            fail_msg("job %d: exit code %d: %s", j, r.exit_code, r.err);
+        assert_exits(0, lks_test_wait(&jobs[j], 60));
         law_assert_same(out[j], alone);
     }
 }
@@ -234,8 +229,7 @@ TEST(test_twice)
     lks_test_result results[3];
     for (int i = 0; i < 3; i++)
         results[i] = lks_test_wait(&ranks[i], 30);
-    assert_int_equal(results[0].exit_code, 1);
-    assert_contains(results[0].err, "local rank 2 of 3 on this host has not attached");
+    assert_exits(1, results[0], "local rank 2 of 3 on this host has not attached");
     assert_true(results[1].exit_code != 0 && results[2].exit_code != 0);
     const int waited = strstr(results[1].err, "another process has joined") == NULL ? 1 : 2;
     assert_contains(results[waited].err, "local rank 2 of 3 on this host has not attached");
@@ -260,11 +254,10 @@ TEST(test_another_number)
     lks_test_result results[2];
     for (int r = 0; r < 2; r++)
         results[r] = lks_test_wait(&ranks[r], 20);
-    assert_int_equal(results[0].exit_code, 1);
-    assert_contains(results[0].err, "local rank 1 of 2 on this host has not attached");
-    assert_contains(results[0].err, lks_test_text("lockstep: process %d counts 3 ranks on this "
-                                                  "host, and local rank 0 counts 2: WORLD_SIZE and",
-                                                  (int)ranks[1].pid));
+    assert_exits(1, results[0], "local rank 1 of 2 on this host has not attached",
+                 lks_test_text("lockstep: process %d counts 3 ranks on this "
+                               "host, and local rank 0 counts 2: WORLD_SIZE and",
+                               (int)ranks[1].pid));
     assert_int_not_equal(results[1].exit_code, 0);
     assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
 }
@@ -283,10 +276,9 @@ TEST(test_other_world)
         ranks[r] = start(&args, &e, r);
     }
     for (int r = 0; r < 2; r++) {
-        const lks_test_result result = lks_test_wait(&ranks[r], 30);
-        assert_int_equal(result.exit_code, 1);
-        assert_contains(result.err, "WORLD_SIZE differs between ranks: rank 0 (host ");
-        assert_contains(result.err, ") has 3: it must be the same everywhere");
+        assert_exits(1, lks_test_wait(&ranks[r], 30),
+                     "WORLD_SIZE differs between ranks: rank 0 (host ",
+                     ") has 3: it must be the same everywhere");
     }
 }
 
@@ -306,14 +298,11 @@ TEST(test_other_token)
             law_add(&args, "--timeout=%g", 5 * lks_test_patience());
         ranks[r] = start(&args, &e, r);
     }
-    const lks_test_result theirs = lks_test_wait(&ranks[1], 30);
-    assert_int_equal(theirs.exit_code, 2);
-    assert_contains(theirs.err, "has another token than this process");
-    const lks_test_result ours = lks_test_wait(&ranks[0], 30);
-    assert_int_equal(ours.exit_code, 1);
-    assert_contains(ours.err, "lockstep: rank 0 refused a process from 127.0.0.1: it has another "
-                              "LOCKSTEP_TOKEN");
-    assert_contains(ours.err, "host 1 of 2 has not joined within");
+    assert_exits(2, lks_test_wait(&ranks[1], 30), "has another token than this process");
+    assert_exits(1, lks_test_wait(&ranks[0], 30),
+                 "lockstep: rank 0 refused a process from 127.0.0.1: it has another "
+                 "LOCKSTEP_TOKEN",
+                 "host 1 of 2 has not joined within");
 }
 
 /* --- reading them ------------------------------------------------------------------------- */
@@ -414,9 +403,7 @@ static void check_launcher(const char *lacks, const char *needs, const char *lau
         law_add(&all, "%s", args.argv[i]);
     static const char *const env[] = {"OMPI_ALLOW_RUN_AS_ROOT=1",
                                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", NULL};
-    lks_test_result r = lks_test_run(all.argv, env, 100);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d: %s", launcher, r.exit_code, r.err);
+    assert_exits(0, lks_test_run(all.argv, env, 100));
     law_assert_same(out, alone);
     const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
     assert_int_equal(lks_test_number(json_array_get(lines, 0), "world_size"), 3);

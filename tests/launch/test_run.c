@@ -78,11 +78,10 @@ TEST(test_colours)
 
 TEST(test_lines)
 {
-    lks_test_result r =
-        RUN("--nproc-per-node=2", "sh", "-c",
-            "for i in 1 2 3 4 5 6 7 8 9; do printf half; sleep 0.01; echo -$RANK; done; "
-            "printf 'a\\r\\nb\\rc\\rd'");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(
+        0, RUN("--nproc-per-node=2", "sh", "-c",
+               "for i in 1 2 3 4 5 6 7 8 9; do printf half; sleep 0.01; echo -$RANK; done; "
+               "printf 'a\\r\\nb\\rc\\rd'"));
     for (int rank = 0; rank < 2; rank++) {
         const char *line = prefixed(rank, lks_test_text("half-%d", rank));
         int n = 0;
@@ -301,13 +300,14 @@ TEST(test_signals)
     static const char script[] = "trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; "
                                  "trap '' INT; kill -USR1 $PPID; sleep 0.2; kill -INT $PPID; "
                                  "sleep 0.5; kill -TERM $PPID; sleep 5 & wait; wait";
-    lks_test_result r = RUN("--signals-to-handle=SIGTERM,SIGUSR1,SIGINT", "sh", "-c", script);
-    assert_int_equal(r.exit_code, 128 + 9); /* the second signal that asks to stop kills */
+    lks_test_result r =
+        assert_exits(128 + 9, RUN("--signals-to-handle=SIGTERM,SIGUSR1,SIGINT", "sh", "-c",
+                                  script)); /* the second signal that asks to stop kills */
     assert_contains(r.out, "usr1");
-    r = RUN("--shutdown-timeout=0.3", "sh", "-c",
-            "trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done");
-    assert_int_equal(r.exit_code, 128 + 9);
-    assert_contains(r.err, "without a heartbeat for 0.3 s are killed");
+    r = assert_exits(128 + 9,
+                     RUN("--shutdown-timeout=0.3", "sh", "-c",
+                         "trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done"),
+                     "without a heartbeat for 0.3 s are killed");
     assert_true(r.seconds < 20 * lks_test_patience());
 }
 
@@ -434,9 +434,8 @@ TEST(test_restarts)
     /* Cases without a restart: success, a stop by the user, and a program that can't start. */
     r = RUN("--max-restarts=2", "sh", "-c", "echo n$TORCHELASTIC_RESTART_COUNT");
     assert_string_equal(r.out, "n0\n");
-    r = RUN("--max-restarts=2", "sh", "-c",
-            "echo n$TORCHELASTIC_RESTART_COUNT; kill -TERM $PPID; sleep 5");
-    assert_int_equal(r.exit_code, 128 + 15);
+    r = assert_exits(128 + 15, RUN("--max-restarts=2", "sh", "-c",
+                                   "echo n$TORCHELASTIC_RESTART_COUNT; kill -TERM $PPID; sleep 5"));
     assert_string_equal(r.out, "n0\n");
     r = assert_exits(127, RUN("--max-restarts=2", "/no/such/program"));
     assert_lacks(r.err, "restart");

@@ -78,9 +78,7 @@ static void check_early(int W, int sig, double ms, const char *setting)
     wait_for_main(run.pid, sig);
     pause_ms(ms);
     assert_int_equal(kill(run.pid, sig), 0);
-    lks_test_result r = lks_test_wait(&run, 60);
-    if (r.exit_code != 128 + sig)
-        fail_msg("after %g ms: exit code %d: %s", ms, r.exit_code, r.err);
+    lks_test_result r = assert_exits(128 + sig, lks_test_wait(&run, 60));
     if (law_count_checkpoints(out) == 0) /* an orderly stop saves, or reports what is left */
         assert_contains(r.err, "nothing was trained");
     marked_assert_gone(mark, 2);
@@ -144,8 +142,7 @@ TEST(test_programs_of_others)
     assert_int_equal(kill(run.pid, SIGUSR2), 0);
     pause_ms(100);
     assert_int_equal(kill(run.pid, SIGTERM), 0);
-    r = lks_test_wait(&run, 60);
-    assert_int_equal(r.exit_code, 128 + SIGTERM);
+    r = assert_exits(128 + SIGTERM, lks_test_wait(&run, 60));
     assert_true(r.seconds < 4 * lks_test_patience());
     assert_null(strstr(r.err, " waits: rank ")); /* said only after some seconds */
 }
@@ -179,9 +176,7 @@ static void check_stop(const char *before, int W, const char *after, int code)
     lks_test_child run = lks_test_start((const char *const[]){"sh", "-c", script, NULL}, NULL);
     lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "\"iter\":1,");
     assert_int_equal(kill(run.pid, SIGTERM), 0);
-    const lks_test_result r = lks_test_wait(&run, 20);
-    if (r.exit_code != code)
-        fail_msg("%s: exit code %d: %s", script, r.exit_code, r.err);
+    assert_exits(code, lks_test_wait(&run, 20));
     assert_int_equal(law_count_checkpoints(out), 1);
 }
 
@@ -269,8 +264,7 @@ static void check_ignored(int sig, int W)
     pause_ms(100);
     lks_test_until(stat(metrics, &after) == 0 && after.st_size > before.st_size); /* it continues */
     kill(run.pid, SIGTERM);
-    lks_test_result r = lks_test_wait(&run, 60);
-    assert_int_equal(r.exit_code, 128 + SIGTERM);
+    lks_test_result r = assert_exits(128 + SIGTERM, lks_test_wait(&run, 60));
     assert_null(strstr(r.err, lks_test_text("SIG%s", sigabbrev_np(sig))));
     marked_assert_gone(mark, 2);
 }
@@ -376,11 +370,10 @@ TEST(test_end_before_joining)
             check_nothing_done(&r, sig);
             continue;
         }
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err,
-                        ") exited with code 0 while other ranks still waited for it, so rank 0 "
-                        "failed: rank 1 (pid ");
-        assert_contains(r.err, ") ended without joining the group. All ranks must");
+        assert_exits(1, r,
+                     ") exited with code 0 while other ranks still waited for it, so rank 0 "
+                     "failed: rank 1 (pid ",
+                     ") ended without joining the group. All ranks must");
     }
 }
 

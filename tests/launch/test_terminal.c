@@ -110,10 +110,8 @@ TEST(test_estimate)
     lks_test_child child = lks_test_start(run, NULL);
     lks_test_wait_for_text(child.err_path, said);
     kill(child.pid, SIGINT);
-    lks_test_result r = lks_test_wait(&child, 60);
-    assert_int_equal(r.exit_code, 128 + SIGINT);
-    assert_contains(r.err, said);
-    assert_contains(r.err, "lockstep train: a step takes ");
+    lks_test_result r = assert_exits(128 + SIGINT, lks_test_wait(&child, 60), said,
+                                     "lockstep train: a step takes ");
     const char *const brief[] = {"sh", "-c",
                                  lks_test_text("exec '%s' %s", lks_test_program(),
                                                train(lks_test_folder(), "--max_iters=9")),

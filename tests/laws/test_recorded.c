@@ -112,9 +112,7 @@ static void train(const struct recorded_run *run, const char *out, const char *l
     env[n_env] = NULL;
     if (last != NULL)
         law_add(&args, "%s", last);
-    lks_test_result r = lks_test_run(args.argv, env, 300);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d, signal %d: %s", run->name, r.exit_code, r.signal, r.err);
+    assert_exits(0, lks_test_run(args.argv, env, 300));
 }
 
 /* ---- hashing ------------------------------------------------------------------------------- */

@@ -37,12 +37,10 @@ static void expect_refused(const char *each, const char *more, const char *what,
     const char *out;
     char host[65] = "";
     gethostname(host, sizeof host - 1);
-    lks_test_result r = started(each, more, &out);
-    if (r.exit_code != 1)
-        fail_msg("%s: exit code %d: %s%s", more, r.exit_code, r.out, r.err);
-    assert_contains(r.err, lks_test_text("%s differs between ranks: rank 0 (host %s) has %s", what,
-                                         host, first));
-    assert_contains(r.err, lks_test_text(", rank 1 (host %s) has %s", host, second));
+    assert_exits(
+        1, started(each, more, &out),
+        lks_test_text("%s differs between ranks: rank 0 (host %s) has %s", what, host, first),
+        lks_test_text(", rank 1 (host %s) has %s", host, second));
     assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
 }
 

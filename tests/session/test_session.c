@@ -71,9 +71,8 @@ TEST(test_threads)
     lks__session_close(&s);
     assert_fails(LKS_ERR_CONFIG, open_session(most + 1, &s), "for each of 1 ranks here is more");
 
-    lks_test_result r = train(2, lks_test_text("--threads=%d", most / 2 + 1));
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, lks_test_text("threads=%d for each of 2 ranks here", most / 2 + 1));
+    assert_exits(2, train(2, lks_test_text("--threads=%d", most / 2 + 1)),
+                 lks_test_text("threads=%d for each of 2 ranks here", most / 2 + 1));
 }
 
 /* A rank has one thread at least, also if there are fewer cores than ranks. */

@@ -318,8 +318,7 @@ TEST(test_full_output)
 
 static void refused(lks_test_result r, const char *says)
 {
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, says);
+    assert_exits(2, r, says);
 }
 
 /* Characters of another text are refused: their folder, and its files. */

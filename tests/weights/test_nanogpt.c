@@ -47,8 +47,7 @@ static lks_test_result train(const char *dataset, const char *out, const char *c
 
 static void assert_trained(lks_test_result r)
 {
-    if (r.exit_code != 0)
-        fail_msg("train: %s", r.err);
+    assert_exits(0, r);
 }
 
 static const char *generated_data(void)
@@ -192,11 +191,9 @@ TEST(test_later_file)
 static const char *exported(const char *run, const char *name, const char *format, const char *more)
 {
     const char *file = lks_test_text("%s/%s", lks_test_folder(), name);
-    lks_test_result r = lks_test_tool(
-        "export", lks_test_text("--format=%s", format), lks_test_text("--out_dir=%s", run),
-        lks_test_text("--out=%s", file), more ? more : "--which=latest");
-    if (r.exit_code != 0)
-        fail_msg("export: %s", r.err);
+    assert_exits(0, lks_test_tool("export", lks_test_text("--format=%s", format),
+                                  lks_test_text("--out_dir=%s", run),
+                                  lks_test_text("--out=%s", file), more ? more : "--which=latest"));
     return file;
 }
 
@@ -290,16 +287,17 @@ static const char *golf_run(const char *folder)
 {
     const char *out = lks_test_text("%s/run", folder);
     lks_test_generated_golf(folder);
-    lks_test_result r = lks_test_run(
-        (const char *const[]){
-            "lockstep", "train", lks_test_text("%s/config/golf_baseline.conf", LKS_TEST_SOURCE_DIR),
-            lks_test_text("--out_dir=%s", out), lks_test_text("--dataset=%s", folder),
-            "--tokenizer_path=", "--num_layers=3", "--model_dim=72", "--num_heads=2",
-            "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
-            "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1", NULL},
-        NULL, 120);
-    if (r.exit_code != 0)
-        fail_msg("train: %s", r.err);
+    assert_exits(0,
+                 lks_test_run(
+                     (const char *const[]){
+                         "lockstep", "train",
+                         lks_test_text("%s/config/golf_baseline.conf", LKS_TEST_SOURCE_DIR),
+                         lks_test_text("--out_dir=%s", out), lks_test_text("--dataset=%s", folder),
+                         "--tokenizer_path=", "--num_layers=3", "--model_dim=72", "--num_heads=2",
+                         "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
+                         "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0",
+                         "--threads=1", NULL},
+                     NULL, 120));
     return out;
 }
 

@@ -236,9 +236,7 @@ TEST(test_other_weights)
         }
     }
     for (int i = 0; i < 3; i++) {
-        const lks_test_result r = begun_apart(pairs[i], &out);
-        if (r.exit_code != (i == 0 ? 0 : 1))
-            fail_msg("%d: exit code %d: %s", i, r.exit_code, r.err);
+        const lks_test_result r = assert_exits(i == 0 ? 0 : 1, begun_apart(pairs[i], &out));
         if (i == 0)
             continue;
         assert_contains(r.err,

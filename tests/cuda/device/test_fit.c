@@ -77,8 +77,7 @@ static double measured(bool golf, const char *const more[])
     lks_test_result r = train(golf, more, env);
     double most = 0.0;
     char line[40];
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, r);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f) != NULL)
@@ -160,9 +159,7 @@ TEST(test_refused)
     assert_int_equal(atoi(lks_test_read(path, NULL)), LKS__CUDA_PRODUCT_BYTES);
     char batch[40], steps[60];
     assert_int_equal(sscanf(smaller, "%39s %59[^:]", batch, steps), 2);
-    r = train(false, MORE(batch, steps, "--dtype=float32"), env);
-    if (r.exit_code != 0)
-        fail_msg("%s %s: exit code %d: %s", batch, steps, r.exit_code, r.err);
+    assert_exits(0, train(false, MORE(batch, steps, "--dtype=float32"), env));
 }
 
 /* A run that is tried all the same names the memory that isn't there. */
@@ -194,9 +191,7 @@ TEST(test_shared)
                  lks_test_text("the run takes %.1f MB of GPU 0", 2 * need / 1e6),
                  " for 2 ranks, and ");
     const char *const own[] = {"CUDA_STANDIN_GPUS=2", env[1], NULL};
-    lks_test_result r = train(false, MORE("--nproc_per_node=2", "--share_gpu"), own);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, train(false, MORE("--nproc_per_node=2", "--share_gpu"), own));
 }
 
 /* batch_size=auto takes the largest micro-batch that fits beside what CUDA may need. */

@@ -57,9 +57,7 @@ static const char *run(bool golf, const char *const more[], const char *const en
     law_args args = run_of(golf, out);
     for (; *more != NULL; more++)
         law_add(&args, "%s", *more);
-    lks_test_result r = lks_test_run(args.argv, env, 120);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+    assert_exits(0, lks_test_run(args.argv, env, 120));
     return out;
 }
 
@@ -265,8 +263,7 @@ TEST_WITH(test_resume, use_bf16, NULL)
     law_args args = run_of(false, out);
     law_add(&args, "--nproc_per_node=2");
     const char *const env[] = {"LOCKSTEP_FAULT=read:22:die", "LOCKSTEP_FAULT_RANK=1", NULL};
-    lks_test_result r = lks_test_run(args.argv, env, 120);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 120));
     assert_true(law_count_checkpoints(out) > 0);
     assert_false(lks_test_exists(lks_test_text("%s/ckpt-00000005", out)));
     args = run_of(false, out);
@@ -347,8 +344,7 @@ TEST_WITH(test_stop, use_bf16, NULL)
         lks_test_result r = lks_test_wait(&child, 120);
         if (r.exit_code == 0) /* it ended first */
             continue;
-        if (r.exit_code != 128 + SIGTERM)
-            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        assert_exits(128 + SIGTERM, r);
         args = run_of(true, out);
         law_add(&args, "--init_from=resume");
         law_run(&args);
@@ -543,10 +539,8 @@ TEST_WITH(test_killed, use_bf16, NULL)
                                NULL};
     law_args args = run_of(true, lks_test_folder());
     law_add(&args, "--nproc_per_node=4");
-    lks_test_result r = lks_test_run(args.argv, env, 120);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
-    assert_contains(r.err, "rank 1");
-    assert_contains(r.err, "was killed by signal 9 (SIGKILL)");
+    lks_test_result r = assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 120), "rank 1",
+                                     "was killed by signal 9 (SIGKILL)");
     assert_null(strstr(r.err, "NCCL failed"));
 }
 
@@ -666,10 +660,8 @@ TEST_WITH(test_from_cpu, use_float32, NULL)
     law_args args = run_of(false, out);
     law_add(&args, "--init_from=resume");
     law_add(&args, "--max_iters=5");
-    lks_test_result r = lks_test_run(args.argv, NULL, 120);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
-    assert_contains(r.err, "the checkpoint was made with kernels of fingerprint");
+    assert_exits(0, lks_test_run(args.argv, NULL, 120),
+                 "the checkpoint was made with kernels of fingerprint");
 }
 
 TEST_WITH(test_list, use_float32, NULL)

@@ -57,7 +57,7 @@ TEST(test_no_module)
     const char *const cp =
         lks_test_text("cp '%s' '%s' && mkdir '%s' && echo 'no library' >'%s/%s'", LKS_TEST_TOOL,
                       copy, no_module, no_module, LKS__CUDA_MODULE_FILE);
-    assert_exits(0, lks_test_run((const char *const[]){"sh", "-c", cp, NULL}, NULL, 60));
+    assert_exits(0, lks_test_shell(cp));
     assert_int_equal(setenv("LKS_TEST_PROGRAM", copy, 1), 0);
     assert_exits(1, train(env, "cuda", NULL, "1"), "--device=cuda: ", "lockstep_cuda.so",
                  "docs/guides/cuda.md");

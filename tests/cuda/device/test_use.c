@@ -42,9 +42,7 @@ static const char *train_steps(bool golf, const char *dtype, int steps, const ch
     const char *out = lks_test_folder();
     law_args args = run_of(golf, dtype, steps, out);
     law_add(&args, "%s", more);
-    lks_test_result r = lks_test_run(args.argv, NULL, 120);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d: %s", more, r.exit_code, r.err);
+    assert_exits(0, lks_test_run(args.argv, NULL, 120));
     return out;
 }
 
@@ -140,14 +138,15 @@ static void check_use(const char *dtype, double tolerance)
         for (int likeliest = 0; likeliest < 2; likeliest++) {
             const char *texts[3];
             for (int k = 0; k < 3; k++) {
-                lks_test_result r = lks_test_run(
-                    (const char *const[]){
-                        tool, "sample", run, k == 0 ? "--device=cpu" : "--device=cuda",
-                        likeliest ? "--temperature=0" : "--temperature=0.8", "--num_samples=3",
-                        "--max_new_tokens=12", "--start=a", "--threads=1", NULL},
-                    (const char *const[]){lks_test_text("CUDA_STANDIN_SEED=%d", 2 * k), NULL}, 120);
-                if (r.exit_code != 0)
-                    fail_msg("sample: exit code %d: %s", r.exit_code, r.err);
+                lks_test_result r = assert_exits(
+                    0,
+                    lks_test_run(
+                        (const char *const[]){
+                            tool, "sample", run, k == 0 ? "--device=cpu" : "--device=cuda",
+                            likeliest ? "--temperature=0" : "--temperature=0.8", "--num_samples=3",
+                            "--max_new_tokens=12", "--start=a", "--threads=1", NULL},
+                        (const char *const[]){lks_test_text("CUDA_STANDIN_SEED=%d", 2 * k), NULL},
+                        120));
                 texts[k] = lks_test_text("%s", r.out);
             }
             assert_true(strlen(texts[0]) > 3 * 12);
@@ -244,11 +243,10 @@ TEST(test_mixed_hosts)
         lks_test_result r[2];
         run_hosts(runs[k].options, lks_test_folder(), r);
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(r[i].exit_code, 1);
-            assert_contains(r[i].err,
-                            lks_test_text("%s differs between ranks: rank 0 (host %s) has %s, "
-                                          "rank 2 (host %s) has %s",
-                                          runs[k].what, host, runs[k].first, host, runs[k].second));
+            assert_exits(1, r[i],
+                         lks_test_text("%s differs between ranks: rank 0 (host %s) has %s, "
+                                       "rank 2 (host %s) has %s",
+                                       runs[k].what, host, runs[k].first, host, runs[k].second));
         }
     }
 }
@@ -343,11 +341,9 @@ static int prepare(void **state)
     lks_test_write(lines, docs, strlen(docs));
     assert_exits(0, lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
                                   lks_test_text("--out=%s", text_data)));
-    lks_test_result r =
-        lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines),
-                      lks_test_text("--out=%s", byte_data), "--num_val_docs=2", "--shards=4000");
-    if (r.exit_code != 0)
-        fail_msg("prep bytes: %s", r.err);
+    assert_exits(0, lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines),
+                                  lks_test_text("--out=%s", byte_data), "--num_val_docs=2",
+                                  "--shards=4000"));
     return 0;
 }
 
