@@ -362,6 +362,50 @@ char *lks_test_read(const char *path, size_t *bytes_p)
     return data;
 }
 
+const char *lks_test_proc(const char *fmt, ...)
+{
+    static char *text;
+    static size_t room;
+    char path[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(path, sizeof path, fmt, ap);
+    va_end(ap);
+    size_t bytes = 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t got = fd >= 0; got > 0; bytes += (size_t)got) {
+        if (bytes + (1 << 16) > room)
+            text = realloc(text, room = 2 * room + (1 << 17));
+        assert_non_null(text);
+        got = read(fd, text + bytes, room - 2 - bytes);
+        got = got < 0 ? 0 : got;
+    }
+    if (fd < 0)
+        return "";
+    close(fd);
+    text[bytes] = text[bytes + 1] = '\0'; /* also behind the last text of environ */
+    return text;
+}
+
+void lks_test_overwrite(const char *path, long at, const void *data, size_t bytes)
+{
+    FILE *f = fopen(path, "r+b");
+    if (f == NULL || fseek(f, at, at < 0 ? SEEK_END : SEEK_SET) != 0 ||
+        fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0)
+        fail_msg("cannot change %s: %s", path, strerror(errno));
+}
+
+void lks_test_alter(const char *path, long at)
+{
+    FILE *f = fopen(path, "rb");
+    if (f == NULL || fseek(f, at, at < 0 ? SEEK_END : SEEK_SET) != 0)
+        fail_msg("cannot read %s: %s", path, strerror(errno));
+    const int was = fgetc(f);
+    assert_true(was != EOF);
+    fclose(f);
+    lks_test_overwrite(path, at, &(char){(char)(was ^ 4)}, 1);
+}
+
 bool lks_test_exists(const char *path)
 {
     struct stat info;
@@ -470,8 +514,10 @@ const json_t *lks_test_member(const json_t *json, const char *dotted)
         assert_true(n < sizeof part);
         memcpy(part, p, n);
         part[n] = '\0';
-        json = json_is_array(json) ? json_array_get(json, strtoul(part, NULL, 10))
-                                   : json_object_get(json, part);
+        const long i = strtol(part, NULL, 10);
+        json = !json_is_array(json)
+                   ? json_object_get(json, part)
+                   : json_array_get(json, (size_t)(i < 0 ? (long)json_array_size(json) + i : i));
         p += n + (p[n] == '.');
     }
     if (!json)
@@ -485,6 +531,14 @@ double lks_test_number(const json_t *json, const char *dotted)
     if (!json_is_number(number))
         fail_msg("\"%s\" is not a number", dotted);
     return json_number_value(number);
+}
+
+const char *lks_test_string(const json_t *json, const char *dotted)
+{
+    const json_t *string = lks_test_member(json, dotted);
+    if (!json_is_string(string))
+        fail_msg("\"%s\" is not a string", dotted);
+    return json_string_value(string);
 }
 
 const json_t *lks_test_json(const char *text)

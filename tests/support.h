@@ -113,6 +113,13 @@ void lks_test_write(const char *path, const void *data, size_t bytes);
 void lks_test_write_text(const char *path, const char *text);
 /* With a 0 byte at its end; the test fails if it can't be read. */
 char *lks_test_read(const char *path, size_t *bytes_p);
+/* The text of a file of /proc, until the next call; "" if there is none, as of a process that has
+ * ended. */
+const char *lks_test_proc(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Write these bytes over those at offset `at`, and: change a bit of the byte there. A negative
+ * offset counts from the end. */
+void lks_test_overwrite(const char *path, long at, const void *data, size_t bytes);
+void lks_test_alter(const char *path, long at);
 bool lks_test_exists(const char *path);
 const char *lks_test_link(const char *path);   /* where it leads; "" if it is no link */
 int lks_test_count_files(const char *folder);  /* entries except . and .. */
@@ -132,10 +139,11 @@ const char *lks_test_shared(const char *name);
  * there. */
 const json_t *lks_test_figure(const char *name);
 const json_t *lks_test_json(const char *text);
-/* The member at a dotted path ("config.seeds", "loss.0"); the test fails if there is none. For
- * names that contain dots, use json_object_get(). */
+/* The member at a dotted path ("config.seeds", "loss.0", "-1.loss" of the last element); the test
+ * fails if there is none. For names that contain dots, use json_object_get(). */
 const json_t *lks_test_member(const json_t *json, const char *dotted);
 double lks_test_number(const json_t *json, const char *dotted);
+const char *lks_test_string(const json_t *json, const char *dotted);
 /* All lines of a metrics.jsonl whose "kind" is `kind` (NULL: all), as a JSON array. */
 const json_t *lks_test_metrics(const char *path, const char *kind);
 const json_t *lks_test_record(const char *run, const char *kind); /* of a run's folder */

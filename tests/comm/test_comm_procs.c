@@ -703,18 +703,17 @@ RANK(killed_joining)
 /* True if the process has mapped another segment than `ours`, which it has before exec(). */
 static bool has_other_segment(pid_t pid, const lks__segment *ours)
 {
-    bool has = false;
-    char line[512];
     struct stat st;
-    unsigned long inode;
     assert_int_equal(fstat(lks__segment_fd(ours), &st), 0);
-    FILE *f = fopen(lks_test_text("/proc/%d/maps", (int)pid), "r");
-    while (f != NULL && !has && fgets(line, sizeof line, f) != NULL)
-        has = strstr(line, "memfd:lockstep") != NULL &&
-              sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1 && inode != st.st_ino;
-    if (f != NULL)
-        fclose(f);
-    return has;
+    const char *line = lks_test_proc("/proc/%d/maps", (int)pid);
+    for (; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        unsigned long inode;
+        char name[16] = "";
+        if (sscanf(line, "%*s %*s %*s %*s %lu %15s", &inode, name) == 2 &&
+            strcmp(name, "/memfd:lockstep") == 0 && inode != st.st_ino)
+            return true;
+    }
+    return false;
 }
 
 TEST(test_killed_joining)

@@ -685,7 +685,7 @@ TEST(test_exporter)
     for (int i = 0; i < 3; i++) {
         const json_t *file = json_object_get(lks_test_member(figure, "files"), names[i]);
         assert_string_equal(lks_test_sha256(lks_test_text("%s/%s", out, names[i])),
-                            json_string_value(lks_test_member(file, "sha256")));
+                            lks_test_string(file, "sha256"));
     }
     assert_int_equal(lks_test_count_files(out), 5);
 }

@@ -50,8 +50,7 @@ static const char *device_of(const char *tool, const char *device)
                             "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1",
                             lks_test_text("--device=%s", device), NULL},
                         NULL, 60));
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    return json_string_value(lks_test_member(json_array_get(hosts, 0), "device"));
+    return lks_test_string(lks_test_record(out, "host"), "0.device");
 }
 
 /* The bytes of activations that `plan` counts. */
@@ -66,8 +65,7 @@ static double activations_on(const char *device, const char *family, const char 
     json_t *plan = json_loads(r.out, 0, NULL);
     if (r.exit_code != 0 || plan == NULL)
         fail_msg("exit code %d: %s%s", r.exit_code, r.out, r.err);
-    const json_t *memory =
-        lks_test_member(json_array_get(lks_test_member(plan, "points"), 0), "memory");
+    const json_t *memory = lks_test_member(lks_test_member(plan, "points"), "0.memory");
     const double bytes = lks_test_number(memory, host ? "activations" : "device.activations");
     json_decref(plan);
     return bytes;

@@ -163,8 +163,8 @@ TEST(test_config)
 {
     const char *folder = exported("hf", trained("--bias=true", "--gelu=exact"));
     const json_t *c = lks_test_figure(lks_test_text("%s/config.json", folder));
-    assert_string_equal(json_string_value(lks_test_member(c, "model_type")), "gpt2");
-    assert_string_equal(json_string_value(lks_test_member(c, "activation_function")), "gelu");
+    assert_string_equal(lks_test_string(c, "model_type"), "gpt2");
+    assert_string_equal(lks_test_string(c, "activation_function"), "gelu");
     assert_int_equal(lks_test_number(c, "n_positions"), 12);
     assert_int_equal(lks_test_number(c, "n_head"), 2);
     assert_true(json_is_null(json_object_get(c, "eos_token_id")));
@@ -179,10 +179,8 @@ TEST(test_config)
     c = lks_test_figure(lks_test_text("%s/tokenizer_config.json", folder));
     assert_int_equal(lks_test_number(c, "model_max_length"), 12);
     c = lks_test_figure(lks_test_text("%s/tokenizer.json", folder)); /* CR LF is one line feed */
-    assert_string_equal(
-        json_string_value(lks_test_member(c, "normalizer.normalizers.0.pattern.String")), "\r\n");
-    assert_string_equal(
-        json_string_value(lks_test_member(c, "normalizer.normalizers.1.pattern.String")), "\r");
+    assert_string_equal(lks_test_string(c, "normalizer.normalizers.0.pattern.String"), "\r\n");
+    assert_string_equal(lks_test_string(c, "normalizer.normalizers.1.pattern.String"), "\r");
 }
 
 static lks_test_result sampled(const char *from, const char *more)

@@ -400,8 +400,7 @@ static void attempt(int index)
         fail_msg("it doesn't come to its end");
     check_whole(&r);
     tally.ends++;
-    const json_t *back = lks_test_record(r.out, "rollback");
-    tally.rollbacks += (int)json_array_size(back);
+    tally.rollbacks += (int)json_array_size(lks_test_record(r.out, "rollback"));
     remove_tree(folder);
 }
 

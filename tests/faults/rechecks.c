@@ -233,11 +233,12 @@ static const char *summary(const char *out)
 
 static void assert_summary(const char *out, const char *hosts, int different, const char *result)
 {
-    const json_t *steps = lks_test_record(out, "train");
-    assert_string_equal(summary(out),
-                        lks_test_text("recheck: %d gradients computed again, %s",
-                                      (int)json_array_size(steps) * hosts_world(hosts) + different,
-                                      result));
+    assert_string_equal(
+        summary(out),
+        lks_test_text("recheck: %d gradients computed again, %s",
+                      (int)json_array_size(lks_test_record(out, "train")) * hosts_world(hosts) +
+                          different,
+                      result));
 }
 
 /* An alarm names the host of `rank`, and with `both` another one, too. */
@@ -253,8 +254,7 @@ static void assert_named(const json_t *alarm, const char *hosts, const struct pl
     assert_true(named);
     assert_int_equal(lks_test_number(alarm, "iter"), p->iter);
     assert_true((json_object_get(alarm, "right") == NULL) == both);
-    assert_string_not_equal(json_string_value(lks_test_member(alarm, "hash")),
-                            json_string_value(lks_test_member(alarm, "checked_hash")));
+    assert_string_not_equal(lks_test_string(alarm, "hash"), lks_test_string(alarm, "checked_hash"));
 }
 
 /* The run without its alarms. */
@@ -309,7 +309,7 @@ static void once(const struct setup *s, const char *hosts, double share, struct 
     }
     assert_int_equal(json_array_size(all), 1);
     assert_named(json_array_get(all, 0), hosts, p, false);
-    assert_int_equal(lks_test_number(json_array_get(all, 0), "virtual_rank"), p->v);
+    assert_int_equal(lks_test_number(all, "0.virtual_rank"), p->v);
     assert_right_bytes(&o, s);
     if (share == 1.0)
         assert_summary(o.out, hosts, 1, "1 differed: metrics.jsonl has a recheck line of each");
@@ -427,8 +427,8 @@ TEST(test_count)
     assert_int_not_equal(run_on("111", &args, log, &more), 0);
     const json_t *all = alarms(out);
     assert_int_equal(json_array_size(all), 3);
-    assert_int_equal(lks_test_number(json_array_get(all, 2), "wrong.0.times"), 3);
-    assert_int_equal(lks_test_number(json_array_get(all, 2), "iter"), 8);
+    assert_int_equal(lks_test_number(all, "2.wrong.0.times"), 3);
+    assert_int_equal(lks_test_number(all, "2.iter"), 8);
     assert_contains(hosts_failure(), "; error 3 of 3) computes wrongly");
 }
 

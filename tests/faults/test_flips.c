@@ -40,20 +40,15 @@ static bool holds_one(pid_t pid, unsigned long long at)
  * weights of a normalization, which stay near 1; 0: not yet. */
 static unsigned long long parameters_of(pid_t pid)
 {
-    char line[512], path[64];
-    unsigned long long found = 0;
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
-    FILE *f = fopen(path, "r");
-    while (f != NULL && found == 0 && fgets(line, sizeof line, f) != NULL) {
-        unsigned long long start, end, offset;
-        if (strstr(line, "memfd:lockstep") != NULL &&
-            sscanf(line, "%llx-%llx %*s %llx", &start, &end, &offset) == 3 && offset > 0 &&
-            holds_one(pid, start))
-            found = start;
+    const char *line = lks_test_proc("/proc/%d/maps", (int)pid);
+    for (; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        unsigned long long start, offset;
+        char name[16] = "";
+        if (sscanf(line, "%llx-%*s %*s %llx %*s %*s %15s", &start, &offset, name) == 3 &&
+            strcmp(name, "/memfd:lockstep") == 0 && offset > 0 && holds_one(pid, start))
+            return start;
     }
-    if (f != NULL)
-        fclose(f);
-    return found;
+    return 0;
 }
 
 /* Flip the lowest bit of the float at `at` in the memory of `pid`; false if that's impossible. */

@@ -405,10 +405,9 @@ static void check_launcher(const char *lacks, const char *needs, const char *lau
                                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", NULL};
     assert_exits(0, lks_test_run(all.argv, env, 100));
     law_assert_same(out, alone);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    assert_int_equal(lks_test_number(json_array_get(lines, 0), "world_size"), 3);
-    assert_string_equal(json_string_value(lks_test_member(json_array_get(lines, 0), "backend")),
-                        "shm");
+    const json_t *lines = lks_test_record(out, "host");
+    assert_int_equal(lks_test_number(lines, "0.world_size"), 3);
+    assert_string_equal(lks_test_string(lines, "0.backend"), "shm");
 }
 
 TEST(test_in_mpirun)

@@ -74,12 +74,9 @@ static int wait_for_connections(int port, int n)
     const char *to = lks_test_text("0100007F:%04X 01 ", port); /* 127.0.0.1, established */
     int found = 0;
     for (int i = 0; i < lks_test_tries(2000) && found <= n; i++) {
-        char line[256];
-        FILE *f = fopen("/proc/net/tcp", "re");
-        assert_non_null(f);
-        for (found = 0; fgets(line, sizeof line, f) != NULL;)
-            found += strstr(line, to) != NULL;
-        fclose(f);
+        const char *at = lks_test_proc("/proc/net/tcp");
+        for (found = 0; (at = strstr(at, to)) != NULL; at++)
+            found++;
         usleep(10000);
     }
     assert_true(found > n);

@@ -184,8 +184,8 @@ TEST(test_log_dir)
     assert_contains(json_string_value(json_object_get(message, "message")), "exited with code 3");
     assert_int_equal(json_integer_value(json_object_get(message, "errorCode")), 3);
     json_t *extra = json_object_get(message, "extraInfo");
-    assert_string_equal(json_string_value(json_object_get(extra, "host")), host());
-    assert_string_equal(json_string_value(json_object_get(extra, "stderr")), "    err 1\n");
+    assert_string_equal(lks_test_string(extra, "host"), host());
+    assert_string_equal(lks_test_string(extra, "stderr"), "    err 1\n");
     assert_int_equal(json_integer_value(json_object_get(extra, "rank")), 1);
     json_decref(error);
     /* Rank 0 was ended because of rank 1, so it has no failure of its own. */

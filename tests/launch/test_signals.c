@@ -24,20 +24,6 @@ static void pause_ms(double ms)
         NULL);
 }
 
-/* Is the signal in a mask of the process ("SigBlk", "SigIgn", "SigCgt")? */
-static bool has_signal(pid_t pid, const char *mask, int sig)
-{
-    char line[256];
-    unsigned long long bits = 0;
-    FILE *f = fopen(lks_test_text("/proc/%d/status", (int)pid), "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        if (strncmp(line, mask, strlen(mask)) == 0)
-            sscanf(line + strlen(mask), ": %llx", &bits);
-    if (f != NULL)
-        fclose(f);
-    return bits >> (sig - 1) & 1;
-}
-
 /* True for the child of a fork() that hasn't begun its program. glibc 2.41 blocks all signals in it
  * for a moment. */
 static bool is_copy(pid_t pid)
@@ -53,7 +39,8 @@ static bool is_copy(pid_t pid)
 static void wait_for_main(pid_t pid, int sig)
 {
     for (int i = 0; i < lks_test_tries(100000); i++) {
-        if (!is_copy(pid) && (has_signal(pid, "SigBlk", sig) || has_signal(pid, "SigCgt", sig)))
+        if (!is_copy(pid) &&
+            (marked_has_signal(pid, "SigBlk", sig) || marked_has_signal(pid, "SigCgt", sig)))
             return;
         pause_ms(0.1);
     }
@@ -155,9 +142,9 @@ TEST(test_blocked)
                                 "sleep",    "50",  NULL};
     lks_test_child run = lks_test_start(argv, env);
     pid_t rank;
-    lks_test_until((rank = marked_rank(mark, 0)) > 0 && has_signal(rank, "SigBlk", SIGUSR2));
+    lks_test_until((rank = marked_rank(mark, 0)) > 0 && marked_has_signal(rank, "SigBlk", SIGUSR2));
     assert_int_equal(kill(run.pid, SIGUSR2), 0);
-    lks_test_until(has_signal(rank, "ShdPnd", SIGUSR2));
+    lks_test_until(marked_has_signal(rank, "ShdPnd", SIGUSR2));
     assert_int_equal(kill(run.pid, SIGTERM), 0);
     assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
 }
@@ -401,14 +388,7 @@ TEST(test_stop_of_one)
 
 static bool has_segment(pid_t pid)
 {
-    char line[512];
-    bool has = false;
-    FILE *f = fopen(lks_test_text("/proc/%d/maps", (int)pid), "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        has = has || strstr(line, "/memfd:lockstep") != NULL;
-    if (f != NULL)
-        fclose(f);
-    return has;
+    return strstr(lks_test_proc("/proc/%d/maps", (int)pid), "/memfd:lockstep") != NULL;
 }
 
 /* The same under another launcher, whose third rank never starts. */

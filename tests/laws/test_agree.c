@@ -120,8 +120,7 @@ static const char *state_hash(const char *ckpt)
 {
     json_t *state = json_load_file(lks_test_text("%s/state.json", ckpt), 0, NULL);
     assert_non_null(state);
-    const char *digits =
-        lks_test_text("%s", json_string_value(lks_test_member(state, "state_hash")));
+    const char *digits = lks_test_text("%s", lks_test_string(state, "state_hash"));
     json_decref(state);
     return digits;
 }

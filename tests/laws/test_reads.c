@@ -148,10 +148,9 @@ TEST(test_given_weights)
         if (!nanogpt)
             check(runs[0], runs[1], 130);
         else
-            assert_contains(
-                json_string_value(lks_test_member(differ(runs[0], runs[1]), "data.unknown")),
-                "run A: the run began with given weights, so the first numbers of "
-                "sampler=nanogpt aren't in its record");
+            assert_contains(lks_test_string(differ(runs[0], runs[1]), "data.unknown"),
+                            "run A: the run began with given weights, so the first numbers of "
+                            "sampler=nanogpt aren't in its record");
     }
 }
 
@@ -323,15 +322,6 @@ static void write_meta(const char *dir)
     lks_test_write_text(lks_test_text("%s/meta.json", dir), text);
 }
 
-static void alter(const char *path, long at)
-{
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    fseek(f, at, SEEK_SET);
-    fputc(1, f);
-    assert_int_equal(fclose(f), 0);
-}
-
 /* A token in no page that the digest reads. */
 TEST(test_large)
 {
@@ -342,7 +332,7 @@ TEST(test_large)
         const char *train_bin = lks_test_text("%s/train.bin", dirs[i]);
         assert_int_equal(truncate(train_bin, (256 << 20) + 4096), 0);
         if (i == 1)
-            alter(train_bin, 2 * TOKEN);
+            lks_test_overwrite(train_bin, 2 * TOKEN, "\1", 1);
         write_meta(dirs[i]);
         runs[i] = train(dirs[i], "random", NULL);
     }
@@ -351,7 +341,7 @@ TEST(test_large)
     assert_contains(r.out, lks_test_text("train token %d is 0 (", TOKEN));
     lks_test_result audit = lks_test_do("lockstep", "audit", runs[0], "--step=0");
     assert_contains(audit.out, "because the digest samples them: equal (");
-    alter(lks_test_text("%s/train.bin", dirs[0]), 2 * TOKEN);
+    lks_test_overwrite(lks_test_text("%s/train.bin", dirs[0]), 2 * TOKEN, "\1", 1);
     audit = assert_exits(4, lks_test_tool("audit", runs[0], "--step=0"));
     assert_contains(audit.out, "has changed since `lockstep prep` wrote it");
     lks_test_do("lockstep", "audit", runs[0], "--step=0", "--leaf=1");

@@ -180,7 +180,7 @@ TEST(test_format)
                                                   "F16", "BF16", "F32", "F32"};
     for (int t = 0; t < N_TENSORS; t++) {
         const json_t *entry = json_object_get(json, shapes[t].name);
-        assert_string_equal(json_string_value(json_object_get(entry, "dtype")), dtypes[t]);
+        assert_string_equal(lks_test_string(entry, "dtype"), dtypes[t]);
         const json_t *shape = json_object_get(entry, "shape");
         const json_t *offsets = json_object_get(entry, "data_offsets");
         assert_int_equal(json_array_size(shape), shapes[t].n_dims);

@@ -552,11 +552,7 @@ TEST(test_activations_refused)
     double each = number_behind(r.out, "activations: ") * 1e6 / 100;
     double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     const char *batch = lks_test_text("--batch_size=%.0f", 0.75 * all / each);
-    FILE *f = fopen("/proc/sys/vm/overcommit_memory", "r");
-    bool never = f != NULL && fgetc(f) == '2';
-    if (f != NULL)
-        fclose(f);
-    if (never)
+    if (*lks_test_proc("/proc/sys/vm/overcommit_memory") == '2')
         lks_test_lacks("overcommit", "this machine gives no more memory than it has");
     expect(lks_test_tool("train", SMALL, "--max_iters=1", batch), 1, "", "the run takes ");
     expect(lks_test_tool("train", SMALL, "--max_iters=1", batch, "--skip_fit_check"), 1, "",
@@ -763,18 +759,12 @@ static void count_names(const char *out_dir, int *n, int *n_other)
     assert_non_null(proc);
     *n = *n_other = 0;
     while ((entry = readdir(proc)) != NULL) {
-        char words[4096] = "", name[32] = "";
-        FILE *f = fopen(lks_test_text("/proc/%s/cmdline", entry->d_name), "r");
-        const size_t bytes = f != NULL ? fread(words, 1, sizeof words - 1, f) : 0;
-        if (f != NULL)
-            fclose(f);
-        if (memmem(words, bytes, out_dir, strlen(out_dir)) == NULL)
+        const char *word = lks_test_proc("/proc/%s/cmdline", entry->d_name);
+        while (*word != '\0' && strstr(word, out_dir) == NULL)
+            word += strlen(word) + 1;
+        if (*word == '\0')
             continue;
-        f = fopen(lks_test_text("/proc/%s/comm", entry->d_name), "r");
-        if (f == NULL || fgets(name, sizeof name, f) == NULL)
-            name[0] = '\0';
-        if (f != NULL)
-            fclose(f);
+        const char *name = lks_test_proc("/proc/%s/comm", entry->d_name);
         *n += name[0] != '\0';
         *n_other += name[0] != '\0' && strncmp(name, "lockstep", 8) != 0;
     }

@@ -301,8 +301,8 @@ TEST(test_run)
     char host[65] = "";
     gethostname(host, sizeof host - 1);
     assert_int_equal(lks_test_number(end, "schema"), 1);
-    assert_int_equal(strlen(json_string_value(lks_test_member(end, "time"))), 20);
-    assert_string_equal(json_string_value(lks_test_member(end, "host")), host);
+    assert_int_equal(strlen(lks_test_string(end, "time")), 20);
+    assert_string_equal(lks_test_string(end, "host"), host);
     assert_string_equal(json_string_value(json_array_get(command, 1)), "train");
     assert_string_equal(json_string_value(json_array_get(command, 15)), "--seed=7");
     assert_int_equal(json_array_size(command), 16);
@@ -554,9 +554,8 @@ TEST(test_sample)
     size_t i;
     assert_int_equal(json_array_size(evals), 3);
     json_array_foreach(evals, i, line)
-        assert_int_equal(strlen(json_string_value(lks_test_member(line, "sample"))), 30);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(evals, 2), "sample")),
-                        drawn_text(one, "--start=\n"));
+        assert_int_equal(strlen(lks_test_string(line, "sample")), 30);
+    assert_string_equal(lks_test_string(evals, "2.sample"), drawn_text(one, "--start=\n"));
     struct seen *s = read_run(one);
     assert_int_equal(samples_in(s), 3);
     const char *shown = s->sample; /* each line is indented */
@@ -593,9 +592,7 @@ TEST(test_sample_prompt)
     const char *out = lks_test_text("%s/out", lks_test_folder());
     assert_exits(0,
                  train_characters(characters("abcde"), out, "--sample_tokens=30", "--threads=1"));
-    assert_string_equal(
-        json_string_value(json_object_get(json_array_get(evals_of(out), 2), "sample")),
-        drawn_text(out, "--start=a"));
+    assert_string_equal(lks_test_string(evals_of(out), "2.sample"), drawn_text(out, "--start=a"));
     assert_exits(2,
                  train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
                                   "--vocab_size=16"),

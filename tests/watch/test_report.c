@@ -464,7 +464,7 @@ TEST(test_no_evaluation)
         fake_append(runs[1 + i], "{'kind':'final','iter':20,'val_loss':9}\n");
     }
     const json_t *o = report(runs);
-    assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
+    assert_string_equal(lks_test_string(o, "compared"), "loss");
     assert_near(lks_test_number(o, "seeds.0.mean"), (5.0 + 1.5 + 1.6) / 3.0, 1e-9);
     assert_near(lks_test_number(o, "seeds.1.mean"), 1.55, 1e-9);
     runs[0] = runs[4];
@@ -531,7 +531,7 @@ TEST(test_odd_run)
                      "{'kind':'rollback','iter':5}\n");
     const char *const runs[] = {a, b, NULL};
     const json_t *o = report(runs);
-    assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
+    assert_string_equal(lks_test_string(o, "compared"), "loss");
     assert_near(lks_test_number(o, "runs.0.mfu"), 0.25, 1e-12); /* of the lines that have it */
     assert_int_equal(lks_test_number(o, "runs.0.steps"), 5);
     assert_int_equal(lks_test_number(o, "runs.0.resumes"), 1);
@@ -586,8 +586,8 @@ TEST(test_names)
                                        ten, ten, ten, ten, ten, ten));
     const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "runs")), 2);
-    assert_string_equal(json_string_value(lks_test_member(o, "runs.0.run")), "caf?");
-    assert_string_equal(json_string_value(lks_test_member(o, "runs.1.run")), wide);
+    assert_string_equal(lks_test_string(o, "runs.0.run"), "caf?");
+    assert_string_equal(lks_test_string(o, "runs.1.run"), wide);
     assert_int_equal(json_array_size(lks_test_member(o, "by_step.0.values")), 2);
     const json_t *row;
     size_t i;
@@ -621,8 +621,7 @@ TEST(test_folder)
     assert_int_equal(json_array_size(lks_test_member(o, "runs")), 4);
     static const char *const want[] = {"lr=1", "run2", "run10", "run2"};
     for (int i = 0; i < 4; i++)
-        assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
-                            want[i]);
+        assert_string_equal(lks_test_string(o, lks_test_text("runs.%d.run", i)), want[i]);
     lks_test_result r = assert_exits(
         0, tool("plot", NULL, (const char *const[]){lks_test_text("x=%s", base), NULL}),
         lks_test_text("lockstep plot: 3 runs in %s: x/lr=1, x/run2, x/run10\n", base));
@@ -733,8 +732,7 @@ TEST(test_same_name)
         report((const char *const[]){two, three, lks_test_text("c=%s", two), two, NULL});
     static const char *const want[] = {"b/run", "a/run", "c", "b/run"};
     for (int i = 0; i < 4; i++)
-        assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
-                            want[i]);
+        assert_string_equal(lks_test_string(o, lks_test_text("runs.%d.run", i)), want[i]);
 }
 
 TEST(test_refused)

@@ -39,7 +39,7 @@ static const char *from(const char *source)
 
 static const json_t *config_line(const char *out)
 {
-    return json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
+    return json_array_get(lks_test_record(out, "config"), 0);
 }
 
 TEST(test_same_bytes)
@@ -55,13 +55,13 @@ TEST(test_same_bytes)
     law_assert_same_checkpoint(out, reference, "ckpt-00000014");
     /* the config line has the form of GELU, and the weights' hash instead of their path */
     const json_t *config = config_line(reference);
-    assert_string_equal(json_string_value(json_object_get(config, "gelu")), "tanh");
+    assert_string_equal(lks_test_string(config, "gelu"), "tanh");
     assert_null(json_object_get(config, "init_from"));
     const char *hash = json_string_value(json_object_get(config, "init_hash"));
     assert_non_null(hash);
     assert_int_equal(strlen(hash), 16);
     const json_t *state_json = lks_test_figure(lks_test_text("%s/ckpt-00000014/state.json", out));
-    assert_string_equal(json_string_value(json_object_get(state_json, "init_hash")), hash);
+    assert_string_equal(lks_test_string(state_json, "init_hash"), hash);
     assert_null(json_object_get(config_line(law_output("random", "--max_iters=1")), "init_hash"));
 }
 
@@ -76,8 +76,7 @@ TEST(test_own_run)
     const char *outs[3];
     for (int i = 0; i < 3; i++) {
         outs[i] = law_output("random", from(sources[i]), "--max_iters=5");
-        assert_string_equal(json_string_value(json_object_get(config_line(outs[i]), "init_hash")),
-                            hash);
+        assert_string_equal(lks_test_string(config_line(outs[i]), "init_hash"), hash);
         law_assert_same(outs[i], outs[0]);
     }
     /* new moments and a new schedule: not what the first run does if it goes on */
@@ -97,7 +96,7 @@ TEST(test_gelu)
     size_t n;
     const char *b = lks_test_read(lks_test_text("%s/latest/model.safetensors", exact), &n);
     assert_memory_not_equal(a, b, n);
-    assert_string_equal(json_string_value(json_object_get(config_line(exact), "gelu")), "exact");
+    assert_string_equal(lks_test_string(config_line(exact), "gelu"), "exact");
     /* a resume keeps the run's, and refuses another one */
     law_resume("random", exact, "--max_iters=3", "--gelu=auto");
     law_resume("random", tanh, "--max_iters=3", "--gelu=tanh");
@@ -110,8 +109,7 @@ TEST(test_gelu)
     law_add(&args, "--gelu=exact");
     assert_exits(2, lks_test_run(args.argv, NULL, 60), "gelu=exact was given, but the run in");
     /* from scratch, auto is exact */
-    assert_string_equal(json_string_value(json_object_get(
-                            config_line(law_output("random", "--max_iters=1")), "gelu")),
+    assert_string_equal(lks_test_string(config_line(law_output("random", "--max_iters=1")), "gelu"),
                         "exact");
 }
 
@@ -193,7 +191,7 @@ TEST(test_drawn_rows)
                                       lks_test_text("--seed=%d", i == 0 ? 1 : 2), "--max_iters=0",
                                       "--learning_rate=0", "--min_lr=0",
                                       "--gradient_accumulation_steps=1", "--eval_interval=0"));
-        hashes[i] = json_string_value(lks_test_member(config_line(out), "init_hash"));
+        hashes[i] = lks_test_string(config_line(out), "init_hash");
     }
     assert_string_not_equal(hashes[0], hashes[1]);
     assert_string_equal(hashes[1], hashes[2]);

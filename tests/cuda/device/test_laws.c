@@ -111,9 +111,7 @@ static int use_bf16(void **state)
 /* How the run's GPUs exchanged gradients. */
 static void assert_exchange(const char *out, const char *way)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    assert_string_equal(json_string_value(lks_test_member(json_array_get(lines, 0), "exchange")),
-                        way);
+    assert_string_equal(lks_test_string(lks_test_record(out, "host"), "0.exchange"), way);
 }
 
 TEST_WITH(test_ranks, use_float32, NULL)
@@ -143,9 +141,7 @@ TEST_WITH(test_recompute_bf16, use_bf16, NULL)
 
 static const char *recorded_dtype(const char *out)
 {
-    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
-    return lks_test_text("%s",
-                         json_string_value(lks_test_member(json_array_get(config, 0), "dtype")));
+    return lks_test_text("%s", lks_test_string(lks_test_record(out, "config"), "0.dtype"));
 }
 
 /* What auto is, is recorded, and a resume takes it. Another one may be asked for: parameters and
@@ -182,7 +178,7 @@ TEST_WITH(test_dtype, use_bf16, NULL)
     const json_t *lines[3];
     const char *runs[3] = {outs[0], whole[1], rounded[1]};
     for (int i = 0; i < 3; i++) {
-        lines[i] = lks_test_metrics(lks_test_text("%s/metrics.jsonl", runs[i]), "train");
+        lines[i] = lks_test_record(runs[i], "train");
         assert_int_equal(json_array_size(lines[i]), 4);
     }
 #define LOSS(run, i) lks_test_number(json_array_get(lines[run], (i)), "loss")
@@ -359,8 +355,8 @@ TEST_WITH(test_stop, use_bf16, NULL)
 static double difference(const char *kind, const char *what, const char *a, const char *b,
                          size_t *n_p)
 {
-    const json_t *x = lks_test_metrics(lks_test_text("%s/metrics.jsonl", a), kind);
-    const json_t *y = lks_test_metrics(lks_test_text("%s/metrics.jsonl", b), kind);
+    const json_t *x = lks_test_record(a, kind);
+    const json_t *y = lks_test_record(b, kind);
     double most = 0;
     *n_p = json_array_size(x);
     assert_int_equal(json_array_size(x), json_array_size(y));

@@ -213,10 +213,7 @@ TEST(test_info)
 TEST(test_config_file)
 {
     const char *path = lks_test_text("%s/gpu.py", lks_test_folder());
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("device = 'cuda:1'\n", f);
-    fclose(f);
+    lks_test_write_text(path, "device = 'cuda:1'\n");
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=none", NULL};
     const char *const argv[] = {"lockstep",
                                 "train",

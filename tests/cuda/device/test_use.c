@@ -55,9 +55,9 @@ static const char *train(bool golf, const char *dtype, const char *more)
 
 static double last_bpb(const char *out)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "final");
+    const json_t *lines = lks_test_record(out, "final");
     assert_true(json_array_size(lines) > 0);
-    return lks_test_number(json_array_get(lines, json_array_size(lines) - 1), "val_bpb");
+    return lks_test_number(lines, "-1.val_bpb");
 }
 
 /* The bits per byte that the run found for its artifact, read back from the file. */
@@ -220,10 +220,9 @@ TEST(test_hosts)
         if (r[i].exit_code != 0)
             fail_msg("node %d: exit code %d: %s", i, r[i].exit_code, r[i].err);
     law_assert_same(out, want);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    const json_t *host = json_array_get(lines, 0);
+    const json_t *host = json_array_get(lks_test_record(out, "host"), 0);
     assert_int_equal(lks_test_number(host, "world_size"), 4);
-    assert_string_equal(json_string_value(lks_test_member(host, "exchange")), "nccl");
+    assert_string_equal(lks_test_string(host, "exchange"), "nccl");
 }
 
 /* GPUs on one host and the CPU on the other one, or other settings there of what GPUs do: refused,
