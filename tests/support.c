@@ -80,8 +80,7 @@ void lks_test_failed(lks_status got, lks_status want, const char *call, const ch
                     got == LKS_OK ? "" : lks_last_error(), lks_status_text(want));
         _fail(file, line);
     }
-    for (; *texts; texts++)
-        lks_test_contains(lks_last_error(), *texts, file, line);
+    lks_test_contains(lks_last_error(), file, line, texts);
 }
 
 void lks_test_near(double got, double want, double tolerance, const char *what, const char *file,
@@ -94,12 +93,14 @@ void lks_test_near(double got, double want, double tolerance, const char *what, 
     _fail(file, line);
 }
 
-void lks_test_contains(const char *text, const char *part, const char *file, int line)
+void lks_test_contains(const char *text, const char *file, int line, const char *const parts[])
 {
-    if (strstr(text, part))
-        return;
-    print_error("\"%s\" is not in: %s\n", part, text);
-    _fail(file, line);
+    for (; *parts; parts++) {
+        if (strstr(text, *parts))
+            continue;
+        print_error("\"%s\" is not in: %s\n", *parts, text);
+        _fail(file, line);
+    }
 }
 
 lks_test_result lks_test_exits(lks_test_result r, int code, const char *file, int line,
@@ -113,8 +114,7 @@ lks_test_result lks_test_exits(lks_test_result r, int code, const char *file, in
         print_error("stdout: %s\n", r.out);
         _fail(file, line);
     }
-    for (; *texts; texts++)
-        lks_test_contains(r.err, *texts, file, line);
+    lks_test_contains(r.err, file, line, texts);
     return r;
 }
 

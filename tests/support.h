@@ -68,8 +68,10 @@ void lks_test_failed(lks_status got, lks_status want, const char *call, const ch
 void lks_test_near(double got, double want, double tolerance, const char *what, const char *file,
                    int line);
 
-#define assert_contains(text, part) lks_test_contains((text), (part), __FILE__, __LINE__)
-void lks_test_contains(const char *text, const char *part, const char *file, int line);
+/* The text contains each part given. */
+#define assert_contains(text, ...)                                                                 \
+    lks_test_contains((text), __FILE__, __LINE__, (const char *const[]){__VA_ARGS__, NULL})
+void lks_test_contains(const char *text, const char *file, int line, const char *const parts[]);
 
 /* Both files exist and have the same bytes. */
 #define assert_same_file(a, b) lks_test_same_file((a), (b), __FILE__, __LINE__)

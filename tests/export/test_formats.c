@@ -333,8 +333,8 @@ TEST(test_use)
         lks_test_text("--init_from=%s", exported("hf", trained("--bias=true", "--gelu=exact")));
     const char *dataset = lks_test_text("--dataset=%s", data);
     lks_test_result r = assert_exits(0, lks_test_tool("eval", init, dataset));
-    assert_contains(r.out, " windows of 12 tokens");
-    assert_contains(r.out, " bits per byte), "); /* the data's characters are known */
+    assert_contains(r.out, " windows of 12 tokens",
+                    " bits per byte), "); /* the data's characters are known */
     assert_exits(0, lks_test_tool("sample", init, lks_test_text("--tokenizer=%s", data),
                                   "--num_samples=1", "--max_new_tokens=2"));
 }

@@ -332,10 +332,10 @@ static void always(const struct setup *s, const char *hosts, const struct plant 
     tally.always++;
     if (strcmp(engine, "mpi") == 0)
         return;
-    assert_contains(said, lks_test_text(" (rank%s %d", hosts[host] > '1' ? "s" : "", first));
-    assert_contains(said, two ? "(no majority of hosts shows which one)" : "; error 3 of 3)");
-    assert_contains(said, lks_test_text(" lockstep train --init_from=resume --out_dir=%s",
-                                        lks__quoted(o.out, 600)));
+    assert_contains(
+        said, lks_test_text(" (rank%s %d", hosts[host] > '1' ? "s" : "", first),
+        two ? "(no majority of hosts shows which one)" : "; error 3 of 3)",
+        lks_test_text(" lockstep train --init_from=resume --out_dir=%s", lks__quoted(o.out, 600)));
     const int others = hosts_world(hosts) - (hosts[host] - '0');
     const bool uneven = strstr(said, " --allow_uneven") != NULL;
     assert_int_equal(uneven, !two && LAW_V % others != 0);
@@ -497,8 +497,8 @@ TEST(test_long_names)
         lks_test_text("--hosts=… lockstep train --init_from=resume --out_dir=%s", t.run.s.out_dir));
     t.run.s.out_dir[3] = '\0';
     assert_int_equal(lks__recheck_limit(&t), LKS_ERR_DIVERGED);
-    assert_contains(lks_last_error(), lks_test_text("--hosts=%s:1,", hosts[5].name));
-    assert_contains(lks_last_error(), "--out_dir=ooo --allow_uneven");
+    assert_contains(lks_last_error(), lks_test_text("--hosts=%s:1,", hosts[5].name),
+                    "--out_dir=ooo --allow_uneven");
 }
 
 static void report(void)

@@ -110,8 +110,7 @@ TEST(test_death)
 {
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--keep=2");
+    law_add_all(&args, "--max_iters=1000000", "--keep=2");
     lks_test_child ranks[2];
     for (int r = 0; r < 2; r++)
         ranks[r] = start(&args, &environments[1], r);
@@ -393,10 +392,8 @@ static void check_launcher(const char *lacks, const char *needs, const char *lau
         lks_test_lacks(lacks, lks_test_text("there is no %s", needs));
     const char *out;
     law_args args = law_train("random", &out), all = {.n = 0};
-    law_add(&args, "--allow_uneven");
-    law_add(&args, "--threads=1");
-    law_add(&all, "sh");
-    law_add(&all, "-c");
+    law_add_all(&args, "--allow_uneven", "--threads=1");
+    law_add_all(&all, "sh", "-c");
     law_add(&all, "exec %s \"$0\" \"$@\"", launcher);
     law_add(&all, "%s", LKS_TEST_TOOL);
     for (int i = 1; i < args.n; i++)

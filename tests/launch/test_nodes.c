@@ -192,8 +192,7 @@ TEST(test_restart)
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) { /* one count for the job, whichever rank has failed */
         assert_int_equal(r[i].exit_code, 0);
-        assert_contains(r[i].err, "restart 1 of 2");
-        assert_contains(r[i].err, "restart 2 of 2");
+        assert_contains(r[i].err, "restart 1 of 2", "restart 2 of 2");
         assert_contains(r[i].out, "] n2-");
     }
 }
@@ -252,9 +251,10 @@ TEST(test_signal)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(r[i].exit_code, 9);
         assert_contains(r[i].out, "term\n");
-        assert_contains(r[i].err, "passing signal 15 (SIGTERM) on to the ranks; ranks without a "
-                                  "heartbeat for 30 s are killed. A second signal kills all");
-        assert_contains(r[i].err, "lockstep run: rank 0 (pid "); /* whose code it is */
+        assert_contains(r[i].err,
+                        "passing signal 15 (SIGTERM) on to the ranks; ranks without a "
+                        "heartbeat for 30 s are killed. A second signal kills all",
+                        "lockstep run: rank 0 (pid "); /* whose code it is */
         assert_contains(r[i].err, ") exited with code 9\n");
         assert_null(strstr(r[i].err, "lockstep run: rank 1 "));
     }

@@ -254,9 +254,7 @@ static void check_train(int W)
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
-    law_add(&args, "--log_interval=1");
+    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000", "--log_interval=1");
     law_add(&args, "--timeout=%g", 2 * lks_test_patience());
     struct run r = start_any(args.argv, false);
     assert_true(fcntl(r.out, F_SETPIPE_SZ, 4096) >= 4096);
@@ -317,8 +315,8 @@ TEST(test_no_output)
         lks_test_result r =
             assert_exits(0, lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL,
                                          20)); /* ranks don't die of it */
-        assert_contains(r.err, "lockstep: the standard output can't be written: ");
-        assert_contains(r.err, lks_test_text("(4 lines) for the standard output were dropped: %s",
-                                             cases[i].why));
+        assert_contains(
+            r.err, "lockstep: the standard output can't be written: ",
+            lks_test_text("(4 lines) for the standard output were dropped: %s", cases[i].why));
     }
 }

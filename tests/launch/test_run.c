@@ -88,9 +88,9 @@ TEST(test_lines)
         for (const char *p = r.out; (p = strstr(p, line)) != NULL; p++)
             n++;
         assert_int_equal(n, 9);
-        assert_contains(r.out, lks_test_text("[%s:%d] a\r\n", host(), rank));
-        assert_contains(r.out, lks_test_text("[%s:%d] b\r[%s:%d] c\r", host(), rank, host(), rank));
-        assert_contains(r.out, prefixed(rank, "d"));
+        assert_contains(r.out, lks_test_text("[%s:%d] a\r\n", host(), rank),
+                        lks_test_text("[%s:%d] b\r[%s:%d] c\r", host(), rank, host(), rank),
+                        prefixed(rank, "d"));
     }
     /* The end of the output as it was: a line feed only if no line end stands there. */
     r = RUN("--nproc-per-node=2", "sh", "-c", "[ $RANK = 0 ] || printf 'x\\ny\\r'");
@@ -116,8 +116,8 @@ TEST(test_last_words)
     const char *last = strstr(r.err, "lockstep run: rank 1 (pid ");
     assert_non_null(last);
     assert_contains(
-        last, lks_test_text(", host %s) exited with code 7; its last lines on stderr:\n", host()));
-    assert_contains(last, ":\n    line 4\n    line 5\n");
+        last, lks_test_text(", host %s) exited with code 7; its last lines on stderr:\n", host()),
+        ":\n    line 4\n    line 5\n");
     assert_lacks(last, "line 3\n");
     size_t n = strlen(last);
     assert_true(n > 16 && strcmp(last + n - 16, "    the? reason\n") == 0);
@@ -418,8 +418,7 @@ TEST(test_restarts)
                             "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && kill "
                             "-9 $$; sleep 50"));
     assert_true(r.seconds < 20 * lks_test_patience());
-    assert_contains(r.err, "lockstep run: restart 1 of 2");
-    assert_contains(r.err, "lockstep run: restart 2 of 2");
+    assert_contains(r.err, "lockstep run: restart 1 of 2", "lockstep run: restart 2 of 2");
     const char *job = strstr(r.out, "n0-1 ");
     assert_non_null(job);
     for (int n = 0; n <= 2; n++)

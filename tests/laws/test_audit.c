@@ -587,8 +587,8 @@ TEST(test_false_checkpoint)
                  "hash: --from below 9 with --to starts before this checkpoint\n"),
            out, "--step=9");
     const lks_test_result all = assert_exits(3, lks_test_tool("audit", out, "--sample=99"));
-    assert_contains(all.out, "drawn     7 of 7 segments ");
-    assert_contains(all.out, "one false segment passes such a sample in 14.3 % of all draws");
+    assert_contains(all.out, "drawn     7 of 7 segments ",
+                    "one false segment passes such a sample in 14.3 % of all draws");
     EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged", " their hash\n"), out,
            "--step=8");
     remove_folder(lks_test_text("%s/ckpt-00000009", out));
@@ -649,8 +649,8 @@ TEST(test_seal)
     const char *weights = lks_test_text("%s/ckpt-00000009/model.safetensors", out);
     lks_test_write_text(file, r.out);
     assert_contains(
-        r.out, lks_test_text("%s  ckpt-00000009/model.safetensors\n", lks_test_sha256(weights)));
-    assert_contains(r.out, "  data/train.bin\n");
+        r.out, lks_test_text("%s  ckpt-00000009/model.safetensors\n", lks_test_sha256(weights)),
+        "  data/train.bin\n");
     const char *const by[] = {lks_test_text("--seal=%s", seal), lks_test_text("--seal=%s", file)};
     for (int i = 0; i < 2; i++) {
         EXPECT(0, TEXTS("seal      equal: ", "equal (1 step"), out, by[i], "--step=0");

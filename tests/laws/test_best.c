@@ -449,10 +449,10 @@ TEST(test_last_lines)
     const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
     const json_t *final = json_array_get(lines(out, "final"), 0);
     const int best = lowest(out);
-    assert_contains(log, "\ndone: 61 steps in ");
-    assert_contains(log, lks_test_text("last validation loss %.4f, best validation loss ",
-                                       lks_test_number(final, "val_loss")));
-    assert_contains(log, lks_test_text("latest is ckpt-00000061, best is ckpt-%08d\n", best));
+    assert_contains(log, "\ndone: 61 steps in ",
+                    lks_test_text("last validation loss %.4f, best validation loss ",
+                                  lks_test_number(final, "val_loss")),
+                    lks_test_text("latest is ckpt-00000061, best is ckpt-%08d\n", best));
     assert_int_equal(count_in(log, lks_test_text(" at iteration %d; sample and eval use ", best)),
                      1);
     assert_contains(log, lks_test_text("\nnext: lockstep eval %s\n", out));

@@ -126,11 +126,11 @@ TEST(test_run)
     expect(in(dir, SMALL "RUN_ID=mine", "train --family=golf"), 0, "logs/mine.txt\n", "");
     const char *log = lks_test_read(lks_test_text("%s/logs/mine.txt", dir), NULL);
     assert_string_equal(log, lks_test_read(lks_test_text("%s/out/train.log", dir), NULL));
-    assert_contains(log, "\nworld_size:1 grad_accum_steps:8\n"
-                         "sdp_backends:cudnn=False flash=True mem_efficient=False math=False\n"
-                         "attention_mode:gqa num_heads:2 num_kv_heads:1\n");
-    assert_contains(log, "\nseed:1337\nwarmup_step:0/20\n");
-    assert_contains(log, "\nstep:3/3 ");
+    assert_contains(log,
+                    "\nworld_size:1 grad_accum_steps:8\n"
+                    "sdp_backends:cudnn=False flash=True mem_efficient=False math=False\n"
+                    "attention_mode:gqa num_heads:2 num_kv_heads:1\n",
+                    "\nseed:1337\nwarmup_step:0/20\n", "\nstep:3/3 ");
     /* A run that goes on brings its family: its variables count, though nobody names it. */
     lks_test_result r = in(dir, "ITERATIONS=5 WARMUP_STEPS=0", "train --init_from=resume");
     expect(r, 0, "\nstep:5/5 ", "");
@@ -192,8 +192,7 @@ TEST(test_other_family)
                            "train --dry_run --n_layer=1 --n_head=1 --n_embd=16");
     expect(r, 0, "data:              text: 200000 tokens",
            "not used here: environment, for --family=golf: MODEL_DIM\n");
-    assert_contains(r.err, "for --family=golf: ITERATIONS\n");
-    assert_contains(r.err, "for --family=golf: RUN_ID\n");
+    assert_contains(r.err, "for --family=golf: ITERATIONS\n", "for --family=golf: RUN_ID\n");
     assert_null(strstr(r.err, "DATA_PATH"));
     /* a user of that script's variables who named no family */
     static const char ways[] = "`lockstep train config/golf_baseline.conf`, or --family=golf\n";

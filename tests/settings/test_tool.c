@@ -567,9 +567,8 @@ TEST(test_info)
     assert_ok(lks__cpu_level_get(&level));
     lks_test_result r = lks_test_tool("info");
     expect(r, 0, "lockstep     ", "");
-    assert_contains(r.out, lks_test_text("kernels      %s ", lks__cpu_level_name(level)));
-    assert_contains(r.out, lks_test_text(", %d cores\n", lks__cpu_count()));
-    assert_contains(r.out, "backend      shm: ready\n");
+    assert_contains(r.out, lks_test_text("kernels      %s ", lks__cpu_level_name(level)),
+                    lks_test_text(", %d cores\n", lks__cpu_count()), "backend      shm: ready\n");
     const char *in_c[] = {"LOCKSTEP_CPU=plain", NULL};
     r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, in_c, 60);
     expect(r, 0, "kernels      plain ", "");
@@ -598,17 +597,17 @@ TEST(test_info_without_modules)
     const char *const cp = lks_test_text("cp '%s' '%s'", LKS_TEST_TOOL, copy);
     assert_exits(0, lks_test_shell(cp));
     lks_test_result r = lks_test_do(copy, "info");
-    assert_contains(r.out, "\nzip          libzip: not in this build (libzip-dev)\n");
-    assert_contains(r.out, "\nbackend      mpi: not in this build (libopenmpi-dev)\n");
+    assert_contains(r.out, "\nzip          libzip: not in this build (libzip-dev)\n",
+                    "\nbackend      mpi: not in this build (libopenmpi-dev)\n");
     int n = 0;
     for (const char *at = r.out; (at = strstr(at, "build lockstep again")) != NULL; at++)
         n++;
     assert_int_equal(n, 1);
     /* doctor doesn't call that ok */
     r = lks_test_command(copy, "doctor");
-    assert_contains(r.out, "\nnote     backend       mpi: not in this build\n");
-    assert_contains(r.out, "-> install the Debian package libopenmpi-dev");
-    assert_contains(r.out, "\nnote     tokenizer     sentencepiece: not in this build\n");
+    assert_contains(r.out, "\nnote     backend       mpi: not in this build\n",
+                    "-> install the Debian package libopenmpi-dev",
+                    "\nnote     tokenizer     sentencepiece: not in this build\n");
     assert_null(strstr(r.out, "ok       backend       mpi"));
 }
 

@@ -101,12 +101,10 @@ TEST(test_gelu)
     law_resume("random", exact, "--max_iters=3", "--gelu=auto");
     law_resume("random", tanh, "--max_iters=3", "--gelu=tanh");
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", law_data());
     law_add(&args, "--out_dir=%s", tanh);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--gelu=exact");
+    law_add_all(&args, "--init_from=resume", "--gelu=exact");
     assert_exits(2, lks_test_run(args.argv, NULL, 60), "gelu=exact was given, but the run in");
     /* from scratch, auto is exact */
     assert_string_equal(lks_test_string(config_line(law_output("random", "--max_iters=1")), "gelu"),
@@ -201,11 +199,7 @@ TEST(test_drawn_rows)
 static lks_test_result begun_apart(const char *weights, const char **out_p)
 {
     law_args run = law_train("random", out_p), args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "run");
-    law_add(&args, "--nproc-per-node=2");
-    law_add(&args, "sh");
-    law_add(&args, "-c");
+    law_add_all(&args, "lockstep", "run", "--nproc-per-node=2", "sh", "-c");
     law_add(&args, "exec \"$0\" \"$@\" --init_from='%s'/$RANK", weights);
     law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)
@@ -239,8 +233,8 @@ TEST(test_other_weights)
             continue;
         assert_contains(r.err,
                         lks_test_text("init_from differs between ranks: rank 0 (host %s) has %s/0",
-                                      host, pairs[i]));
-        assert_contains(r.err, lks_test_text(", rank 1 (host %s) has %s/1", host, pairs[i]));
+                                      host, pairs[i]),
+                        lks_test_text(", rank 1 (host %s) has %s/1", host, pairs[i]));
         assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
     }
 }

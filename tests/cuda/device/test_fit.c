@@ -29,8 +29,7 @@ static void add_model(law_args *args, bool golf)
     for (int i = 0; small[golf][i] != NULL; i++)
         law_add(args, "%s", small[golf][i]);
     law_add(args, golf ? "--iterations=2" : "--max_iters=0");
-    law_add(args, "--threads=1");
-    law_add(args, "--check_interval=1");
+    law_add_all(args, "--threads=1", "--check_interval=1");
 }
 
 static law_args args_of(const char *command, bool golf, const char *const more[])
@@ -56,8 +55,7 @@ static double planned(bool golf, const char *const more[])
 {
     json_error_t error;
     law_args args = args_of("plan", golf, more);
-    law_add(&args, "--device=cuda");
-    law_add(&args, "--json");
+    law_add_all(&args, "--device=cuda", "--json");
     lks_test_result r = lks_test_run(args.argv, NULL, 60);
     json_t *plan = json_loads(r.out, 0, &error);
     if (r.exit_code != 0 || plan == NULL)
@@ -230,8 +228,7 @@ TEST(test_auto)
     args = args_of("plan", false,
                    MORE("--batch_size=20", "--dtype=float32", "--device=cuda", tight_memory));
     r = lks_test_run(args.argv, NULL, 60);
-    assert_contains(r.out, "  doesn't fit\n");
-    assert_contains(r.out,
+    assert_contains(r.out, "  doesn't fit\n",
                     "MB per GPU; these fit: --batch_size=5 --gradient_accumulation_steps=16: ");
     /* A run that isn't started has no GPU to ask. */
     args = args_of("train", false, MORE("--batch_size=auto", "--dry_run"));

@@ -158,8 +158,7 @@ TEST(test_local_rank)
 {
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=4", NULL};
     lks_test_result r = train(env, "cuda", NULL, "2");
-    assert_contains(r.err, "GPU 0 was asked for");
-    assert_contains(r.err, "GPU 1 was asked for");
+    assert_contains(r.err, "GPU 0 was asked for", "GPU 1 was asked for");
     const char *shared[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=4",
                             "FAKE_MAJOR=0", NULL};
     r = train(shared, "cuda", NULL, "1");

@@ -193,8 +193,7 @@ static void run_hosts(const char *const options[2], const char *out, lks_test_re
     for (int i = 0; i < 2; i++) {
         const law_args train = run_of(true, "bfloat16", 8, out);
         law_args args = {.n = 0};
-        law_add(&args, "lockstep");
-        law_add(&args, "run");
+        law_add_all(&args, "lockstep", "run");
         law_add(&args, "%s", port);
         law_add(&args, "--nnodes=2");
         law_add(&args, "--node-rank=%d", i);
@@ -257,9 +256,8 @@ TEST(test_info)
     const char *const argv[] = {tool, "info", NULL};
     lks_test_result r =
         assert_exits(0, lks_test_run(argv, (const char *const[]){"CUDA_STANDIN_GPUS=2", NULL}, 60));
-    assert_contains(r.out, "device       cuda: 2 GPUs; CUDA runtime 13.0, driver 13.0, cuBLASLt");
-    assert_contains(r.out, "\ndevice       cuda:1: Stand-in, ");
-    assert_contains(r.out, "\ndevice       cuda: NCCL 2.28.9\n");
+    assert_contains(r.out, "device       cuda: 2 GPUs; CUDA runtime 13.0, driver 13.0, cuBLASLt",
+                    "\ndevice       cuda:1: Stand-in, ", "\ndevice       cuda: NCCL 2.28.9\n");
 }
 
 /* Sampling has kernels of its own. */
