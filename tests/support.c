@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <ftw.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -79,8 +80,7 @@ void lks_test_failed(lks_status got, lks_status want, const char *call, const ch
                     got == LKS_OK ? "" : lks_last_error(), lks_status_text(want));
         _fail(file, line);
     }
-    for (; *texts; texts++)
-        lks_test_contains(lks_last_error(), *texts, file, line);
+    lks_test_contains(lks_last_error(), file, line, texts);
 }
 
 void lks_test_near(double got, double want, double tolerance, const char *what, const char *file,
@@ -93,12 +93,14 @@ void lks_test_near(double got, double want, double tolerance, const char *what, 
     _fail(file, line);
 }
 
-void lks_test_contains(const char *text, const char *part, const char *file, int line)
+void lks_test_contains(const char *text, const char *file, int line, const char *const parts[])
 {
-    if (strstr(text, part))
-        return;
-    print_error("\"%s\" is not in: %s\n", part, text);
-    _fail(file, line);
+    for (; *parts; parts++) {
+        if (strstr(text, *parts))
+            continue;
+        print_error("\"%s\" is not in: %s\n", *parts, text);
+        _fail(file, line);
+    }
 }
 
 lks_test_result lks_test_exits(lks_test_result r, int code, const char *file, int line,
@@ -112,8 +114,7 @@ lks_test_result lks_test_exits(lks_test_result r, int code, const char *file, in
         print_error("stdout: %s\n", r.out);
         _fail(file, line);
     }
-    for (; *texts; texts++)
-        lks_test_contains(r.err, *texts, file, line);
+    lks_test_contains(r.err, file, line, texts);
     return r;
 }
 
@@ -210,31 +211,11 @@ void lks_test_need_gloo(void)
         lks_test_lacks("gloo", "its module was not built");
 }
 
-void lks_test_choose(int argc, char **argv, const char *pattern)
-{
-    only_shared = argc == 2 && strcmp(argv[1], "shared") == 0;
-    if (only_shared)
-        cmocka_set_test_filter(pattern);
-    else
-        cmocka_set_skip_filter(pattern);
-}
-
-int lks_test_exit(int n_failed)
-{
-    if (n_failed != 0)
-        return 1;
-    if (only_shared && !asked_shared) {
-        printf("no test asked for what may lie beside the repository\n");
-        return 1;
-    }
-    return n_skipped > 0 ? 77 : 0;
-}
-
 enum { MOST_TESTS = 100 };
 static struct CMUnitTest added[MOST_TESTS];
 static int at_line[MOST_TESTS], n_added;
 
-void lks_test_add(const char *name, CMUnitTestFunction run, int line)
+void lks_test_add(struct CMUnitTest test, int line)
 {
     int i = n_added++;
     if (n_added > MOST_TESTS)
@@ -243,8 +224,17 @@ void lks_test_add(const char *name, CMUnitTestFunction run, int line)
         added[i] = added[i - 1];
         at_line[i] = at_line[i - 1];
     }
-    added[i] = (struct CMUnitTest){.name = name, .test_func = run};
+    added[i] = test;
     at_line[i] = line;
+}
+
+static void keep_tests(const bool keep[])
+{
+    int n = 0;
+    for (int i = 0; i < n_added; i++)
+        if (keep[i])
+            added[n++] = added[i];
+    n_added = n;
 }
 
 void lks_test_keep(const char *const names[])
@@ -260,11 +250,29 @@ void lks_test_keep(const char *const names[])
         }
         keep[i] = true;
     }
+    keep_tests(keep);
+}
+
+void lks_test_part(bool matching, const char *pattern)
+{
+    bool keep[MOST_TESTS] = {false};
     int n = 0;
-    for (int i = 0; i < n_added; i++)
-        if (keep[i])
-            added[n++] = added[i];
-    n_added = n;
+    for (int i = 0; i < n_added; i++) {
+        const bool matches = fnmatch(pattern, added[i].name, 0) == 0;
+        keep[i] = matches == matching;
+        n += matches;
+    }
+    if (n == 0) {
+        printf("no test is named %s\n", pattern);
+        exit(1);
+    }
+    keep_tests(keep);
+}
+
+void lks_test_choose(int argc, char **argv, const char *pattern)
+{
+    only_shared = argc == 2 && strcmp(argv[1], "shared") == 0;
+    lks_test_part(only_shared, pattern);
 }
 
 int lks_test_run_all(CMFixtureFunction before, CMFixtureFunction after)
@@ -273,7 +281,13 @@ int lks_test_run_all(CMFixtureFunction before, CMFixtureFunction after)
         printf("this program has no tests\n");
         return 1;
     }
-    return lks_test_exit(_cmocka_run_group_tests("tests", added, (size_t)n_added, before, after));
+    if (_cmocka_run_group_tests("tests", added, (size_t)n_added, before, after) != 0)
+        return 1;
+    if (only_shared && !asked_shared) {
+        printf("no test asked for what may lie beside the repository\n");
+        return 1;
+    }
+    return n_skipped > 0 ? 77 : 0;
 }
 
 __attribute__((weak)) int main(void)
@@ -346,6 +360,50 @@ char *lks_test_read(const char *path, size_t *bytes_p)
     if (bytes_p)
         *bytes_p = bytes;
     return data;
+}
+
+const char *lks_test_proc(const char *fmt, ...)
+{
+    static char *text;
+    static size_t room;
+    char path[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(path, sizeof path, fmt, ap);
+    va_end(ap);
+    size_t bytes = 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t got = fd >= 0; got > 0; bytes += (size_t)got) {
+        if (bytes + (1 << 16) > room)
+            text = realloc(text, room = 2 * room + (1 << 17));
+        assert_non_null(text);
+        got = read(fd, text + bytes, room - 2 - bytes);
+        got = got < 0 ? 0 : got;
+    }
+    if (fd < 0)
+        return "";
+    close(fd);
+    text[bytes] = text[bytes + 1] = '\0'; /* also behind the last text of environ */
+    return text;
+}
+
+void lks_test_overwrite(const char *path, long at, const void *data, size_t bytes)
+{
+    FILE *f = fopen(path, "r+b");
+    if (f == NULL || fseek(f, at, at < 0 ? SEEK_END : SEEK_SET) != 0 ||
+        fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0)
+        fail_msg("cannot change %s: %s", path, strerror(errno));
+}
+
+void lks_test_alter(const char *path, long at)
+{
+    FILE *f = fopen(path, "rb");
+    if (f == NULL || fseek(f, at, at < 0 ? SEEK_END : SEEK_SET) != 0)
+        fail_msg("cannot read %s: %s", path, strerror(errno));
+    const int was = fgetc(f);
+    assert_true(was != EOF);
+    fclose(f);
+    lks_test_overwrite(path, at, &(char){(char)(was ^ 4)}, 1);
 }
 
 bool lks_test_exists(const char *path)
@@ -456,8 +514,10 @@ const json_t *lks_test_member(const json_t *json, const char *dotted)
         assert_true(n < sizeof part);
         memcpy(part, p, n);
         part[n] = '\0';
-        json = json_is_array(json) ? json_array_get(json, strtoul(part, NULL, 10))
-                                   : json_object_get(json, part);
+        const long i = strtol(part, NULL, 10);
+        json = !json_is_array(json)
+                   ? json_object_get(json, part)
+                   : json_array_get(json, (size_t)(i < 0 ? (long)json_array_size(json) + i : i));
         p += n + (p[n] == '.');
     }
     if (!json)
@@ -471,6 +531,14 @@ double lks_test_number(const json_t *json, const char *dotted)
     if (!json_is_number(number))
         fail_msg("\"%s\" is not a number", dotted);
     return json_number_value(number);
+}
+
+const char *lks_test_string(const json_t *json, const char *dotted)
+{
+    const json_t *string = lks_test_member(json, dotted);
+    if (!json_is_string(string))
+        fail_msg("\"%s\" is not a string", dotted);
+    return json_string_value(string);
 }
 
 const json_t *lks_test_json(const char *text)

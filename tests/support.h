@@ -26,15 +26,21 @@
 
 /* ---- programs ---------------------------------------------------------------------------- */
 
-/* A test of this program; its body follows. */
-#define TEST(name)                                                                                 \
+/* A test of this program; its body follows. TEST_WITH: `before` and `after` are called for it;
+ * NULL: none. */
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+#define TEST_WITH(name, before, after)                                                             \
     static void name(void **state);                                                                \
-    __attribute__((constructor)) static void add_##name(void)                                      \
-    {                                                                                              \
-        lks_test_add(#name, name, __LINE__);                                                       \
-    }                                                                                              \
+    TEST_AS(name, , before, after)                                                                 \
     static void name(void **state)
-void lks_test_add(const char *name, CMUnitTestFunction run, int line);
+/* The test `name`, which is declared, as the test `name``suffix`. */
+#define TEST_AS(name, suffix, before, after)                                                       \
+    __attribute__((constructor)) static void add_##name##suffix(void)                              \
+    {                                                                                              \
+        lks_test_add((struct CMUnitTest){#name #suffix, name, before, after, NULL}, __LINE__);     \
+    }
+/* main() calls it for what a table describes. */
+void lks_test_add(struct CMUnitTest test, int line);
 
 /* Call `before`, run the tests in the order of the file, and call `after`; NULL: none. Returns the
  * exit code. A program without a main() does only this, with neither. */
@@ -62,8 +68,10 @@ void lks_test_failed(lks_status got, lks_status want, const char *call, const ch
 void lks_test_near(double got, double want, double tolerance, const char *what, const char *file,
                    int line);
 
-#define assert_contains(text, part) lks_test_contains((text), (part), __FILE__, __LINE__)
-void lks_test_contains(const char *text, const char *part, const char *file, int line);
+/* The text contains each part given. */
+#define assert_contains(text, ...)                                                                 \
+    lks_test_contains((text), __FILE__, __LINE__, (const char *const[]){__VA_ARGS__, NULL})
+void lks_test_contains(const char *text, const char *file, int line, const char *const parts[]);
 
 /* Both files exist and have the same bytes. */
 #define assert_same_file(a, b) lks_test_same_file((a), (b), __FILE__, __LINE__)
@@ -92,9 +100,9 @@ void lks_test_choose(int argc, char **argv, const char *pattern);
 /* Of the TESTs run only those with these names. If one doesn't exist, the program fails. */
 #define lks_test_only(...) lks_test_keep((const char *const[]){__VA_ARGS__, NULL})
 void lks_test_keep(const char *const names[]);
-/* The exit code for a main() with other lists of tests, from what cmocka_run_group_tests()
- * returned. */
-int lks_test_exit(int n_failed);
+/* Run only those whose names match `pattern`, or only the others. If none matches, the program
+ * fails. */
+void lks_test_part(bool matching, const char *pattern);
 
 /* ---- files ------------------------------------------------------------------------------- */
 
@@ -107,6 +115,13 @@ void lks_test_write(const char *path, const void *data, size_t bytes);
 void lks_test_write_text(const char *path, const char *text);
 /* With a 0 byte at its end; the test fails if it can't be read. */
 char *lks_test_read(const char *path, size_t *bytes_p);
+/* The text of a file of /proc, until the next call; "" if there is none, as of a process that has
+ * ended. */
+const char *lks_test_proc(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Write these bytes over those at offset `at`, and: change a bit of the byte there. A negative
+ * offset counts from the end. */
+void lks_test_overwrite(const char *path, long at, const void *data, size_t bytes);
+void lks_test_alter(const char *path, long at);
 bool lks_test_exists(const char *path);
 const char *lks_test_link(const char *path);   /* where it leads; "" if it is no link */
 int lks_test_count_files(const char *folder);  /* entries except . and .. */
@@ -126,10 +141,11 @@ const char *lks_test_shared(const char *name);
  * there. */
 const json_t *lks_test_figure(const char *name);
 const json_t *lks_test_json(const char *text);
-/* The member at a dotted path ("config.seeds", "loss.0"); the test fails if there is none. For
- * names that contain dots, use json_object_get(). */
+/* The member at a dotted path ("config.seeds", "loss.0", "-1.loss" of the last element); the test
+ * fails if there is none. For names that contain dots, use json_object_get(). */
 const json_t *lks_test_member(const json_t *json, const char *dotted);
 double lks_test_number(const json_t *json, const char *dotted);
+const char *lks_test_string(const json_t *json, const char *dotted);
 /* All lines of a metrics.jsonl whose "kind" is `kind` (NULL: all), as a JSON array. */
 const json_t *lks_test_metrics(const char *path, const char *kind);
 const json_t *lks_test_record(const char *run, const char *kind); /* of a run's folder */

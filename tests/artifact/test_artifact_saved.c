@@ -203,10 +203,9 @@ TEST(test_without_settings)
     assert_true(shape[0] == 4 && shape[1] == 1);
     assert_false(lks__artifact_shape(&a, "blocks.2.attn.q_gain", shape));
     lks__artifact_close(&a);
-    lks_test_result r =
-        lks_test_tool("eval", lks_test_text("--artifact=%s", path), "--dataset=/nowhere");
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "written by train_gpt.py");
+    assert_exits(1,
+                 lks_test_tool("eval", lks_test_text("--artifact=%s", path), "--dataset=/nowhere"),
+                 "written by train_gpt.py");
 }
 
 TEST(test_cut_and_bombs)

@@ -116,7 +116,7 @@ static float number_at(const json_t *list, size_t i)
 
 static void check_figure(const json_t *t)
 {
-    const char *name = json_string_value(lks_test_member(t, "name"));
+    const char *name = lks_test_string(t, "name");
     const json_t *shape = lks_test_member(t, "shape"), *values = lks_test_member(t, "values");
     const json_t *q = lks_test_member(t, "q"), *scale = lks_test_member(t, "scale");
     const json_t *back = lks_test_member(t, "dequantized");

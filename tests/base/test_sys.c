@@ -322,8 +322,7 @@ TEST(test_failed_replacement)
         lks_test_write_text(path, "old");
         lks_test_result r =
             assert_exits(1, run_self("write", path, "new text", cases[i].fault, NULL));
-        assert_contains(r.out, path);
-        assert_contains(r.out, cases[i].cause);
+        assert_contains(r.out, path, cases[i].cause);
         assert_text_file(path, "old");
         assert_int_equal(lks_test_count_files(folder), 1);
     }

@@ -373,10 +373,7 @@ TEST(asked_for)
     assert_string_equal(all_of(out), "70 80 90 ");
 
     /* Whether a damaged one is the target can't be known: the message says what to do. */
-    const char *state_path = inside(out, "ckpt-00000080/state.json");
-    FILE *f = fopen(state_path, "w");
-    assert_non_null(f);
-    fclose(f);
+    lks_test_write_text(inside(out, "ckpt-00000080/state.json"), "");
     assert_int_equal(target_of(out, 89), 0);
     assert_non_null(strstr(lks_last_error(), "ckpt-00000080/state.json"));
     assert_non_null(strstr(lks_last_error(), "move ckpt-00000080 out of the folder, then resume"));

@@ -187,7 +187,7 @@ static int kill_at_each(const scenario *s, const char *how, const char *also, in
     return 0;
 }
 
-static void killed(void **state)
+TEST(killed)
 {
     for (size_t i = 0; i < COUNT(scenarios); i++) {
         int calls = kill_at_each(&scenarios[i], "die", "", 1);
@@ -198,7 +198,7 @@ static void killed(void **state)
 
 /* On file systems without symbolic links `latest` is a small file, which is replaced atomically,
  * too. */
-static void without_links(void **state)
+TEST(without_links)
 {
     static const char *const errors[] = {"EPERM", "EACCES", "EOPNOTSUPP"};
     char fault[64], text[4096];
@@ -230,7 +230,7 @@ static void without_links(void **state)
     is_old(&scenarios[1], out);
 }
 
-static void killed_sometimes(void **state)
+TEST(killed_sometimes)
 {
     assert_in_range(kill_at_each(&scenarios[1], "die", "", 7), 20, MAX_CALLS);
 }
@@ -283,7 +283,7 @@ static void fail_each(const scenario *s, const char *what, const char *cause)
     assert_in_range(failures, 25, calls);
 }
 
-static void failed(void **state)
+TEST(failed)
 {
     for (size_t i = 0; i < COUNT(scenarios); i++) {
         fail_each(&scenarios[i], "ENOSPC", "No space left on device");
@@ -293,7 +293,7 @@ static void failed(void **state)
 }
 
 /* The best checkpoint stays even if the file that names it can't be read. */
-static void best_unknown(void **state)
+TEST(best_unknown)
 {
     const scenario *s = &scenarios[1];
     char fault[64], text[4096];
@@ -308,7 +308,7 @@ static void best_unknown(void **state)
 }
 
 /* `best` is durable, too, if it moves to a checkpoint that exists already. */
-static void best_synced(void **state)
+TEST(best_synced)
 {
     static const scenario moves = {"best", prepare_two, 20, 0, 10, -3, 0};
     char text[4096];
@@ -320,7 +320,7 @@ static void best_synced(void **state)
 }
 
 /* Half a write, then a full disk. */
-static void torn(void **state)
+TEST(torn)
 {
     char fault[64], text[4096];
     const scenario *s = &scenarios[2];
@@ -342,7 +342,7 @@ static void torn(void **state)
 /* After a power cut only what was synced before remains. Files must be durable before their folder
  * gets its name, that name before `latest` moves to it, and that before older checkpoints are
  * deleted. So each sync of a save comes between what it makes durable and what needs that. */
-static void synced(void **state)
+TEST(synced)
 {
     static const struct {
         const char *there, *not_yet;
@@ -452,7 +452,7 @@ static void resumes(const char *out)
     assert_int_equal(lks_test_count_files("/proc/self/fd"), files);
 }
 
-static void back_killed(void **state)
+TEST(back_killed)
 {
     static const char *const faults[] = {"die", "die-after", "EIO", "ENOSPC"};
     char fault[64], text[4096];
@@ -478,7 +478,7 @@ static void back_killed(void **state)
 /* The later part must survive a power cut at any moment of the move: its copies are synced before
  * `latest` moves, that name before checkpoints move, and their names before the folder gets its
  * own. */
-static void back_synced(void **state)
+TEST(back_synced)
 {
     /* At each sync: `latest` in earlier.tmp, `latest` moved, a checkpoint moved, earlier-1. */
     static const char *const at[] = {"----", "----", "L---", "LM--", "LMC-", "LMC-", "-M-E"};
@@ -503,7 +503,7 @@ static void back_synced(void **state)
 /* The remains of a move that died belong to the earlier run, if a new one begins. A complete
  * checkpoint of a save that died before `latest` moved is a leftover; one that metrics.jsonl has
  * is not. */
-static void back_otherwise(void **state)
+TEST(back_otherwise)
 {
     char text[4096], moved[LKS__SYS_PATH];
     const char *out = prepared(&back_to_10);
@@ -559,7 +559,7 @@ static void back_otherwise(void **state)
 
 /* A new run that dies while it moves the earlier one: the earlier one is whole, or a resume is
  * refused until the next new run has moved the rest into the same folder. */
-static void start_killed(void **state)
+TEST(start_killed)
 {
     static const scenario start = {"start", prepare_run, 30, 0, 0, -2, 0};
     char fault[64], text[4096], moved[LKS__SYS_PATH];
@@ -611,19 +611,10 @@ int main(int argc, char **argv)
             puts(lks_last_error());
         return st == LKS_OK ? 0 : 1;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed),       cmocka_unit_test(without_links),
-        cmocka_unit_test(failed),       cmocka_unit_test(torn),
-        cmocka_unit_test(synced),       cmocka_unit_test(best_unknown),
-        cmocka_unit_test(best_synced),  cmocka_unit_test(back_killed),
-        cmocka_unit_test(back_synced),  cmocka_unit_test(back_otherwise),
-        cmocka_unit_test(start_killed),
-    };
-    const struct CMUnitTest on_disk[] = {
-        cmocka_unit_test(killed_sometimes),
-        cmocka_unit_test(synced),
-    };
-    if (argc == 2 && strcmp(argv[1], "disk") == 0)
-        return cmocka_run_group_tests(on_disk, scratch_open, scratch_close);
-    return cmocka_run_group_tests(tests, scratch_open_in_memory, scratch_close);
+    const bool disk = argc == 2 && strcmp(argv[1], "disk") == 0;
+    if (disk)
+        lks_test_only("killed_sometimes", "synced");
+    else
+        lks_test_part(false, "killed_sometimes");
+    return lks_test_run_all(disk ? scratch_open : scratch_open_in_memory, scratch_close);
 }

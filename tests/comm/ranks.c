@@ -26,13 +26,21 @@ static int run_in_group(int (*body)(lks_comm *comm))
     return code;
 }
 
-void ranks_main(int argc, char **argv, const struct rank_body *bodies)
+static struct rank_body *ranks_added;
+
+void ranks_add(struct rank_body *rank)
+{
+    rank->next = ranks_added;
+    ranks_added = rank;
+}
+
+void ranks_main(int argc, char **argv)
 {
     if (argc != 3 || strcmp(argv[1], "--rank") != 0)
         return;
-    for (; bodies->name != NULL; bodies++)
-        if (strcmp(argv[2], bodies->name) == 0)
-            exit(bodies->run != NULL ? bodies->run() : run_in_group(bodies->in_group));
+    for (const struct rank_body *r = ranks_added; r != NULL; r = r->next)
+        if (strcmp(argv[2], r->name) == 0)
+            exit(r->run != NULL ? r->run() : run_in_group(r->in_group));
     fprintf(stderr, "no rank body %s\n", argv[2]);
     exit(99);
 }

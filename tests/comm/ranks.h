@@ -13,16 +13,32 @@
 #include "comm/shm/segment/status.h"
 #include "lockstep/comm.h"
 
-/* Each returns the exit code. */
+/* What a rank does; its body follows, and returns the exit code. RANK_IN_GROUP: in a group `comm`
+ * that is opened and closed for it. */
+#define RANK(name)                                                                                 \
+    static int rank_##name(void);                                                                  \
+    RANK_ADD(name, .run = rank_##name)                                                             \
+    static int rank_##name(void)
+#define RANK_IN_GROUP(name)                                                                        \
+    static int rank_##name(lks_comm *comm);                                                        \
+    RANK_ADD(name, .in_group = rank_##name)                                                        \
+    static int rank_##name(lks_comm *comm)
+#define RANK_ADD(body, member)                                                                     \
+    __attribute__((constructor)) static void add_rank_##body(void)                                 \
+    {                                                                                              \
+        static struct rank_body rank = {.name = #body, member};                                    \
+        ranks_add(&rank);                                                                          \
+    }
 struct rank_body {
     const char *name;
     int (*run)(void);
-    /* Without `run`: in a group that is opened and closed for it. */
     int (*in_group)(lks_comm *comm);
+    struct rank_body *next;
 };
+void ranks_add(struct rank_body *rank);
 
-/* Bodies end with {.name = NULL}. Returns only if this process is no rank. */
-void ranks_main(int argc, char **argv, const struct rank_body *bodies);
+/* Returns only if this process is no rank. */
+void ranks_main(int argc, char **argv);
 
 enum { RANKS_MAX = 8, RANKS_MAX_THREADS = 11 };
 

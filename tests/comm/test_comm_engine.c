@@ -53,7 +53,7 @@ static int seen_by_all(lks_comm *comm)
     return seen_by(lks_comm_rank(comm), lks_comm_world_size(comm));
 }
 
-static int body_suite(void)
+RANK(suite)
 {
     int fds = ranks_count_fds();
     lks_comm *comm = ranks_open(60);
@@ -67,7 +67,7 @@ static int body_suite(void)
     return code;
 }
 
-static int body_mismatch(lks_comm *comm)
+RANK_IN_GROUP(mismatch)
 {
     float values[100] = {0};
     int rank = lks_comm_rank(comm);
@@ -81,7 +81,7 @@ static int body_mismatch(lks_comm *comm)
 }
 
 /* The second host is one operation behind; its operation in that place has another type, too. */
-static int body_order(lks_comm *comm)
+RANK_IN_GROUP(order)
 {
     float values[100] = {0}, all[400];
     lks_status st = lks_comm_rank(comm) >= 2
@@ -96,7 +96,7 @@ static int body_order(lks_comm *comm)
 }
 
 /* Reductions are in flight when the mismatch is found. */
-static int body_scale(lks_comm *comm)
+RANK_IN_GROUP(scale)
 {
     struct suite_sum s;
     lks_work *work;
@@ -113,7 +113,7 @@ static int body_scale(lks_comm *comm)
 
 /* Rank 1's host has no memory for it: no host keeps it, and later allocations have the same offsets
  * on all hosts. */
-static int body_alloc_fails(lks_comm *comm)
+RANK_IN_GROUP(alloc_fails)
 {
     void *mem = NULL;
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 3000000, &mem) == LKS_ERR_NOMEM);
@@ -126,7 +126,7 @@ static int body_alloc_fails(lks_comm *comm)
     return seen_by_all(comm);
 }
 
-static int body_gives_up(lks_comm *comm)
+RANK_IN_GROUP(gives_up)
 {
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
     double start = lks__sys_now();
@@ -141,7 +141,7 @@ static int body_gives_up(lks_comm *comm)
 }
 
 /* Rank 2, the first of its host, ends without closing the group. */
-static int body_gives_up_and_ends(lks_comm *comm)
+RANK_IN_GROUP(gives_up_and_ends)
 {
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
     if (lks_comm_rank(comm) == 2) {
@@ -155,7 +155,7 @@ static int body_gives_up_and_ends(lks_comm *comm)
 }
 
 /* Rank 3 stands still although its leader's thread runs; rank 2's whole process is stopped. */
-static int body_stands_still(void)
+RANK(stands_still)
 {
     /* Also the time in which a busy machine must get all ranks started. */
     const double timeout_s = 5 * lks_test_patience();
@@ -174,7 +174,7 @@ static int body_stands_still(void)
 }
 
 /* All ranks compute for longer than the deadline, and none is late. */
-static int body_compute(void)
+RANK(compute)
 {
     const double timeout_s = 5 * lks_test_patience();
     lks_comm *comm = ranks_open(timeout_s);
@@ -187,7 +187,7 @@ static int body_compute(void)
     return code;
 }
 
-static int body_killed(lks_comm *comm)
+RANK_IN_GROUP(killed)
 {
     int rank = lks_comm_rank(comm);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
@@ -204,7 +204,7 @@ static int body_killed(lks_comm *comm)
 
 /* The last rank ends while the others of its host compute. Rank 0, which needs them all, doesn't
  * wait for those. With "22" even rank 0's own host isn't complete. */
-static int body_ended(lks_comm *comm)
+RANK_IN_GROUP(ended)
 {
     struct suite_sum s;
     lks_work *work;
@@ -248,13 +248,13 @@ static int joins_wrongly(const char *name, const char *value, const char *says, 
     return seen_by(world.rank, n);
 }
 
-static int body_wrong_world(void)
+RANK(wrong_world)
 {
     return joins_wrongly("WORLD_SIZE", "3",
                          "MPI has 2 processes, WORLD_SIZE is 3: start all by one mpirun", 2);
 }
 
-static int body_wrong_host(void)
+RANK(wrong_host)
 {
     return joins_wrongly("LOCAL_WORLD_SIZE", "2",
                          "MPI finds local rank 0 of 1 on this machine, but the environment has 0 "
@@ -263,7 +263,7 @@ static int body_wrong_host(void)
 }
 
 /* Only rank 1 has a wrong number: all learn its reason, and nobody waits for it. */
-static int body_one_wrong(void)
+RANK(one_wrong)
 {
     lks_world world;
     lks_comm *comm;
@@ -286,7 +286,7 @@ static void *mpi_function(const char *name)
 }
 
 /* The program has initialized MPI for level THREADS, and uses it, too. */
-static int body_programs_mpi(void)
+RANK(programs_mpi)
 {
     int (*init)(int *, char ***, int, int *), (*finalize)(void), level = atoi(getenv("THREADS"));
     const bool multiple = level == 3; /* MPI_THREAD_MULTIPLE of Open MPI and MPICH */
@@ -309,7 +309,7 @@ static int body_programs_mpi(void)
 }
 
 /* The second host was given another world: both say so before Gloo connects them. */
-static int body_other_world(void)
+RANK(other_world)
 {
     lks_world world;
     lks_comm *comm;
@@ -324,7 +324,7 @@ static int body_other_world(void)
 }
 
 /* The second rank of the first host was given another world: all ranks learn which. */
-static int body_odd_world(void)
+RANK(odd_world)
 {
     lks_world world;
     lks_comm *comm;
@@ -342,7 +342,7 @@ static int body_odd_world(void)
 }
 
 /* A rank can't join, because of its variable WITH: all others name it, and the reason. */
-static int body_one_fails(void)
+RANK(one_fails)
 {
     const int failing = atoi(getenv("FAILING"));
     const char *named = getenv("NAMED"); /* "": any of them may notice it */
@@ -361,7 +361,7 @@ static int body_one_fails(void)
 }
 
 /* Rank 0 ends, and the store with it, once rank 1 has joined. */
-static int body_first_ends(void)
+RANK(first_ends)
 {
     lks_world world;
     lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
@@ -391,7 +391,7 @@ static int body_first_ends(void)
 }
 
 /* Rank 1 stores a failure that isn't safe to print, and too long. */
-static int body_hostile(void)
+RANK(hostile)
 {
     lks_world world;
     lks_comm_options options = {getenv("ENGINE"), 10 * lks_test_patience()};
@@ -418,7 +418,7 @@ static int body_hostile(void)
 }
 
 /* The launcher of the second host runs inside a step of srun, whose variables its ranks have. */
-static int body_inside_srun(void)
+RANK(inside_srun)
 {
     lks_world world;
     lks_comm_options options = {"auto", 60};
@@ -435,7 +435,7 @@ static int body_inside_srun(void)
 }
 
 /* A rank that doesn't lead its host never comes: nobody waits for it longer than the deadline. */
-static int body_absent(void)
+RANK(absent)
 {
     lks_world world;
     lks_comm_options options = {getenv("ENGINE"), 3 * lks_test_patience()};
@@ -453,7 +453,7 @@ static int body_absent(void)
 
 /* Both hosts are stopped, for longer than the deadline, when rank 0 has waited for longer than that
  * and rank 1 has computed. Then rank 1 still computes. */
-static int body_suspended(lks_comm *comm)
+RANK_IN_GROUP(suspended)
 {
     const double timeout_s = 2 * lks_test_patience();
     int32_t mine = getpid(), pids[2];
@@ -482,7 +482,7 @@ static int body_suspended(lks_comm *comm)
 
 /* The machine of rank 0 stalls again and again. That hides rank 1's silence no longer than the
  * deadline, not counting the stalls. */
-static int body_stalls(lks_comm *comm)
+RANK_IN_GROUP(stalls)
 {
     int32_t mine = getpid(), pids[2];
     comm->timeout_s = 0.5 * lks_test_patience();
@@ -503,7 +503,7 @@ static int body_stalls(lks_comm *comm)
 }
 
 /* MPI can't count these bytes: the message has the size on the side that sends them, too. */
-static int body_too_large(lks_comm *comm)
+RANK_IN_GROUP(too_large)
 {
     static const size_t at[2] = {0, 1}, few[2] = {1, 0}, many[2] = {1, 2200000000};
     const struct lks__hier *h = comm->state;
@@ -522,7 +522,7 @@ static int body_too_large(lks_comm *comm)
 
 /* The first host never comes. The other rank of the second host learns which address doesn't
  * answer, and doesn't name its leader as late. */
-static int body_no_master(void)
+RANK(no_master)
 {
     lks_world world;
     lks_comm_options options = {getenv("ENGINE"), 3 * lks_test_patience()};
@@ -565,7 +565,7 @@ static bool mixed(lks_comm *comm, int i)
     return true;
 }
 
-static int body_mixed(lks_comm *comm)
+RANK_IN_GROUP(mixed)
 {
     for (int i = 0; i < 200; i++)
         EXPECT(mixed(comm, i));
@@ -573,7 +573,7 @@ static int body_mixed(lks_comm *comm)
 }
 
 /* Many operations leave nothing behind: descriptors, memory, shared segments. */
-static int body_many(lks_comm *comm)
+RANK_IN_GROUP(many)
 {
     int fds = 0;
     size_t used = 0;
@@ -642,7 +642,7 @@ static int expect_all(const char *hosts, const char *body)
     return code;
 }
 
-static void test_suite(void **state)
+TEST(test_suite)
 {
     static const char *const divisions[] = {"1", "11", "21", "212", "2222"};
     /* MPICH is a library for the same module, and takes long with many ranks. */
@@ -651,7 +651,7 @@ static void test_suite(void **state)
         assert_int_equal(expect_all(divisions[i], "suite"), 0);
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
     expect_all("22", "mismatch");
     expect_all("22", "order");
@@ -673,20 +673,20 @@ static int fail_nothing(void **state)
     return unsetenv("LOCKSTEP_FAULT_RANK");
 }
 
-static void test_alloc_fails(void **state)
+TEST_WITH(test_alloc_fails, fail_mmap, fail_nothing)
 {
     expect_all("11", "alloc_fails");
     expect_all("21", "alloc_fails");
 }
 
-static void test_wrong_numbers(void **state)
+TEST(mpi_wrong_numbers)
 {
     expect_all("11", "wrong_world");
     expect_all("111", "wrong_host");
     expect_all("111", "one_wrong");
 }
 
-static void test_programs_mpi(void **state)
+TEST(mpi_programs_mpi)
 {
     for (int level = 0; level <= 3; level++) {
         char text[16];
@@ -697,13 +697,13 @@ static void test_programs_mpi(void **state)
     unsetenv("THREADS");
 }
 
-static void test_other_world(void **state)
+TEST(gloo_other_world)
 {
     assert_int_equal(expect_all("11", "other_world"), 0);
     assert_int_equal(expect_all("21", "odd_world"), 0);
 }
 
-static void test_inside_srun(void **state)
+TEST(gloo_inside_srun)
 {
     setenv("TORCHELASTIC_RUN_ID", "17", 1);
     assert_int_equal(expect_all("22", "inside_srun"), 0);
@@ -712,7 +712,7 @@ static void test_inside_srun(void **state)
 
 /* In ranks of lockstep run or torchrun, inherited variables of mpirun only count if the user has
  * chosen MPI. */
-static void test_other_launcher(void **state)
+TEST(mpi_other_launcher)
 {
     const char *sign = strcmp(engine, "mpich") == 0 ? "PMI_RANK" : "OMPI_COMM_WORLD_SIZE";
     const struct lks_comm_ops *mpi = lks__backend_at(1);
@@ -730,24 +730,30 @@ static void test_other_launcher(void **state)
     unsetenv(sign);
 }
 
-static void test_absent(void **state)
+TEST(mpi_absent)
 {
     expect_all("22", "absent");
 }
 
-static void test_suspended(void **state)
+TEST(gloo_suspended)
 {
     assert_int_equal(expect_all("11", "suspended"), 0);
     assert_int_equal(expect_all("11", "stalls"), 0);
 }
 
-static void test_too_large(void **state)
+TEST(mpi_too_large)
 {
     assert_int_equal(expect_all("11", "too_large"), 0);
 }
 
+static int leave_master(void **state)
+{
+    at_master = false;
+    return unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+}
+
 /* Without lockstep's launcher, rank 0 serves the store. */
-static void test_at_master(void **state)
+TEST_WITH(gloo_at_master, NULL, leave_master)
 {
     at_master = true;
     assert_int_equal(expect_all("212", "mixed"), 0);
@@ -760,7 +766,7 @@ static void test_at_master(void **state)
     assert_int_equal(expect_all("11", "hostile"), 0);
 }
 
-static void test_one_fails(void **state)
+TEST_WITH(gloo_one_fails, NULL, leave_master)
 {
     static const struct {
         const char *hosts, *rank, *with, *says;
@@ -786,13 +792,7 @@ static void test_one_fails(void **state)
     }
 }
 
-static int leave_master(void **state)
-{
-    at_master = false;
-    return unsetenv("TORCHELASTIC_USE_AGENT_STORE");
-}
-
-static void test_killed(void **state)
+TEST(test_killed)
 {
     double start = lks__sys_now();
     int told = strcmp(engine, "mpich") == 0 ? 0 : 128; /* its mpirun ends with the bare number */
@@ -800,18 +800,18 @@ static void test_killed(void **state)
     assert_true(lks__sys_now() - start < 20 * lks_test_patience());
 }
 
-static void test_gives_up_and_ends(void **state)
+TEST(gloo_gives_up_and_ends)
 {
     assert_int_equal(expect_all("22", "gives_up_and_ends"), 0);
 }
 
-static void test_ended(void **state)
+TEST(gloo_ended)
 {
     assert_int_equal(run_body("12", "ended"), 128 + SIGKILL);
     assert_int_equal(run_body("22", "ended"), 128 + SIGKILL);
 }
 
-static void test_many(void **state)
+TEST(test_many)
 {
     expect_all("22", "many");
 }
@@ -824,67 +824,14 @@ static int make_marks(void **state)
 
 int main(int argc, char **argv)
 {
-    static const struct rank_body bodies[] = {
-        {"suite", .run = body_suite},
-        {"mismatch", .in_group = body_mismatch},
-        {"order", .in_group = body_order},
-        {"scale", .in_group = body_scale},
-        {"alloc_fails", .in_group = body_alloc_fails},
-        {"mixed", .in_group = body_mixed},
-        {"gives_up", .in_group = body_gives_up},
-        {"gives_up_and_ends", .in_group = body_gives_up_and_ends},
-        {"stands_still", .run = body_stands_still},
-        {"compute", .run = body_compute},
-        {"killed", .in_group = body_killed},
-        {"ended", .in_group = body_ended},
-        {"wrong_world", .run = body_wrong_world},
-        {"wrong_host", .run = body_wrong_host},
-        {"one_wrong", .run = body_one_wrong},
-        {"programs_mpi", .run = body_programs_mpi},
-        {"other_world", .run = body_other_world},
-        {"odd_world", .run = body_odd_world},
-        {"one_fails", .run = body_one_fails},
-        {"first_ends", .run = body_first_ends},
-        {"hostile", .run = body_hostile},
-        {"inside_srun", .run = body_inside_srun},
-        {"absent", .run = body_absent},
-        {"no_master", .run = body_no_master},
-        {"many", .in_group = body_many},
-        {"suspended", .in_group = body_suspended},
-        {"stalls", .in_group = body_stalls},
-        {"too_large", .in_group = body_too_large},
-        {.name = NULL},
-    };
     hosts_main(argc, argv);
-    ranks_main(argc, argv, bodies);
+    ranks_main(argc, argv);
     engine = argc == 2 ? argv[1] : "";
     hosts_need(engine);
     setenv("ENGINE", hosts_backend(engine), 1);
     setenv("MODULE", engine, 1);
     /* MPICH's waits never sleep: with more ranks than cores each wait takes a time slice. */
     setenv("OPERATIONS", strcmp(engine, "mpich") == 0 ? "1000" : "2000", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_suite),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test_setup_teardown(test_alloc_fails, fail_mmap, fail_nothing),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_many),
-    };
-    const struct CMUnitTest gloos[] = {cmocka_unit_test_teardown(test_at_master, leave_master),
-                                       cmocka_unit_test_teardown(test_one_fails, leave_master),
-                                       cmocka_unit_test(test_other_world),
-                                       cmocka_unit_test(test_suspended),
-                                       cmocka_unit_test(test_inside_srun),
-                                       cmocka_unit_test(test_ended),
-                                       cmocka_unit_test(test_gives_up_and_ends)};
-    const struct CMUnitTest mpis[] = {
-        cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_too_large), cmocka_unit_test(test_other_launcher),
-        cmocka_unit_test(test_programs_mpi)};
-    int failed = cmocka_run_group_tests(tests, make_marks, NULL);
-    if (strcmp(engine, "gloo") == 0)
-        failed += cmocka_run_group_tests(gloos, make_marks, NULL);
-    else
-        failed += cmocka_run_group_tests(mpis, make_marks, NULL);
-    return failed;
+    lks_test_part(false, strcmp(engine, "gloo") == 0 ? "mpi_*" : "gloo_*");
+    return lks_test_run_all(make_marks, NULL);
 }

@@ -30,7 +30,7 @@
 
 /* --- bodies ------------------------------------------------------------------------------- */
 
-static int body_suite(void)
+RANK(suite)
 {
     int fds = ranks_count_fds();
     lks_comm *comm = ranks_open(60);
@@ -42,7 +42,7 @@ static int body_suite(void)
     return 0;
 }
 
-static int body_killed_in_barrier(lks_comm *comm)
+RANK_IN_GROUP(killed_in_barrier)
 {
     int rank = lks_comm_rank(comm);
     lks_comm_note(comm, 5, "forward");
@@ -59,7 +59,7 @@ static int body_killed_in_barrier(lks_comm *comm)
 }
 
 /* All collectives, repeated until one fails, as it must. */
-static int body_until_failure(void)
+RANK(until_failure)
 {
     lks_comm *comm = ranks_open(60);
     if (comm == NULL) { /* rank 1 was killed before it could join */
@@ -107,7 +107,7 @@ static int body_until_failure(void)
 }
 
 /* Rank 1 dies while all wait for devices: the others needn't wait for the deadline. */
-static int body_killed_among_devices(lks_comm *comm)
+RANK_IN_GROUP(killed_among_devices)
 {
     lks_status st = LKS_OK;
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
@@ -130,7 +130,7 @@ static void be_traced(void)
     raise(SIGSTOP);
 }
 
-static int body_traced(lks_comm *comm)
+RANK_IN_GROUP(traced)
 {
     float values[1000] = {0};
     lks_status st = LKS_OK;
@@ -144,7 +144,7 @@ static int body_traced(lks_comm *comm)
 }
 
 /* Rank 0 is the leader of its host, and completes a reduction as its thread does. */
-static int body_leader_traced(lks_comm *comm)
+RANK_IN_GROUP(leader_traced)
 {
     struct suite_sum s;
     struct lks__shm_between task;
@@ -166,7 +166,7 @@ static int body_leader_traced(lks_comm *comm)
     return 0;
 }
 
-static int body_stopped(void)
+RANK(stopped)
 {
     lks_comm *comm = ranks_open(0.5 * lks_test_patience());
     EXPECT(comm != NULL);
@@ -183,7 +183,7 @@ static int body_stopped(void)
     return 0;
 }
 
-static int body_never_joins(void)
+RANK(never_joins)
 {
     if (strcmp(getenv("RANK"), "1") == 0) {
         usleep((unsigned)(1.5e6 * lks_test_patience()));
@@ -198,7 +198,7 @@ static int body_never_joins(void)
     return 0;
 }
 
-static int body_joins_twice(void)
+RANK(joins_twice)
 {
     char env[64];
     const char *given = getenv("LOCKSTEP_SEGMENT");
@@ -240,7 +240,7 @@ int poll(struct pollfd *p, nfds_t n, int ms)
 }
 
 /* Without lockstep's launcher: a signal in the wait for the first rank's answer doesn't end it. */
-static int body_interrupted(void)
+RANK(interrupted)
 {
     unsetenv(LKS__SEGMENT_ENV);
     interrupts = strcmp(getenv("RANK"), "1") == 0;
@@ -252,7 +252,7 @@ static int body_interrupted(void)
 }
 
 /* With LOCKSTEP_FAULT set for one rank: all get the error, and the group stays usable. */
-static int body_alloc_fails(lks_comm *comm)
+RANK_IN_GROUP(alloc_fails)
 {
     void *mem = NULL;
     EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 3000000, &mem) == LKS_ERR_NOMEM);
@@ -264,7 +264,7 @@ static int body_alloc_fails(lks_comm *comm)
     return 0;
 }
 
-static int body_too_much_memory(lks_comm *comm)
+RANK_IN_GROUP(too_much_memory)
 {
     void *mem = NULL;
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, (size_t)1 << 45, &mem) == LKS_ERR_NOMEM);
@@ -287,7 +287,7 @@ static int open_here(lks_world world, lks_status *st)
 
 /* Without lockstep's launcher: RANK and the others are set, but the segment isn't (then the ranks
  * make one), or is something else. */
-static int body_bad_segment(void)
+RANK(bad_segment)
 {
     lks_world world;
     lks_status st;
@@ -343,7 +343,7 @@ enum { JOB_NAMES = sizeof job_names / sizeof job_names[0] };
 
 /* Another launcher has started this rank: all ranks of the group are of its job. Rank 1 comes late,
  * so that the first ranks of several jobs wait at the same time. */
-static int body_of_job(void)
+RANK(of_job)
 {
     char mine[200] = "", all[2][200];
     for (int i = 0; i < JOB_NAMES; i++) {
@@ -366,7 +366,7 @@ static int body_of_job(void)
 }
 
 /* Without lockstep's launcher, by mistake rank 2 has the rank that SAME names, and comes last. */
-static int body_same_rank(void)
+RANK(same_rank)
 {
     const char *same = getenv("SAME");
     lks_world world;
@@ -391,7 +391,7 @@ static int body_same_rank(void)
     return 0;
 }
 
-static int body_no_memfd(void)
+RANK(no_memfd)
 {
     lks_world alone = {0, 1, 0, 1};
     lks_status st;
@@ -400,7 +400,7 @@ static int body_no_memfd(void)
     return 0;
 }
 
-static int body_file_limit(lks_comm *comm)
+RANK_IN_GROUP(file_limit)
 {
     /* With ulimit -f, fallocate raises SIGXFSZ beyond the limit, which must be an error and not
      * kill the process. */
@@ -587,7 +587,7 @@ TEST(test_jobs_at_once)
 /* Both ranks are stopped, as if the machine were, for longer than the deadline, and the one that
  * waits continues first. That isn't the other one's silence. Before that, the other one may have
  * computed for BEATS deadlines. */
-static int body_paused(void)
+RANK(paused)
 {
     const double timeout_s = 0.8 * lks_test_patience();
     lks_comm *comm = ranks_open(timeout_s);
@@ -631,7 +631,7 @@ TEST(test_paused)
 
 /* The machine of rank 0 stalls again and again. That hides rank 1's silence no longer than the
  * deadline, not counting the stalls. */
-static int body_stalls(lks_comm *comm)
+RANK_IN_GROUP(stalls)
 {
     const lks__segment *segment = lks__shm_segment(comm);
     const pid_t first = (pid_t)atomic_load(&lks__segment_line(segment, 0)->pid);
@@ -657,7 +657,7 @@ TEST(test_stalls)
 
 /* Rank 0 has looked at rank 1 in a wait, and then closes all descriptors that it doesn't know. Its
  * own files, which get their numbers, are no news about rank 1, and stay open. */
-static int body_closes_all(void)
+RANK(closes_all)
 {
     enum { FILES = 8 };
     int files[FILES];
@@ -685,7 +685,7 @@ TEST(test_closes_all)
 }
 
 /* Without lockstep's launcher: rank 2 never comes, and rank 0 is killed meanwhile. */
-static int body_killed_joining(void)
+RANK(killed_joining)
 {
     lks_world world;
     lks_comm_options options = {"shm", 60};
@@ -703,18 +703,17 @@ static int body_killed_joining(void)
 /* True if the process has mapped another segment than `ours`, which it has before exec(). */
 static bool has_other_segment(pid_t pid, const lks__segment *ours)
 {
-    bool has = false;
-    char line[512];
     struct stat st;
-    unsigned long inode;
     assert_int_equal(fstat(lks__segment_fd(ours), &st), 0);
-    FILE *f = fopen(lks_test_text("/proc/%d/maps", (int)pid), "r");
-    while (f != NULL && !has && fgets(line, sizeof line, f) != NULL)
-        has = strstr(line, "memfd:lockstep") != NULL &&
-              sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1 && inode != st.st_ino;
-    if (f != NULL)
-        fclose(f);
-    return has;
+    const char *line = lks_test_proc("/proc/%d/maps", (int)pid);
+    for (; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        unsigned long inode;
+        char name[16] = "";
+        if (sscanf(line, "%*s %*s %*s %*s %lu %15s", &inode, name) == 2 &&
+            strcmp(name, "/memfd:lockstep") == 0 && inode != st.st_ino)
+            return true;
+    }
+    return false;
 }
 
 TEST(test_killed_joining)
@@ -925,8 +924,7 @@ TEST(test_table_words)
     lks__segment_table(s, RANKS, 0, text, sizeof text);
     for (int r = 0; r < RANKS; r++) {
         const char *row = row_of(text, r);
-        assert_contains(row, rows[r].word);
-        assert_contains(row, rows[r].has);
+        assert_contains(row, rows[r].word, rows[r].has);
         assert_string_equal(row + strlen(row) - strlen(rows[r].end), rows[r].end);
     }
     for (int r = 0; r < RANKS; r++)
@@ -963,30 +961,6 @@ TEST(test_short_table)
 
 int main(int argc, char **argv)
 {
-    static const struct rank_body bodies[] = {
-        {"suite", .run = body_suite},
-        {"killed_in_barrier", .in_group = body_killed_in_barrier},
-        {"killed_among_devices", .in_group = body_killed_among_devices},
-        {"until_failure", .run = body_until_failure},
-        {"traced", .in_group = body_traced},
-        {"leader_traced", .in_group = body_leader_traced},
-        {"stalls", .in_group = body_stalls},
-        {"stopped", .run = body_stopped},
-        {"never_joins", .run = body_never_joins},
-        {"joins_twice", .run = body_joins_twice},
-        {"bad_segment", .run = body_bad_segment},
-        {"alloc_fails", .in_group = body_alloc_fails},
-        {"too_much_memory", .in_group = body_too_much_memory},
-        {"of_job", .run = body_of_job},
-        {"same_rank", .run = body_same_rank},
-        {"paused", .run = body_paused},
-        {"closes_all", .run = body_closes_all},
-        {"killed_joining", .run = body_killed_joining},
-        {"no_memfd", .run = body_no_memfd},
-        {"interrupted", .run = body_interrupted},
-        {"file_limit", .in_group = body_file_limit},
-        {.name = NULL},
-    };
-    ranks_main(argc, argv, bodies);
+    ranks_main(argc, argv);
     return lks_test_run_all(NULL, NULL);
 }

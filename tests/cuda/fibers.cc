@@ -500,13 +500,14 @@ void lks_fibers::add_products(float c[4], const shown &mine)
 {
     const unsigned lane = at.thread.x % WARP;
     const shown *all = show(mine, "mma");
-    for (unsigned k = 0; k < 16; k++) {
-        const shown &x = all[lane / 4 * 4 + k % 8 / 2];
-        for (unsigned i = 0; i < 4; i++) {
-            const shown &y = all[(lane % 4 * 2 + i % 2) * 4 + k % 8 / 2];
-            c[i] += x.a[i / 2 + k / 8 * 2][k % 2] * y.b[k / 8][k % 2];
-        }
-    }
+    const shown *x = all + lane / 4 * 4, *y = all + lane % 4 * 2 * 4;
+    float sums[4] = {c[0], c[1], c[2], c[3]}; /* else each addition would wait for a store */
+#pragma GCC unroll 16
+    for (unsigned k = 0; k < 16; k++)
+        for (unsigned i = 0; i < 4; i++)
+            sums[i] +=
+                x[k % 8 / 2].a[i / 2 + k / 8 * 2][k % 2] * y[i % 2 * 4 + k % 8 / 2].b[k / 8][k % 2];
+    memcpy(c, sums, sizeof sums);
 }
 
 void lks_fibers::die_of(const char *what)

@@ -17,9 +17,12 @@ bool host_halves(bool on);
 /* Do warps multiply together (cuda.h)? Not at first. */
 void host_together(bool on);
 
-/* A test twice in a list of tests: with activations in float32, and in bfloat16. */
-#define HOST_BOTH(test)                                                                            \
-    cmocka_unit_test_setup(test, host_begin_floats), cmocka_unit_test_setup(test, host_begin_halves)
+/* A test that runs twice: with activations in float32, and in bfloat16. */
+#define HOST_TEST(name)                                                                            \
+    static void name(void **state);                                                                \
+    TEST_AS(name, , host_begin_floats, NULL)                                                       \
+    TEST_AS(name, _bf16, host_begin_halves, NULL)                                                  \
+    static void name(void **state)
 int host_begin_floats(void **state);
 int host_begin_halves(void **state);
 

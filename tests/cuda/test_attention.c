@@ -39,6 +39,13 @@ static int use_together(void **state)
     return use(true, true);
 }
 
+#define BOTH(name)                                                                                 \
+    static void name(void **state);                                                                \
+    TEST_AS(name, , use_float32, NULL)                                                             \
+    TEST_AS(name, _bf16, use_bf16, NULL)                                                           \
+    static void name(void **state)
+#define TOGETHER(name) TEST_AS(name, _together, use_together, NULL)
+
 static const lks__exec *cpu_exec(void)
 {
     static lks__exec ex;
@@ -242,37 +249,39 @@ static void check(const struct shape *shape, double p, float size)
     assert_close_floats(first.dqkv, cpu.dqkv, t.n, tolerance);
 }
 
-static void test_matches_formula(void **state)
+TEST_WITH(test_matches_formula, use_float32, NULL)
 {
     for (size_t i = 0; i < SHAPES; i += halves ? 4 : 2)
         check(&shapes[i], 0.0, 1.0f);
 }
 
-static void test_heads_of_64(void **state)
+TEST_WITH(test_heads_of_64, use_bf16, NULL)
 {
     /* Both kinds of products share the code that the last shape tests. */
     for (size_t i = 0; i < (together ? 3 : SHAPES_64); i++)
         check(&shapes_64[i], 0.0, 1.0f);
     check(&shapes_64[1], 0.3, 1.0f);
 }
+TOGETHER(test_heads_of_64)
 
-static void test_matches_formula_with_dropout(void **state)
+BOTH(test_matches_formula_with_dropout)
 {
     for (size_t i = 0; i < (halves ? BF16_SHAPES : SHAPES); i++)
         check(halves ? &bf16_shapes[i] : &shapes[i], 0.3, 1.0f);
 }
 
 /* Rows of which one probability is nearly 1, and others vanish. */
-static void test_large_scores(void **state)
+BOTH(test_large_scores)
 {
     const struct shape shape = {{1, 66, 1, 12, 0}, 0}, of_64 = {{1, 66, 1, 64, 0}, 0};
     check(&shape, 0.0, 6.0f);
     if (halves)
         check(&of_64, 0.0, 6.0f);
 }
+TOGETHER(test_large_scores)
 
 /* Without log-sum-exps, and with a mask that drops nothing, out has the same bits. */
-static void test_options(void **state)
+BOTH(test_options)
 {
     const struct shape shape = {{1, 9, 2, 5, 1}, 0};
     const struct problem t = problem_make(&shape, 0.0, 1.0f);
@@ -281,7 +290,7 @@ static void test_options(void **state)
 }
 
 /* Backward takes an output that begins anywhere. */
-static void test_unaligned_output(void **state)
+BOTH(test_unaligned_output)
 {
     enum { AT = 1 };
     const struct shape shape = {{1, 66, 1, 64, 0}, 0};
@@ -320,12 +329,13 @@ static void check_same_bits_alone(size_t HS, size_t pad)
     }
 }
 
-static void test_same_bits_alone(void **state)
+BOTH(test_same_bits_alone)
 {
     check_same_bits_alone(8, 3);
     if (halves)
         check_same_bits_alone(64, 8); /* by the same kernels */
 }
+TOGETHER(test_same_bits_alone)
 #endif
 
 /* A token's bits don't depend on later tokens. A NaN in a key reaches all tokens from it on. */
@@ -346,12 +356,13 @@ static void check_causal(size_t HS)
         assert_true(isnan(lse[i]) && isnan(out[i * HS]));
 }
 
-static void test_causal(void **state)
+BOTH(test_causal)
 {
     check_causal(4);
     if (halves)
         check_causal(64);
 }
+TOGETHER(test_causal)
 
 /* --- over kept keys and values ---------------------------------------------------------------- */
 
@@ -416,7 +427,7 @@ static void check_cached(const struct shape *shape)
     host_halves(halves);
 }
 
-static void test_cached(void **state)
+BOTH(test_cached)
 {
     static const struct shape all[] = {
         {{1, 1, 1, 1, 0}, 0},    {{2, 7, 4, 6, 2}, 1},   {{1, 10, 2, 64, 1}, 0},
@@ -424,36 +435,4 @@ static void test_cached(void **state)
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         check_cached(&all[i]);
-}
-
-#define TOGETHER(test)                                                                             \
-    {                                                                                              \
-#test "_together", test, use_together, NULL, NULL                                          \
-    }
-#define BOTH(test)                                                                                 \
-    {#test, test, use_float32, NULL, NULL},                                                        \
-    {                                                                                              \
-#test "_bf16", test, use_bf16, NULL, NULL                                                  \
-    }
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_matches_formula, use_float32),
-        cmocka_unit_test_setup(test_heads_of_64, use_bf16),
-        BOTH(test_matches_formula_with_dropout),
-        BOTH(test_large_scores),
-        TOGETHER(test_heads_of_64),
-        TOGETHER(test_large_scores),
-        TOGETHER(test_causal),
-        BOTH(test_options),
-        BOTH(test_unaligned_output),
-#ifndef LKS_TEST_THREAD
-        BOTH(test_same_bits_alone),
-        TOGETHER(test_same_bits_alone),
-#endif
-        BOTH(test_cached),
-        BOTH(test_causal),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

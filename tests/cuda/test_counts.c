@@ -31,7 +31,7 @@ static lks__act *acts(size_t n)
     return host_acts(floats(n), n);
 }
 
-static void test_memory(void **state)
+HOST_TEST(test_memory)
 {
     uint64_t first;
     lks__cuda_clear(NULL, floats(100), 100);
@@ -56,7 +56,7 @@ static void test_memory(void **state)
     assert_counts(100 * act() + 100, 20 * 100);
 }
 
-static void test_rows(void **state)
+HOST_TEST(test_rows)
 {
     const double n = ROWS * C;
     int32_t *tokens = host_tokens(ROWS, V, 1);
@@ -86,7 +86,7 @@ static void test_rows(void **state)
     assert_counts(n, n);
 }
 
-static void test_epilogues(void **state)
+HOST_TEST(test_epilogues)
 {
     const double n = ROWS * C;
     const lks__epilogue gelu = {.kind = LKS__EPILOGUE_GELU, .out = acts(ROWS * C)},
@@ -134,7 +134,7 @@ static void check_attention(double size)
                   (double)B * NH * T * 4 * HS);
 }
 
-static void test_attention(void **state)
+TEST_WITH(test_attention, host_begin_floats, NULL)
 {
     check_attention(1);
     host_halves(true);
@@ -142,7 +142,7 @@ static void test_attention(void **state)
     host_halves(false);
 }
 
-static void test_golf(void **state)
+HOST_TEST(test_golf)
 {
     const double n = ROWS * C, k = ROWS * NKV * HS;
     const int32_t *tokens = host_tokens(ROWS, V, 1);
@@ -210,7 +210,7 @@ static void test_golf(void **state)
     assert_counts(3 * (n + k) * act(), 20 * (n + k));
 }
 
-static void test_head(void **state)
+HOST_TEST(test_head)
 {
     const double n = ROWS * V;
     double row_loss[ROWS];
@@ -223,7 +223,7 @@ static void test_head(void **state)
     }
 }
 
-static void test_updates(void **state)
+TEST_WITH(test_updates, host_begin_floats, NULL)
 {
     lks__blend blend = {.n_pieces = 2};
     lks__adamw_list adamw = {1e-3, 0.9, 0.95, 1e-8, 0.1, 2, 1, .n_pieces = 2};
@@ -251,18 +251,4 @@ static void test_updates(void **state)
     muon.work = host_work(muon.work_bytes);
     lks__cuda_update_muon(NULL, &muon);
     assert_counts((5 + 2 + 3) * V * C, (7 + 1 + 3) * V * C);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HOST_BOTH(test_memory),
-        HOST_BOTH(test_rows),
-        HOST_BOTH(test_epilogues),
-        cmocka_unit_test_setup(test_attention, host_begin_floats),
-        HOST_BOTH(test_golf),
-        HOST_BOTH(test_head),
-        cmocka_unit_test_setup(test_updates, host_begin_floats),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

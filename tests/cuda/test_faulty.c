@@ -49,7 +49,7 @@ static lks_test_result run(const char *program, const char *name)
 {
     const char *const command = lks_test_text("exec '%s/tests/cuda/steady.sh' '%s' %s 2>&1",
                                               LKS_TEST_SOURCE_DIR, program, name);
-    return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+    return lks_test_shell(command);
 }
 
 TEST(test_faults)
@@ -66,9 +66,7 @@ TEST(test_sound)
 {
     const char *const programs[] = {PLAIN, ADDRESS, THREAD};
     for (int i = 0; i < 3; i++) {
-        const lks_test_result r = run(programs[i], "sound");
-        if (r.exit_code != 0)
-            fail_msg("%s: exit code %d:\n%s", programs[i], r.exit_code, r.out);
+        assert_exits(0, run(programs[i], "sound"));
     }
 }
 

@@ -133,7 +133,7 @@ static void check_norms(size_t rows, size_t C, float size)
     assert_close_floats(firsts[4], rms, rows, 1e-5);
 }
 
-static void test_norms(void **state)
+HOST_TEST(test_norms)
 {
     for (size_t s = 0; s < SHAPES; s++)
         check_norms(shapes[s].rows, shapes[s].C, 1.0f);
@@ -141,7 +141,7 @@ static void test_norms(void **state)
 }
 
 /* Rows that can't be moved by fours are added up in another order. */
-static void test_places(void **state)
+HOST_TEST(test_places)
 {
     enum { ROWS = 3, C = 132, N = ROWS * C };
     const float *x = host_randoms(N, 1);
@@ -301,7 +301,7 @@ static void check_entry(size_t rows, size_t C, bool skip)
         assert_close_floats(first.dskip, cpu.dskip, n, host_tolerance());
 }
 
-static void test_entry(void **state)
+HOST_TEST(test_entry)
 {
     for (size_t s = 0; s < SHAPES; s++) {
         check_entry(shapes[s].rows, shapes[s].C, false);
@@ -310,7 +310,7 @@ static void test_entry(void **state)
 }
 
 /* Without gradients of vectors, the others have the same bits, and the work space isn't touched. */
-static void test_entry_frozen(void **state)
+HOST_TEST(test_entry_frozen)
 {
     enum { ROWS = 19, C = 8, N = ROWS * C };
     const struct entry t = entry_make(ROWS, C, true);
@@ -409,7 +409,7 @@ static void check_branch(size_t rows, size_t C, bool norm, bool add)
     }
 }
 
-static void test_branch(void **state)
+HOST_TEST(test_branch)
 {
     for (size_t s = 0; s < SHAPES; s++)
         for (int kind = 0; kind < 4; kind++)
@@ -448,7 +448,7 @@ static void check_scaled(size_t C, size_t in, bool has_dw, bool has_dscale)
     assert_close_floats(first[1], dscale, C, 1e-5);
 }
 
-static void test_scaled(void **state)
+TEST(test_scaled)
 {
     for (size_t s = 0; s < SHAPES; s++)
         for (int kind = 0; kind < 4; kind++)
@@ -583,20 +583,10 @@ static void check_heads(size_t B, size_t T, size_t n_head, size_t n_kv_head, siz
     assert_close_floats(first.dgain, cpu.dgain, n_head, 1e-5);
 }
 
-static void test_heads(void **state)
+HOST_TEST(test_heads)
 {
     check_heads(1, 1, 1, 1, 2);
     check_heads(2, 17, 4, 2, 6);
     check_heads(1, 10, 9, 3, 64);
     check_heads(3, 7, 2, 1, 70);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HOST_BOTH(test_norms),        HOST_BOTH(test_places), HOST_BOTH(test_entry),
-        HOST_BOTH(test_entry_frozen), HOST_BOTH(test_branch), cmocka_unit_test(test_scaled),
-        HOST_BOTH(test_heads),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -176,7 +176,7 @@ static void check(const small_model *m, unsigned number)
     small_close(&run);
 }
 
-static void test_models(void **state)
+TEST(test_models)
 {
     for (unsigned i = 0; i < N_SMALL_MODELS; i++)
         check(&small_models[i], i);
@@ -237,7 +237,7 @@ static void check_head(float softcap)
 
 /* Rows of the head's chunks: GPT-2's and golf's vocabulary, fewer rows than a chunk may have, and a
  * vocabulary of which few rows fit. */
-static void test_chunks(void **state)
+TEST(test_chunks)
 {
     const lks__layers layers = cuda_layers();
     assert_int_equal(lks__head_chunk_rows(&layers, 12288, 50304, 768), 2560);
@@ -246,7 +246,7 @@ static void test_chunks(void **state)
     assert_int_equal(lks__head_chunk_rows(&layers, 1024, 1 << 22, 64), 128);
 }
 
-static void test_head(void **state)
+HOST_TEST(test_head)
 {
     check_head(0.0f);
     check_head(2.0f);
@@ -315,7 +315,7 @@ static void check_decoder(const small_model *m)
     small_close(&run);
 }
 
-static void test_decoder(void **state)
+HOST_TEST(test_decoder)
 {
     for (unsigned i = 0; i < N_SMALL_MODELS; i++)
         check_decoder(&small_models[i]);
@@ -323,7 +323,5 @@ static void test_decoder(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models), cmocka_unit_test(test_chunks),
-                                       HOST_BOTH(test_head), HOST_BOTH(test_decoder)};
-    return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
+    return lks_test_run_all(small_open_exec, small_close_exec);
 }

@@ -139,7 +139,7 @@ static void check_norm(size_t rows, size_t C)
     }
 }
 
-static void test_layernorm(void **state)
+HOST_TEST(test_layernorm)
 {
     for (size_t w = 1; w < WIDTHS; w++) /* a row of one element is always 0: below */
         check_norm(w % 2 != 0 ? 37 : 70, widths[w]);
@@ -157,7 +157,7 @@ static void test_layernorm(void **state)
 
 /* The rows' variance is that around their mean, however large that is; from 256 on, bfloat16 has
  * every second number. */
-static void test_layernorm_far(void **state)
+HOST_TEST(test_layernorm_far)
 {
     enum { C = 256 };
     float *x = host_randoms(C, 1), *gain = host_floats(C), mean, rstd;
@@ -217,7 +217,7 @@ static void check_embedding(size_t T, size_t B, size_t C, int32_t V, double p)
     assert_close(dwte, sums, words, 1e-5);
 }
 
-static void test_embedding(void **state)
+HOST_TEST(test_embedding)
 {
     check_embedding(1, 1, 1, 1, 0.0);
     check_embedding(7, 3, 5, 4, 0.3); /* a token has many rows, and some tokens none */
@@ -230,7 +230,7 @@ static void test_embedding(void **state)
     check_embedding(SORTED, 2, 1, 300, 0.0); /* several tiles are sorted, the last one in part */
 }
 
-static void test_dropout(void **state)
+HOST_TEST(test_dropout)
 {
     const lks__dropout drops[] = {host_dropout(0.0), host_dropout(0.3)};
     for (size_t w = 0; w < WIDTHS; w++)
@@ -336,7 +336,7 @@ static void check_xent(size_t rows, size_t V, size_t ld, float cap)
         assert_near(before[r], losses[r], 1e-5 * fmax(1.0, losses[r]));
 }
 
-static void test_xent(void **state)
+HOST_TEST(test_xent)
 {
     for (int capped = 0; capped < 2; capped++) {
         const float cap = capped ? 15.0f : 0.0f;
@@ -353,7 +353,7 @@ static void test_xent(void **state)
 
 /* As PyTorch: a NaN or +inf among the logits makes the loss NaN, and -inf is a word that can't
  * come. */
-static void test_xent_not_finite(void **state)
+HOST_TEST(test_xent_not_finite)
 {
     const int32_t target = 3;
     const lks__xent o = {.rows = 1, .V = 300, .ld = 300, .scale = 1.0f};
@@ -379,28 +379,8 @@ static void test_xent_not_finite(void **state)
     }
 }
 
-/* Fewer rows than threads, and several for each, of which the last ones lack some. */
-static void test_mean_loss(void **state)
-{
-    static const size_t rows[] = {1, 33, 1000, 1024, 9500};
-    double losses[9500];
-    const float *first = NULL;
-    float want;
-    for (size_t i = 0; i < 9500; i++)
-        losses[i] = 1.0 + (double)(i * 7919 % 9500) / 9500.0;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        EACH_ORDER(seed)
-        {
-            float *got = host_floats(1);
-            lks__cuda_mean_loss(NULL, got, losses, rows[i]);
-            lks__layers_cpu.mean_loss(host_exec(), &want, losses, rows[i]);
-            assert_close_floats(got, &want, 1, 1e-7);
-            assert_same_each("mean", &first, seed, got, 1);
-        }
-}
-
 /* Floats of activations, with a cap or as they are. */
-static void test_cap_logits(void **state)
+HOST_TEST(test_cap_logits)
 {
     for (int has_cap = 0; has_cap < 2; has_cap++)
         for (size_t w = 0; w < WIDTHS; w++) {
@@ -426,18 +406,23 @@ static void test_cap_logits(void **state)
         }
 }
 
-int main(void)
+/* Fewer rows than threads, and several for each, of which the last ones lack some. The last test:
+ * after blocks of 1,024 threads, barriers take longer under ThreadSanitizer. */
+TEST(test_mean_loss)
 {
-    const struct CMUnitTest tests[] = {
-        HOST_BOTH(test_layernorm),
-        HOST_BOTH(test_layernorm_far),
-        HOST_BOTH(test_dropout),
-        HOST_BOTH(test_xent),
-        HOST_BOTH(test_xent_not_finite),
-        HOST_BOTH(test_cap_logits),
-        /* The last: after blocks of 1,024 threads, barriers take longer under ThreadSanitizer. */
-        cmocka_unit_test(test_mean_loss),
-        HOST_BOTH(test_embedding),
-    };
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    static const size_t rows[] = {1, 33, 1000, 1024, 9500};
+    double losses[9500];
+    const float *first = NULL;
+    float want;
+    for (size_t i = 0; i < 9500; i++)
+        losses[i] = 1.0 + (double)(i * 7919 % 9500) / 9500.0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        EACH_ORDER(seed)
+        {
+            float *got = host_floats(1);
+            lks__cuda_mean_loss(NULL, got, losses, rows[i]);
+            lks__layers_cpu.mean_loss(host_exec(), &want, losses, rows[i]);
+            assert_close_floats(got, &want, 1, 1e-7);
+            assert_same_each("mean", &first, seed, got, 1);
+        }
 }

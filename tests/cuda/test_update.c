@@ -19,7 +19,7 @@ static size_t length_of(size_t i)
  */
 static lks__exec best;
 
-static void test_blend(void **state)
+TEST(test_blend)
 {
     const size_t counts[] = {0, 1, LENGTHS, ALL};
     EACH_ORDER(seed)
@@ -52,7 +52,7 @@ static double adamw_of(const lks__adamw_list *s, double p, double m, double v, d
            s->lr * m / (1 - pow(s->beta1, t)) / (unbiased + s->eps);
 }
 
-static void test_adamw(void **state)
+TEST(test_adamw)
 {
     const size_t counts[] = {1, LENGTHS, ALL};
     EACH_ORDER(seed)
@@ -111,13 +111,9 @@ static void test_adamw(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blend),
-        cmocka_unit_test(test_adamw),
-    };
     static lks__kernels kernels;
     lks_test_need_level_of(LKS__CPU_AVX2, &kernels);
     best = *host_exec();
     best.k = &kernels;
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

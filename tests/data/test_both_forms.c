@@ -174,9 +174,9 @@ TEST(test_gpt2)
         assert_string_equal(weights(gpt2_on(raw, samplers[i])),
                             weights(gpt2_on(shards, samplers[i])));
     const char *run = gpt2_on(shards, "random"), *out = lks_test_text("--out_dir=%s", run);
-    lks_test_result a = lks_test_tool("eval", out, lks_test_text("--dataset=%s", shards)),
+    lks_test_result a = assert_exits(
+                        0, lks_test_tool("eval", out, lks_test_text("--dataset=%s", shards))),
                     b = lks_test_tool("eval", out, lks_test_text("--dataset=%s", raw));
-    assert_int_equal(a.exit_code, 0);
     assert_string_equal(a.out, b.out);
     a = assert_exits(
         0, lks_test_tool("sample", out, "--start=line", "--num_samples=1", "--max_new_tokens=3"));

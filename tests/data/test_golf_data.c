@@ -32,7 +32,7 @@ TEST(test_encode)
     assert_true(json_array_size(cases) > 20);
     json_array_foreach(cases, i, c)
     {
-        const char *hex = json_string_value(lks_test_member(c, "utf8_hex"));
+        const char *hex = lks_test_string(c, "utf8_hex");
         const json_t *want = lks_test_member(c, "ids");
         char text[4096];
         size_t bytes = strlen(hex) / 2, n;

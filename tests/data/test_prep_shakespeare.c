@@ -21,14 +21,14 @@ static void check_bin(const char *folder, const char *name)
     for (size_t i = 0; i < 8; i++)
         assert_int_equal(data[bytes - 16 + 2 * i] | data[bytes - 15 + 2 * i] << 8,
                          json_integer_value(json_array_get(last, i)));
-    assert_string_equal(lks_test_sha256(path), json_string_value(lks_test_member(want, "sha256")));
+    assert_string_equal(lks_test_sha256(path), lks_test_string(want, "sha256"));
 }
 
 TEST(test_equal)
 {
     const char *text = lks_test_shared("data/tinyshakespeare/input.txt");
     const json_t *want = lks_test_figure("nanogpt_char_data.json");
-    const char *chars = json_string_value(lks_test_member(want, "chars"));
+    const char *chars = lks_test_string(want, "chars");
     const char *out = lks_test_folder();
     lks__prep_result r;
     lks__meta meta = {0};

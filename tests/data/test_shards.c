@@ -174,22 +174,13 @@ TEST(test_large)
     uint64_t digest[2];
     lks__tokens *t;
     lks_test_write_shard(path, (const uint16_t[]){1}, 1);
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, 8, SEEK_SET), 0);
-    for (int i = 0; i < 4; i++)
-        fputc((int)(n >> (8 * i) & 255), f);
-    fclose(f);
+    lks_test_overwrite(path, 8, &n, sizeof n);
     assert_int_equal(truncate(path, HEADER + 2 * (off_t)n), 0);
     assert_ok(lks__tokens_open_shard(path, 65, false, &t));
     assert_ok(lks__tokens_digest(t, &digest[0]));
     assert_ok(lks__tokens_read(t, n - 2, 2, out));
 
-    f = fopen(path, "r+b");
-    assert_non_null(f);
-    assert_int_equal(fseeko(f, HEADER + 2 * (off_t)n - 2, SEEK_SET), 0);
-    assert_int_equal(fputc(65, f), 65);
-    fclose(f);
+    lks_test_overwrite(path, -2, "\x41", 1);
     assert_fails(LKS_ERR_FORMAT, lks__tokens_read(t, n - 2, 2, out), path, "token id 65",
                  lks_test_text("offset %u ", HEADER + 2 * n - 2));
     assert_ok(lks__tokens_digest(t, &digest[1]));

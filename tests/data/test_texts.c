@@ -411,10 +411,10 @@ TEST(test_notes)
     file(dir, "c1.txt", "\xef\xbb\xbftext");
     notes[0] = '\0';
     assert_ok(lks__prep(lks__prep_kind_of("bytes"), &o, &result));
-    assert_contains(notes, "/a0.txt is not valid UTF-8");
-    assert_contains(notes, "/a0.txt > utf8.txt` (and 2 more files like it)\n");
-    assert_contains(notes, "/b0.txt > new.txt` makes it LF (and 3 more files like it)\n");
-    assert_contains(notes, "/c0.txt > new.txt` drops it (and 1 more file like it)\n");
+    assert_contains(notes, "/a0.txt is not valid UTF-8",
+                    "/a0.txt > utf8.txt` (and 2 more files like it)\n",
+                    "/b0.txt > new.txt` makes it LF (and 3 more files like it)\n",
+                    "/c0.txt > new.txt` drops it (and 1 more file like it)\n");
     const char *nul = lks_test_text("%s/nul.txt", lks_test_folder_in_memory());
     lks_test_write(nul, "a\0b", 3);
     notes[0] = '\0';
@@ -430,8 +430,7 @@ TEST(test_notes)
                                        .out_dir = o.out_dir,
                                        .val_fraction = 0.5,
                                        .note = keep_note}));
-    assert_contains(notes, "read more than once: /");
-    assert_contains(notes, " and 1 more; a text may");
+    assert_contains(notes, "read more than once: /", " and 1 more; a text may");
     assert_fails(LKS_ERR_CONFIG,
                  prep((lks__prep_options){.input = lks_test_text("%s\n%s", x, y),
                                           .out_dir = o.out_dir,
@@ -457,7 +456,7 @@ static lks_test_result shell(const char *before, const char *after, const char *
 {
     const char *command = lks_test_text("%s '%s' prep char --input=- --out=%s %s %s", before,
                                         LKS_TEST_TOOL, out, words, after);
-    return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+    return lks_test_shell(command);
 }
 
 TEST(test_stdin)

@@ -42,17 +42,15 @@ static const char *device_of(const char *tool, const char *device)
 {
     const char *data = lks_test_folder(), *out = lks_test_folder();
     lks_test_generated_tokens(data);
-    lks_test_result r = lks_test_run(
-        (const char *const[]){tool, "train", lks_test_text("--dataset=%s", data),
-                              lks_test_text("--out_dir=%s", out), "--n_layer=1", "--n_head=1",
-                              "--n_embd=8", "--block_size=8", "--batch_size=1", "--vocab_size=65",
-                              "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1",
-                              lks_test_text("--device=%s", device), NULL},
-        NULL, 60);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
-    const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    return json_string_value(lks_test_member(json_array_get(hosts, 0), "device"));
+    assert_exits(0, lks_test_run(
+                        (const char *const[]){
+                            tool, "train", lks_test_text("--dataset=%s", data),
+                            lks_test_text("--out_dir=%s", out), "--n_layer=1", "--n_head=1",
+                            "--n_embd=8", "--block_size=8", "--batch_size=1", "--vocab_size=65",
+                            "--gradient_accumulation_steps=1", "--max_iters=0", "--eval_iters=1",
+                            lks_test_text("--device=%s", device), NULL},
+                        NULL, 60));
+    return lks_test_string(lks_test_record(out, "host"), "0.device");
 }
 
 /* The bytes of activations that `plan` counts. */
@@ -67,8 +65,7 @@ static double activations_on(const char *device, const char *family, const char 
     json_t *plan = json_loads(r.out, 0, NULL);
     if (r.exit_code != 0 || plan == NULL)
         fail_msg("exit code %d: %s%s", r.exit_code, r.out, r.err);
-    const json_t *memory =
-        lks_test_member(json_array_get(lks_test_member(plan, "points"), 0), "memory");
+    const json_t *memory = lks_test_member(lks_test_member(plan, "points"), "0.memory");
     const double bytes = lks_test_number(memory, host ? "activations" : "device.activations");
     json_decref(plan);
     return bytes;
@@ -108,9 +105,7 @@ static struct peaks peaks_of(const char *data, const char *const family[], const
     argv[n++] = "--virtual_ranks=2";
     argv[n++] = "--threads=1";
     argv[n++] = "--skip_fit_check"; /* it opens the device in the launcher, too */
-    lks_test_result r = lks_test_run(argv, env, 60);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, lks_test_run(argv, env, 60));
     struct peaks p = {0, 0};
     FILE *f = fopen(file, "r");
     assert_non_null(f);

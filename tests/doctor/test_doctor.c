@@ -66,8 +66,7 @@ TEST(test_this_host)
     check_counts(&r);
     for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++)
         assert_contains(r.out, lks_test_text(" %s ", topics[i]));
-    assert_contains(r.out, "memfd works");
-    assert_contains(r.out, "a synced write takes");
+    assert_contains(r.out, "memfd works", "a synced write takes");
     assert_int_equal(lks_test_count_files(folder), 0);
     /* A note on the folder only for a full or slow disk; none on addresses of this host alone. */
     struct statvfs fs;
@@ -97,9 +96,8 @@ TEST(test_this_host)
 static void check_problem(const lks_test_result *r, const char *topic)
 {
     assert_int_equal(r->exit_code, 1);
-    assert_contains(r->out, lks_test_text("PROBLEM  %s", topic));
-    assert_contains(r->out, "                       -> ");
-    assert_contains(r->out, "\nverdict: runs will fail: first solve \"");
+    assert_contains(r->out, lks_test_text("PROBLEM  %s", topic), "                       -> ",
+                    "\nverdict: runs will fail: first solve \"");
     check_counts(r);
 }
 
@@ -166,9 +164,9 @@ TEST(test_two_hosts)
     while (memory[-1] != '\n')
         memory--;
     assert_int_equal(strncmp(memory, "ok ", 3), 0); /* it is the same host */
-    assert_contains(r.out, "not checked: links between other hosts");
-    assert_contains(r.out, "verdict: runs work on this host and to the hosts named");
-    assert_contains(r.out, lks_test_text("here and on %s", where));
+    assert_contains(r.out, "not checked: links between other hosts",
+                    "verdict: runs work on this host and to the hosts named",
+                    lks_test_text("here and on %s", where));
     check_counts(&r);
     assert_int_equal(r.exit_code, 0);
 
@@ -188,8 +186,7 @@ TEST(test_two_hosts)
     assert_contains(r.out, "not checked here: links from other hosts, which their own doctors");
     r = doctor(ARGS(token), ARGS(where)); /* the other doctor has ended */
     check_problem(&r, "host");
-    assert_contains(r.out, "can't be reached");
-    assert_contains(r.out, "firewall");
+    assert_contains(r.out, "can't be reached", "firewall");
 }
 
 static int stream_port;
@@ -331,9 +328,8 @@ TEST(test_without_onednn)
     if (level == LKS__CPU_PLAIN)
         return;
     const lks_test_result r = doctor(ARGS("LD_LIBRARY_PATH=" LKS_TEST_NO_DNNL), NULL);
-    assert_contains(r.out, "matrix products by lockstep's own code\n");
     assert_contains(
-        r.out,
+        r.out, "matrix products by lockstep's own code\n",
         "install oneDNN (Debian 12: libdnnl2, Debian 13: libdnnl3.6): steps may be faster then");
     check_counts(&r);
 }

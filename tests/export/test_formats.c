@@ -40,13 +40,12 @@ static int make_data(void **state)
 static const char *trained(const char *more, const char *and_more)
 {
     const char *out = lks_test_folder();
-    lks_test_result r = lks_test_tool(
-        "train", lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", out),
-        "--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=12", "--batch_size=2",
-        "--gradient_accumulation_steps=1", "--max_iters=1", "--eval_interval=0",
-        "--learning_rate=0.05", "--warmup_iters=0", "--threads=1", more, and_more);
-    if (r.exit_code != 0)
-        fail_msg("train: %s", r.err);
+    assert_exits(0, lks_test_tool("train", lks_test_text("--dataset=%s", data),
+                                  lks_test_text("--out_dir=%s", out), "--n_layer=2", "--n_head=2",
+                                  "--n_embd=16", "--block_size=12", "--batch_size=2",
+                                  "--gradient_accumulation_steps=1", "--max_iters=1",
+                                  "--eval_interval=0", "--learning_rate=0.05", "--warmup_iters=0",
+                                  "--threads=1", more, and_more));
     return out;
 }
 
@@ -61,12 +60,9 @@ static const char *exported(const char *format, const char *run)
     const char *out = lks_test_text("%s/%s", lks_test_folder(), "model.safetensors");
     if (strcmp(format, "hf") == 0)
         out = lks_test_folder();
-    lks_test_result r = export_as(format, run, out);
-    if (r.exit_code != 0)
-        fail_msg("export: %s", r.err);
-    assert_contains(r.err, "ckpt-00000002 (latest)");
-    assert_contains(r.err, lks_test_text("lockstep export: wrote %s%s (", out,
-                                         strcmp(format, "hf") == 0 ? "/model.safetensors" : ""));
+    assert_exits(0, export_as(format, run, out), "ckpt-00000002 (latest)",
+                 lks_test_text("lockstep export: wrote %s%s (", out,
+                               strcmp(format, "hf") == 0 ? "/model.safetensors" : ""));
     return out;
 }
 
@@ -143,13 +139,11 @@ static void check_round(const char *more, const char *and_more, bool biases)
         assert_same_file(lks_test_text("%s/%s", again, files[i]),
                          lks_test_text("%s/%s", first, files[i]));
     const char *next = lks_test_folder();
-    lks_test_result r =
-        lks_test_tool("train", lks_test_text("--init_from=%s", first),
-                      lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", next),
-                      "--max_iters=1", "--batch_size=2", "--gradient_accumulation_steps=1",
-                      "--eval_interval=0", "--learning_rate=0", "--min_lr=0", "--threads=1");
-    if (r.exit_code != 0)
-        fail_msg("train: %s", r.err);
+    assert_exits(
+        0, lks_test_tool("train", lks_test_text("--init_from=%s", first),
+                         lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", next),
+                         "--max_iters=1", "--batch_size=2", "--gradient_accumulation_steps=1",
+                         "--eval_interval=0", "--learning_rate=0", "--min_lr=0", "--threads=1"));
     again = exported("hf", next);
     for (size_t i = 0; i < 4; i++)
         assert_same_file(lks_test_text("%s/%s", again, files[i]),
@@ -169,8 +163,8 @@ TEST(test_config)
 {
     const char *folder = exported("hf", trained("--bias=true", "--gelu=exact"));
     const json_t *c = lks_test_figure(lks_test_text("%s/config.json", folder));
-    assert_string_equal(json_string_value(lks_test_member(c, "model_type")), "gpt2");
-    assert_string_equal(json_string_value(lks_test_member(c, "activation_function")), "gelu");
+    assert_string_equal(lks_test_string(c, "model_type"), "gpt2");
+    assert_string_equal(lks_test_string(c, "activation_function"), "gelu");
     assert_int_equal(lks_test_number(c, "n_positions"), 12);
     assert_int_equal(lks_test_number(c, "n_head"), 2);
     assert_true(json_is_null(json_object_get(c, "eos_token_id")));
@@ -185,10 +179,8 @@ TEST(test_config)
     c = lks_test_figure(lks_test_text("%s/tokenizer_config.json", folder));
     assert_int_equal(lks_test_number(c, "model_max_length"), 12);
     c = lks_test_figure(lks_test_text("%s/tokenizer.json", folder)); /* CR LF is one line feed */
-    assert_string_equal(
-        json_string_value(lks_test_member(c, "normalizer.normalizers.0.pattern.String")), "\r\n");
-    assert_string_equal(
-        json_string_value(lks_test_member(c, "normalizer.normalizers.1.pattern.String")), "\r");
+    assert_string_equal(lks_test_string(c, "normalizer.normalizers.0.pattern.String"), "\r\n");
+    assert_string_equal(lks_test_string(c, "normalizer.normalizers.1.pattern.String"), "\r");
 }
 
 static lks_test_result sampled(const char *from, const char *more)
@@ -341,8 +333,8 @@ TEST(test_use)
         lks_test_text("--init_from=%s", exported("hf", trained("--bias=true", "--gelu=exact")));
     const char *dataset = lks_test_text("--dataset=%s", data);
     lks_test_result r = assert_exits(0, lks_test_tool("eval", init, dataset));
-    assert_contains(r.out, " windows of 12 tokens");
-    assert_contains(r.out, " bits per byte), "); /* the data's characters are known */
+    assert_contains(r.out, " windows of 12 tokens",
+                    " bits per byte), "); /* the data's characters are known */
     assert_exits(0, lks_test_tool("sample", init, lks_test_text("--tokenizer=%s", data),
                                   "--num_samples=1", "--max_new_tokens=2"));
 }
@@ -359,14 +351,13 @@ TEST(test_refused)
     const char *run = trained("--bias=true", "--gelu=exact"), *golf = lks_test_folder();
     const char *folder = lks_test_folder();
     lks_test_generated_golf(folder);
-    lks_test_result r = lks_test_tool(
-        "train", lks_test_text("%s/config/golf_baseline.conf", LKS_TEST_SOURCE_DIR),
-        lks_test_text("--out_dir=%s", golf), lks_test_text("--dataset=%s", folder),
-        "--tokenizer_path=", "--num_layers=2", "--model_dim=72", "--num_heads=2",
-        "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
-        "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1");
-    if (r.exit_code != 0)
-        fail_msg("train: %s", r.err);
+    lks_test_result r = assert_exits(
+        0, lks_test_tool(
+               "train", lks_test_text("%s/config/golf_baseline.conf", LKS_TEST_SOURCE_DIR),
+               lks_test_text("--out_dir=%s", golf), lks_test_text("--dataset=%s", folder),
+               "--tokenizer_path=", "--num_layers=2", "--model_dim=72", "--num_heads=2",
+               "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
+               "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1"));
     assert_refused("hf", golf, lks_test_folder(), "--format=hf writes only gpt2");
     assert_refused("gguf", golf, lks_test_text("%s/m.gguf", folder),
                    "--format=gguf writes only gpt2");
@@ -463,9 +454,7 @@ static const char *passed_on(const char *format, const char *source, const char 
         out = lks_test_text("%s/ckpt.pt", folder);
     else if (strcmp(format, "hf") != 0)
         out = lks_test_text("%s/model.%s", folder, format);
-    lks_test_result r = export_from(format, source, out, more, and_more);
-    if (r.exit_code != 0)
-        fail_msg("export: %s", r.err);
+    assert_exits(0, export_from(format, source, out, more, and_more));
     return out;
 }
 

@@ -347,13 +347,11 @@ static void tell_lie(void)
     lks_test_do("rm", "-r", out);
 }
 
-static void test_audits(void **state)
+TEST(test_audits)
 {
     while (chance_next()) {
         train();
-        const lks_test_result r = audit(at.out, NULL);
-        if (r.exit_code != 0)
-            fail_msg("exit code %d for an honest run: %s%s", r.exit_code, r.out, r.err);
+        assert_exits(0, audit(at.out, NULL));
         tally.honest++;
         for (int i = 0; i < LIES; i++)
             tell_lie();
@@ -371,13 +369,12 @@ int main(int argc, char **argv)
     if (!chance_options(argc, argv, 2))
         return 2;
     lks_test_need_zip();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_audits)};
-    const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (n_failed != 0)
+    const int code = lks_test_run_all(NULL, NULL);
+    if (code == 1)
         printf("seed %d, run %d:%s\nthe lie: %s\n", chance.seed, chance.run, at.setup, at.lie);
     printf(
         "%d honest runs are equal, %d of %d lies were found and located; samples found %d of %d, "
         "%.1f expected\n",
         tally.honest, tally.lies, tally.honest * LIES, tally.found, tally.sampled, tally.expected);
-    return lks_test_exit(n_failed);
+    return code;
 }

@@ -358,7 +358,7 @@ static int train_whole(void **state)
     return 0;
 }
 
-static void test_campaign(void **state)
+TEST(test_campaign)
 {
     while (chance_next()) {
         int tries = 0;
@@ -380,9 +380,8 @@ int main(int argc, char **argv)
 {
     if (!chance_options(argc, argv, 5))
         return 2;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_campaign)};
-    int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
-    if (n_failed != 0)
+    const int code = lks_test_run_all(train_whole, NULL);
+    if (code == 1)
         report_failure();
     const int *hits = tally.hits;
     printf("killed %d (%d of them in a save, %d the launcher) and %d once more while they resumed, "
@@ -391,5 +390,5 @@ int main(int argc, char **argv)
            hits[KILL] + hits[KILL_IN_SAVE], hits[KILL_IN_SAVE], tally.launcher, tally.again,
            hits[STOP], hits[HANG], hits[STARVE], tally.resumed_min, tally.resumed_max,
            tally.missed);
-    return lks_test_exit(n_failed);
+    return code;
 }

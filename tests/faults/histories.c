@@ -400,8 +400,7 @@ static void attempt(int index)
         fail_msg("it doesn't come to its end");
     check_whole(&r);
     tally.ends++;
-    const json_t *back = lks_test_record(r.out, "rollback");
-    tally.rollbacks += (int)json_array_size(back);
+    tally.rollbacks += (int)json_array_size(lks_test_record(r.out, "rollback"));
     remove_tree(folder);
 }
 
@@ -432,7 +431,7 @@ static int train_whole(void **state)
     return 0;
 }
 
-static void test_histories(void **state)
+TEST(test_histories)
 {
     while (chance_next())
         attempt(chance.run);
@@ -443,9 +442,8 @@ int main(int argc, char **argv)
     if (!chance_options(argc, argv, 3))
         return 2;
     lks_test_need_zip();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_histories)};
-    int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
-    if (n_failed != 0)
+    const int code = lks_test_run_all(train_whole, NULL);
+    if (code == 1)
         printf("seed %d, run %d: %s%s\nits folder is %s, and that of the undisturbed run %s\n",
                chance.seed, chance.run, at.setup, at.events, at.out, at.reference);
     printf("%d runs have the right bytes: %d stops, %d kills and %d more with a "
@@ -453,5 +451,5 @@ int main(int argc, char **argv)
            "in their metrics\n",
            tally.ends, tally.stops, tally.kills, tally.restarted, tally.saves, tally.older,
            tally.rollbacks);
-    return lks_test_exit(n_failed);
+    return code;
 }

@@ -233,11 +233,12 @@ static const char *summary(const char *out)
 
 static void assert_summary(const char *out, const char *hosts, int different, const char *result)
 {
-    const json_t *steps = lks_test_record(out, "train");
-    assert_string_equal(summary(out),
-                        lks_test_text("recheck: %d gradients computed again, %s",
-                                      (int)json_array_size(steps) * hosts_world(hosts) + different,
-                                      result));
+    assert_string_equal(
+        summary(out),
+        lks_test_text("recheck: %d gradients computed again, %s",
+                      (int)json_array_size(lks_test_record(out, "train")) * hosts_world(hosts) +
+                          different,
+                      result));
 }
 
 /* An alarm names the host of `rank`, and with `both` another one, too. */
@@ -253,8 +254,7 @@ static void assert_named(const json_t *alarm, const char *hosts, const struct pl
     assert_true(named);
     assert_int_equal(lks_test_number(alarm, "iter"), p->iter);
     assert_true((json_object_get(alarm, "right") == NULL) == both);
-    assert_string_not_equal(json_string_value(lks_test_member(alarm, "hash")),
-                            json_string_value(lks_test_member(alarm, "checked_hash")));
+    assert_string_not_equal(lks_test_string(alarm, "hash"), lks_test_string(alarm, "checked_hash"));
 }
 
 /* The run without its alarms. */
@@ -309,7 +309,7 @@ static void once(const struct setup *s, const char *hosts, double share, struct 
     }
     assert_int_equal(json_array_size(all), 1);
     assert_named(json_array_get(all, 0), hosts, p, false);
-    assert_int_equal(lks_test_number(json_array_get(all, 0), "virtual_rank"), p->v);
+    assert_int_equal(lks_test_number(all, "0.virtual_rank"), p->v);
     assert_right_bytes(&o, s);
     if (share == 1.0)
         assert_summary(o.out, hosts, 1, "1 differed: metrics.jsonl has a recheck line of each");
@@ -332,10 +332,10 @@ static void always(const struct setup *s, const char *hosts, const struct plant 
     tally.always++;
     if (strcmp(engine, "mpi") == 0)
         return;
-    assert_contains(said, lks_test_text(" (rank%s %d", hosts[host] > '1' ? "s" : "", first));
-    assert_contains(said, two ? "(no majority of hosts shows which one)" : "; error 3 of 3)");
-    assert_contains(said, lks_test_text(" lockstep train --init_from=resume --out_dir=%s",
-                                        lks__quoted(o.out, 600)));
+    assert_contains(
+        said, lks_test_text(" (rank%s %d", hosts[host] > '1' ? "s" : "", first),
+        two ? "(no majority of hosts shows which one)" : "; error 3 of 3)",
+        lks_test_text(" lockstep train --init_from=resume --out_dir=%s", lks__quoted(o.out, 600)));
     const int others = hosts_world(hosts) - (hosts[host] - '0');
     const bool uneven = strstr(said, " --allow_uneven") != NULL;
     assert_int_equal(uneven, !two && LAW_V % others != 0);
@@ -375,7 +375,7 @@ static void attempt(int index)
 
 /* --- the tests -------------------------------------------------------------------------------- */
 
-static void test_campaign(void **state)
+TEST(test_campaign)
 {
     while (chance_next())
         attempt(chance.run);
@@ -389,7 +389,7 @@ static const char *noted(const char *log)
 
 /* A resume without --recheck computes the same gradients again and continues to count them, and on
  * one host it continues without checks. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     const struct setup *s = &setups[0];
     const struct outcome whole = trained(s, "11", 0.5, NULL);
@@ -412,7 +412,7 @@ static void test_resume(void **state)
 }
 
 /* A resume continues to count: after two errors of a host its next one ends the run. */
-static void test_count(void **state)
+TEST(test_count)
 {
     enum { LEAVES = 3, ERROR = 1 + LEAVES + 1 }; /* rank 1's share of a check, a step, and a vote */
     const struct plant two = {1, 2, -1, 2 * ERROR, BIT}, more = {1, 8, -1, INT_MAX, BIT};
@@ -427,13 +427,13 @@ static void test_count(void **state)
     assert_int_not_equal(run_on("111", &args, log, &more), 0);
     const json_t *all = alarms(out);
     assert_int_equal(json_array_size(all), 3);
-    assert_int_equal(lks_test_number(json_array_get(all, 2), "wrong.0.times"), 3);
-    assert_int_equal(lks_test_number(json_array_get(all, 2), "iter"), 8);
+    assert_int_equal(lks_test_number(all, "2.wrong.0.times"), 3);
+    assert_int_equal(lks_test_number(all, "2.iter"), 8);
     assert_contains(hosts_failure(), "; error 3 of 3) computes wrongly");
 }
 
 /* A single error of each kind, and errors that don't end, on two and three hosts. */
-static void test_named(void **state)
+TEST(test_named)
 {
     struct plant bit = {2, 3, -1, 1, BIT}, nan = {0, 4, -1, 1, NOT_A_NUMBER};
     const struct plant bits = {1, 5, -1, INT_MAX, BIT};
@@ -446,7 +446,7 @@ static void test_named(void **state)
 }
 
 /* Gradients that aren't finite on any host are no alarm, even if their NaN have other bits. */
-static void test_honest_nan(void **state)
+TEST(test_honest_nan)
 {
     const struct plant sign = {-1, 5, 2, INT_MAX, SIGN};
     const char *out = lks_test_folder(), *log = lks_test_folder();
@@ -464,7 +464,7 @@ static void test_honest_nan(void **state)
 }
 
 /* Gradients in a device's own memory aren't hashed. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *out;
     law_args args = settings_of(&setups[0], &out);
@@ -475,7 +475,7 @@ static void test_refused(void **state)
 }
 
 /* The command that continues without a host is complete, also with long names. */
-static void test_long_names(void **state)
+TEST(test_long_names)
 {
     enum { HOSTS = 20, LONGEST = 597 }; /* a longer folder's name is left out */
     static lks__trainer t;
@@ -497,8 +497,8 @@ static void test_long_names(void **state)
         lks_test_text("--hosts=… lockstep train --init_from=resume --out_dir=%s", t.run.s.out_dir));
     t.run.s.out_dir[3] = '\0';
     assert_int_equal(lks__recheck_limit(&t), LKS_ERR_DIVERGED);
-    assert_contains(lks_last_error(), lks_test_text("--hosts=%s:1,", hosts[5].name));
-    assert_contains(lks_last_error(), "--out_dir=ooo --allow_uneven");
+    assert_contains(lks_last_error(), lks_test_text("--hosts=%s:1,", hosts[5].name),
+                    "--out_dir=ooo --allow_uneven");
 }
 
 static void report(void)
@@ -522,18 +522,12 @@ int main(int argc, char **argv)
     self[n > 0 ? n : 0] = '\0';
     lks_test_modules();
     hosts_need(engine);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_named),      cmocka_unit_test(test_campaign),
-        cmocka_unit_test(test_resume),     cmocka_unit_test(test_count),
-        cmocka_unit_test(test_honest_nan), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_long_names),
-    };
-    const struct CMUnitTest named[] = {cmocka_unit_test(test_named)};
-    int n_failed = engine[0] == 'm' ? cmocka_run_group_tests(named, train_alone, NULL)
-                                    : cmocka_run_group_tests(tests, train_alone, NULL);
-    if (n_failed != 0)
+    if (engine[0] == 'm')
+        lks_test_only("test_named");
+    const int code = lks_test_run_all(train_alone, NULL);
+    if (code == 1)
         printf("seed %d, run %d: %s on hosts %s, %s\n", chance.seed, chance.run, at.setup, at.hosts,
                at.what);
     report();
-    return lks_test_exit(n_failed);
+    return code;
 }

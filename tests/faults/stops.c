@@ -174,10 +174,7 @@ static lks_test_result ended(const run *r)
 {
     lks_test_result first = lks_test_wait(&r->child[0], 300);
     for (int i = 1; i < r->n_children; i++) {
-        lks_test_result other = lks_test_wait(&r->child[i], 300);
-        if (other.exit_code != first.exit_code)
-            fail_msg("host 1: exit code %d, signal %d, not %d: %s\nhost 0: %s", other.exit_code,
-                     other.signal, first.exit_code, other.err, first.err);
+        assert_exits(first.exit_code, lks_test_wait(&r->child[i], 300));
     }
     marked_assert_gone(r->mark, 2);
     return first;
@@ -362,7 +359,7 @@ static int train_whole(void **state)
     return 0;
 }
 
-static void test_stops(void **state)
+TEST(test_stops)
 {
     while (chance_next()) {
         for (int tries = 0; !attempt(chance.run);)
@@ -399,11 +396,10 @@ int main(int argc, char **argv)
         return 2;
     lks_test_modules();
     hosts_need("gloo");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stops)};
-    int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
-    if (n_failed != 0)
+    const int code = lks_test_run_all(train_whole, NULL);
+    if (code == 1)
         printf("seed %d, run %d: %s, on %s ranks, in %s\n", chance.seed, chance.run, at.setup,
                at.ranks, at.out);
     report();
-    return lks_test_exit(n_failed);
+    return code;
 }

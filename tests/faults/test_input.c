@@ -64,11 +64,7 @@ static void short_val(const fault_run *run)
 
 static void foreign_token(const fault_run *run)
 {
-    FILE *f = fopen(train_bin(run), "r+b");
-    assert_non_null(f);
-    fseek(f, 2 * 70000, SEEK_SET);
-    fputc(65, f); /* valid ids go to 64 */
-    fclose(f);
+    lks_test_overwrite(train_bin(run), 2 * 70000, "\x41", 1); /* 65: valid ids go to 64 */
 }
 
 static void folder_for_file(const fault_run *run)

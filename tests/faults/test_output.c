@@ -110,18 +110,6 @@ TEST(test_full_events)
     }
 }
 
-static void alter(const char *path, long at)
-{
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, at, at < 0 ? SEEK_END : SEEK_SET), 0);
-    int byte = fgetc(f);
-    assert_true(byte != EOF);
-    fseek(f, -1, SEEK_CUR);
-    fputc(byte ^ 4, f);
-    fclose(f);
-}
-
 /* Altered, shortened, missing: refused by name, the newest good one is offered, nothing is written,
  * and the offer works. */
 TEST(test_altered_checkpoint)
@@ -142,7 +130,7 @@ TEST(test_altered_checkpoint)
         else if (cases[i].damage == 3)
             assert_int_equal(unlink(path), 0);
         else
-            alter(path, cases[i].damage == 0 ? -3 : 400);
+            lks_test_alter(path, cases[i].damage == 0 ? -3 : 400);
         const char *before = fault_snapshot(run.out);
         fault_run again = fault_resume(&run, i % 2 == 0 ? 1 : 2);
         fault_expect(&again, 1, NULL, lks_test_text("%s/ckpt-00000010", run.out), cases[i].file,
@@ -162,13 +150,11 @@ TEST(test_readers)
     const char *data = lks_test_text("--dataset=%s", run.data);
     lks_test_result none[] = {lks_test_tool("sample", out), lks_test_tool("eval", data, out)};
     fault_succeeds(&run);
-    alter(lks_test_text("%s/ckpt-00000010/model.safetensors", run.out), -3);
+    lks_test_alter(lks_test_text("%s/ckpt-00000010/model.safetensors", run.out), -3);
     lks_test_result bad[] = {lks_test_tool("sample", out), lks_test_tool("eval", data, out)};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(none[i].exit_code, 2);
-        assert_contains(none[i].err, run.out);
-        assert_int_equal(bad[i].exit_code, 1);
-        assert_contains(bad[i].err, "ckpt-00000010/model.safetensors");
+        assert_exits(2, none[i], run.out);
+        assert_exits(1, bad[i], "ckpt-00000010/model.safetensors");
         assert_string_equal(bad[i].out, "");
     }
 }
@@ -197,9 +183,9 @@ TEST(test_lying_checkpoint)
         lks_test_tool("sample", out), lks_test_tool("eval", data, out),
         lks_test_tool("train", data, out, "--vocab_size=65", "--init_from=resume")};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        assert_int_equal(all[i].exit_code, 1);
-        assert_contains(all[i].err, i == 2 ? "another type or shape than state.json's settings give"
-                                           : "is [65, 16], but a model of n_layer=1, n_embd=65536");
+        assert_exits(1, all[i],
+                     i == 2 ? "another type or shape than state.json's settings give"
+                            : "is [65, 16], but a model of n_layer=1, n_embd=65536");
     }
 }
 

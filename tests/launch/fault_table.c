@@ -73,8 +73,7 @@ static void start(strike_run *r, const law_args *train, int port)
         for (const char *const *w = strike_host(node); r->n_nodes > 1 && *w != NULL; w++)
             law_add(&all, "%s", *w);
         law_add(&all, "%s", LKS_TEST_TOOL);
-        law_add(&all, "run");
-        law_add(&all, "--nnodes=2");
+        law_add_all(&all, "run", "--nnodes=2");
         law_add(&all, "--node-rank=%d", node);
         law_add(&all, "--master-addr=%s", r->n_nodes > 1 ? "10.77.0.1" : "127.0.0.1");
         law_add(&all, "--master-port=%d", port);
@@ -185,8 +184,7 @@ static bool try_cell(strike_run *r, const struct phase *p, unsigned *dice_state,
     law_args args = law_train("random", &r->out);
     if (!hosts)
         law_add(&args, "--nproc_per_node=%d", r->W);
-    law_add(&args, "--allow_uneven");
-    law_add(&args, "--threads=1");
+    law_add_all(&args, "--allow_uneven", "--threads=1");
     law_add(&args, "--timeout=%g", (hosts ? 10 : 2) * lks_test_patience());
     if (again)
         law_add(&args, "--max_restarts=1");
@@ -314,7 +312,13 @@ static void print_row(const char *name, struct row *row)
            row->codes, row->named, row->n, row->missed);
 }
 
-static void test_table(void **state)
+static int close_all(void **state)
+{
+    strike_close();
+    return 0;
+}
+
+TEST_WITH(test_table, NULL, close_all)
 {
     int named = 0, runs = 0;
     strike_open();
@@ -341,15 +345,8 @@ static void test_table(void **state)
     assert_true(named * 100 >= runs * 99);
 }
 
-static int close_all(void **state)
-{
-    strike_close();
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_table, close_all)};
     n_runs = strike_n_faults; /* one of each */
     for (int i = 1; i < argc; i++)
         if (sscanf(argv[i], "--runs=%d", &n_runs) != 1 &&
@@ -358,5 +355,5 @@ int main(int argc, char **argv)
             return 2;
         }
     n_runs = n_runs < MAX_RUNS ? n_runs : MAX_RUNS;
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

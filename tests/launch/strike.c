@@ -204,12 +204,10 @@ bool strike(const strike_run *r, int victim)
 
 static bool read_rank(pid_t pid, struct strike_rank *rank, int *number_p)
 {
-    char *entry = NULL;
-    size_t cap = 0;
-    FILE *f = fopen(lks_test_text("/proc/%d/environ", (int)pid), "re");
     *number_p = -1;
     *rank = (struct strike_rank){.pid = pid};
-    while (f != NULL && getdelim(&entry, &cap, 0, f) > 0) {
+    for (const char *entry = lks_test_proc("/proc/%d/environ", (int)pid); *entry != '\0';
+         entry += strlen(entry) + 1) {
         if (strncmp(entry, "RANK=", 5) == 0)
             *number_p = atoi(entry + 5);
         if (strncmp(entry, "LOCAL_RANK=", 11) == 0)
@@ -217,9 +215,6 @@ static bool read_rank(pid_t pid, struct strike_rank *rank, int *number_p)
         if (strncmp(entry, LKS__SEGMENT_ENV "=", sizeof LKS__SEGMENT_ENV) == 0)
             snprintf(rank->segment, sizeof rank->segment, "%s", entry + sizeof LKS__SEGMENT_ENV);
     }
-    free(entry);
-    if (f != NULL)
-        fclose(f);
     return *number_p >= 0 && *number_p < STRIKE_RANKS && rank->segment[0] != '\0';
 }
 

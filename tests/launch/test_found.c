@@ -61,7 +61,7 @@ static lks_test_child start(const law_args *args, const struct environment *e, i
     return lks_test_start(args->argv, env);
 }
 
-static void test_variables(void **state)
+TEST(test_variables)
 {
     for (int i = 0; i < N_ENVIRONMENTS; i++) {
         const char *out;
@@ -71,10 +71,7 @@ static void test_variables(void **state)
         for (int r = 1; r >= 0; r--) /* the rank that serves comes last */
             ranks[r] = start(&args, &environments[i], r);
         for (int r = 0; r < 2; r++) {
-            lks_test_result result = lks_test_wait(&ranks[r], 60);
-            if (result.exit_code != 0)
-                fail_msg("%s, rank %d: exit code %d: %s", environments[i].vars[0], r,
-                         result.exit_code, result.err);
+            assert_exits(0, lks_test_wait(&ranks[r], 60));
         }
         law_assert_same(out, alone);
     }
@@ -83,7 +80,7 @@ static void test_variables(void **state)
 /* Two jobs of MPICH in one job of SLURM, at the same time: their variables are the same, and only
  * their launchers' proxies differ. Ranks are started by a shell in between, as by a script. Rank 1
  * comes late, so that both jobs' first ranks wait at the same time. */
-static void test_two_jobs(void **state)
+TEST(test_two_jobs)
 {
     enum { JOBS = 2 };
     const char *dir = lks_test_folder(), *out[JOBS],
@@ -103,20 +100,17 @@ static void test_two_jobs(void **state)
                                                              "SLURM_JOB_ID=17", run_id, NULL});
     }
     for (int j = 0; j < JOBS; j++) {
-        const lks_test_result r = lks_test_wait(&jobs[j], 60);
-        if (r.exit_code != 0)
-            fail_msg("job %d: exit code %d: %s", j, r.exit_code, r.err);
+        assert_exits(0, lks_test_wait(&jobs[j], 60));
         law_assert_same(out[j], alone);
     }
 }
 
 /* A rank that dies is named by the others, which end by themselves. */
-static void test_death(void **state)
+TEST(test_death)
 {
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--keep=2");
+    law_add_all(&args, "--max_iters=1000000", "--keep=2");
     lks_test_child ranks[2];
     for (int r = 0; r < 2; r++)
         ranks[r] = start(&args, &environments[1], r);
@@ -131,7 +125,7 @@ static void test_death(void **state)
 
 /* A rank fails before it can meet the others: another one names it and its reason. In jobs of three
  * ranks the third one is late. */
-static void test_fails_early(void **state)
+TEST(test_fails_early)
 {
     static const char config[] = "there is no config file /nowhere/x.conf";
     static const struct {
@@ -173,7 +167,7 @@ static void test_fails_early(void **state)
 
 /* A rank that waits for one that never starts says so while it waits, and in its last message. The
  * two belong to different jobs. */
-static void test_absent(void **state)
+TEST(test_absent)
 {
     static const struct environment left = {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d",
                                              "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
@@ -201,7 +195,7 @@ static void test_absent(void **state)
 
 /* The first rank can't serve another one: it says why, at once. A signal ends the other one's wait.
  */
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
     const struct environment of = {
         {"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
@@ -219,7 +213,7 @@ static void test_no_room(void **state)
 
 /* A rank that is started twice doesn't stand for another. The one that waits with rank 0 doesn't
  * blame rank 0. */
-static void test_twice(void **state)
+TEST(test_twice)
 {
     const struct environment of = {{"RANK=%d", "WORLD_SIZE=3", "LOCAL_RANK=%d",
                                     "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
@@ -234,8 +228,7 @@ static void test_twice(void **state)
     lks_test_result results[3];
     for (int i = 0; i < 3; i++)
         results[i] = lks_test_wait(&ranks[i], 30);
-    assert_int_equal(results[0].exit_code, 1);
-    assert_contains(results[0].err, "local rank 2 of 3 on this host has not attached");
+    assert_exits(1, results[0], "local rank 2 of 3 on this host has not attached");
     assert_true(results[1].exit_code != 0 && results[2].exit_code != 0);
     const int waited = strstr(results[1].err, "another process has joined") == NULL ? 1 : 2;
     assert_contains(results[waited].err, "local rank 2 of 3 on this host has not attached");
@@ -243,7 +236,7 @@ static void test_twice(void **state)
 }
 
 /* A rank that counts another number of ranks on this host isn't taken for one of ours. */
-static void test_another_number(void **state)
+TEST(test_another_number)
 {
     static const struct environment of[2] = {
         {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
@@ -260,17 +253,16 @@ static void test_another_number(void **state)
     lks_test_result results[2];
     for (int r = 0; r < 2; r++)
         results[r] = lks_test_wait(&ranks[r], 20);
-    assert_int_equal(results[0].exit_code, 1);
-    assert_contains(results[0].err, "local rank 1 of 2 on this host has not attached");
-    assert_contains(results[0].err, lks_test_text("lockstep: process %d counts 3 ranks on this "
-                                                  "host, and local rank 0 counts 2: WORLD_SIZE and",
-                                                  (int)ranks[1].pid));
+    assert_exits(1, results[0], "local rank 1 of 2 on this host has not attached",
+                 lks_test_text("lockstep: process %d counts 3 ranks on this "
+                               "host, and local rank 0 counts 2: WORLD_SIZE and",
+                               (int)ranks[1].pid));
     assert_int_not_equal(results[1].exit_code, 0);
     assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
 }
 
 /* The second rank of a host counts more ranks elsewhere, and chooses another backend for them. */
-static void test_other_world(void **state)
+TEST(test_other_world)
 {
     static const char *const sizes[] = {"WORLD_SIZE=2", "WORLD_SIZE=3"};
     const char *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port()), *out;
@@ -283,15 +275,14 @@ static void test_other_world(void **state)
         ranks[r] = start(&args, &e, r);
     }
     for (int r = 0; r < 2; r++) {
-        const lks_test_result result = lks_test_wait(&ranks[r], 30);
-        assert_int_equal(result.exit_code, 1);
-        assert_contains(result.err, "WORLD_SIZE differs between ranks: rank 0 (host ");
-        assert_contains(result.err, ") has 3: it must be the same everywhere");
+        assert_exits(1, lks_test_wait(&ranks[r], 30),
+                     "WORLD_SIZE differs between ranks: rank 0 (host ",
+                     ") has 3: it must be the same everywhere");
     }
 }
 
 /* A rank with another token can't end the job, but is named at once. */
-static void test_other_token(void **state)
+TEST(test_other_token)
 {
     static const char *const tokens[] = {"LOCKSTEP_TOKEN=ours", "LOCKSTEP_TOKEN=theirs"};
     const char *port = lks_test_text("MASTER_PORT=%d", lks_test_free_port()), *out;
@@ -306,14 +297,11 @@ static void test_other_token(void **state)
             law_add(&args, "--timeout=%g", 5 * lks_test_patience());
         ranks[r] = start(&args, &e, r);
     }
-    const lks_test_result theirs = lks_test_wait(&ranks[1], 30);
-    assert_int_equal(theirs.exit_code, 2);
-    assert_contains(theirs.err, "has another token than this process");
-    const lks_test_result ours = lks_test_wait(&ranks[0], 30);
-    assert_int_equal(ours.exit_code, 1);
-    assert_contains(ours.err, "lockstep: rank 0 refused a process from 127.0.0.1: it has another "
-                              "LOCKSTEP_TOKEN");
-    assert_contains(ours.err, "host 1 of 2 has not joined within");
+    assert_exits(2, lks_test_wait(&ranks[1], 30), "has another token than this process");
+    assert_exits(1, lks_test_wait(&ranks[0], 30),
+                 "lockstep: rank 0 refused a process from 127.0.0.1: it has another "
+                 "LOCKSTEP_TOKEN",
+                 "host 1 of 2 has not joined within");
 }
 
 /* --- reading them ------------------------------------------------------------------------- */
@@ -324,7 +312,7 @@ struct reading {
     const char *says;
 };
 
-static void test_reading(void **state)
+TEST(test_reading)
 {
     static const struct reading cases[] = {
         {{NULL}, {0, 1, 0, 1}, NULL},
@@ -404,42 +392,37 @@ static void check_launcher(const char *lacks, const char *needs, const char *lau
         lks_test_lacks(lacks, lks_test_text("there is no %s", needs));
     const char *out;
     law_args args = law_train("random", &out), all = {.n = 0};
-    law_add(&args, "--allow_uneven");
-    law_add(&args, "--threads=1");
-    law_add(&all, "sh");
-    law_add(&all, "-c");
+    law_add_all(&args, "--allow_uneven", "--threads=1");
+    law_add_all(&all, "sh", "-c");
     law_add(&all, "exec %s \"$0\" \"$@\"", launcher);
     law_add(&all, "%s", LKS_TEST_TOOL);
     for (int i = 1; i < args.n; i++)
         law_add(&all, "%s", args.argv[i]);
     static const char *const env[] = {"OMPI_ALLOW_RUN_AS_ROOT=1",
                                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", NULL};
-    lks_test_result r = lks_test_run(all.argv, env, 100);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d: %s", launcher, r.exit_code, r.err);
+    assert_exits(0, lks_test_run(all.argv, env, 100));
     law_assert_same(out, alone);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    assert_int_equal(lks_test_number(json_array_get(lines, 0), "world_size"), 3);
-    assert_string_equal(json_string_value(lks_test_member(json_array_get(lines, 0), "backend")),
-                        "shm");
+    const json_t *lines = lks_test_record(out, "host");
+    assert_int_equal(lks_test_number(lines, "0.world_size"), 3);
+    assert_string_equal(lks_test_string(lines, "0.backend"), "shm");
 }
 
-static void test_mpirun(void **state)
+TEST(test_in_mpirun)
 {
     check_launcher("mpi", "mpirun", "mpirun -n 3 --oversubscribe");
 }
 
-static void test_mpich(void **state)
+TEST(test_in_mpich)
 {
     check_launcher("mpich", "mpiexec.hydra", "mpiexec.hydra -n 3");
 }
 
-static void test_torchrun(void **state)
+TEST(test_in_torchrun)
 {
     check_launcher("pytorch", "torchrun", "torchrun --standalone --no-python --nproc-per-node=3");
 }
 
-static void test_srun(void **state)
+TEST(test_in_srun)
 {
     check_launcher("slurm", "srun", "srun -n 3 --overcommit");
 }
@@ -448,25 +431,9 @@ int main(int argc, char **argv)
 {
     /* Those that need a launcher which may be missing are CTest programs of their own, which
      * skip. */
-    const struct CMUnitTest ours[] = {
-        cmocka_unit_test(test_reading),     cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_two_jobs),    cmocka_unit_test(test_death),
-        cmocka_unit_test(test_twice),       cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_fails_early), cmocka_unit_test(test_other_world),
-        cmocka_unit_test(test_no_room),     cmocka_unit_test(test_another_number),
-        cmocka_unit_test(test_other_token),
-    };
-    static const struct {
-        const char *name;
-        CMUnitTestFunction test;
-    } theirs[] = {{"mpirun", test_mpirun},
-                  {"mpich", test_mpich},
-                  {"torchrun", test_torchrun},
-                  {"srun", test_srun}};
-    for (size_t i = 0; argc == 2 && i < sizeof theirs / sizeof theirs[0]; i++) {
-        const struct CMUnitTest one[] = {{theirs[i].name, theirs[i].test, NULL, NULL, NULL}};
-        if (strcmp(argv[1], theirs[i].name) == 0)
-            return lks_test_exit(cmocka_run_group_tests(one, train_alone, NULL));
-    }
-    return lks_test_exit(cmocka_run_group_tests(ours, train_alone, NULL));
+    if (argc == 2)
+        lks_test_only(lks_test_text("test_in_%s", argv[1]));
+    else
+        lks_test_part(false, "test_in_*");
+    return lks_test_run_all(train_alone, NULL);
 }

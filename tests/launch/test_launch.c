@@ -124,26 +124,7 @@ static void read_until(struct launch *l, const char *text)
 /* Number of processes (without zombies) with the launch's mark in their environment. */
 static int count_marked(const struct launch *l)
 {
-    int n = 0;
-    DIR *d = opendir("/proc");
-    struct dirent *e;
-    assert_non_null(d);
-    while ((e = readdir(d)) != NULL) {
-        char path[300], *env = NULL;
-        if (!isdigit((unsigned char)e->d_name[0]))
-            continue;
-        snprintf(path, sizeof path, "/proc/%s/environ", e->d_name);
-        FILE *f = fopen(path, "re");
-        size_t cap = 0;
-        while (f != NULL && getdelim(&env, &cap, 0, f) > 0)
-            if (strcmp(env, l->mark) == 0)
-                n++;
-        free(env);
-        if (f != NULL)
-            fclose(f);
-    }
-    closedir(d);
-    return n;
+    return marked_processes(l->mark, NULL, 0);
 }
 
 /* Returns the launcher's wait status; checks that nothing of it is left. */
@@ -384,7 +365,7 @@ TEST(test_error_files)
                          cases[i].errorCode);
         assert_int_equal(json_integer_value(json_object_get(extra, cases[i].how)), cases[i].code);
         assert_int_equal(json_integer_value(json_object_get(extra, "step")), 12);
-        assert_string_equal(json_string_value(json_object_get(extra, "phase")), "backward");
+        assert_string_equal(lks_test_string(extra, "phase"), "backward");
         json_decref(message);
         more.log_dir = NULL;
     }
@@ -538,8 +519,7 @@ TEST(test_not_executable)
                                 lks_test_folder(),
                                 NULL};
     const lks_test_result r = lks_test_run(argv, NULL, 30);
-    assert_contains(r.err, "\"sub\": No such file or directory in PATH; here it is a folder\n");
-    assert_contains(r.err,
+    assert_contains(r.err, "\"sub\": No such file or directory in PATH; here it is a folder\n",
                     "\"plain\": No such file or directory in PATH; write ./ before its name");
     assert_int_equal(launch(&l, 0, SHELL("exit 0")), 98);
     assert_int_equal(launch(&l, 5000, SHELL("exit 0")), 98);

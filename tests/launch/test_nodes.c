@@ -74,12 +74,9 @@ static int wait_for_connections(int port, int n)
     const char *to = lks_test_text("0100007F:%04X 01 ", port); /* 127.0.0.1, established */
     int found = 0;
     for (int i = 0; i < lks_test_tries(2000) && found <= n; i++) {
-        char line[256];
-        FILE *f = fopen("/proc/net/tcp", "re");
-        assert_non_null(f);
-        for (found = 0; fgets(line, sizeof line, f) != NULL;)
-            found += strstr(line, to) != NULL;
-        fclose(f);
+        const char *at = lks_test_proc("/proc/net/tcp");
+        for (found = 0; (at = strstr(at, to)) != NULL; at++)
+            found++;
         usleep(10000);
     }
     assert_true(found > n);
@@ -159,10 +156,9 @@ TEST(test_failure)
                 b = START(port, script, "--nnodes=2", "--nproc-per-node=1", "--node-rank=1");
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(r[i].exit_code, 128 + SIGSEGV);
-        assert_contains(r[i].err, "lockstep run: rank 2 (pid ");
-        assert_contains(r[i].err, "was killed by signal 11 (SIGSEGV); its last lines on stderr:\n"
-                                  "    the reason\n");
+        assert_exits(128 + SIGSEGV, r[i], "lockstep run: rank 2 (pid ",
+                     "was killed by signal 11 (SIGSEGV); its last lines on stderr:\n"
+                     "    the reason\n");
         assert_true(r[i].seconds < 20 * lks_test_patience());
     }
 }
@@ -179,9 +175,8 @@ TEST(test_failure_not_utf8)
     START_TWO(a, b, port, script, "--nproc-per-node=1");
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(r[i].exit_code, 7);
-        assert_contains(r[i].err, "its last lines on stderr:\n    ??xxx");
-        assert_contains(r[i].err, "xxx\n    na?ve \u00e9t\u00e9\n    last\n");
+        assert_exits(7, r[i], "its last lines on stderr:\n    ??xxx",
+                     "xxx\n    na?ve \u00e9t\u00e9\n    last\n");
     }
 }
 
@@ -197,8 +192,7 @@ TEST(test_restart)
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) { /* one count for the job, whichever rank has failed */
         assert_int_equal(r[i].exit_code, 0);
-        assert_contains(r[i].err, "restart 1 of 2");
-        assert_contains(r[i].err, "restart 2 of 2");
+        assert_contains(r[i].err, "restart 1 of 2", "restart 2 of 2");
         assert_contains(r[i].out, "] n2-");
     }
 }
@@ -238,8 +232,7 @@ TEST(test_restart_of_groups)
     START_TWO(a, b, port, script, "--max-restarts=1");
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) {
-        if (r[i].exit_code != 0)
-            fail_msg("node %d: exit code %d: %s", i, r[i].exit_code, r[i].err);
+        assert_exits(0, r[i]);
         assert_null(strstr(r[i].err, "exited with code 4"));
     }
     assert_int_equal(law_count_checkpoints(lks_test_text("%s/1", out)), 1);
@@ -258,9 +251,10 @@ TEST(test_signal)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(r[i].exit_code, 9);
         assert_contains(r[i].out, "term\n");
-        assert_contains(r[i].err, "passing signal 15 (SIGTERM) on to the ranks; ranks without a "
-                                  "heartbeat for 30 s are killed. A second signal kills all");
-        assert_contains(r[i].err, "lockstep run: rank 0 (pid "); /* whose code it is */
+        assert_contains(r[i].err,
+                        "passing signal 15 (SIGTERM) on to the ranks; ranks without a "
+                        "heartbeat for 30 s are killed. A second signal kills all",
+                        "lockstep run: rank 0 (pid "); /* whose code it is */
         assert_contains(r[i].err, ") exited with code 9\n");
         assert_null(strstr(r[i].err, "lockstep run: rank 1 "));
     }
@@ -289,14 +283,11 @@ TEST(test_signal_stands_still)
     }
     for (int late = 0; late < 2; late++)
         for (int n = 0; n < 2; n++) {
-            lks_test_result r = end_of(&nodes[late][n]);
-            if (r.exit_code != 128 + SIGKILL)
-                fail_msg("rank %d, node %d: exit code %d: %s", late, n, r.exit_code, r.err);
-            assert_contains(
-                r.err, lks_test_text("lockstep run: rank %d (pid %d, host ", late, stopped[late]));
-            assert_contains(
-                r.err, lks_test_text(") hasn't ended within %g s of its last heartbeat", limit_s));
-            assert_contains(r.err, "the ranks were killed");
+            lks_test_result r = assert_exits(
+                128 + SIGKILL, end_of(&nodes[late][n]),
+                lks_test_text("lockstep run: rank %d (pid %d, host ", late, stopped[late]),
+                lks_test_text(") hasn't ended within %g s of its last heartbeat", limit_s),
+                "the ranks were killed");
             assert_null(strstr(r.err, lks_test_text("lockstep run: rank %d", 1 - late)));
         }
 }
@@ -345,8 +336,7 @@ TEST(test_signal_twice)
     lks_test_result r = lks_test_wait(&b.child, 10 * lks_test_patience());
     kill(a.child.pid, SIGKILL);
     end_of(&a);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "stopped by a signal while other nodes still ran");
+    assert_exits(1, r, "stopped by a signal while other nodes still ran");
 }
 
 /* A stop, and then another node ends, or is lost, while rank 0 still saves: it has its time for
@@ -484,9 +474,7 @@ TEST(test_node_lost)
     kill(b.child.pid, SIGKILL);
     lks_test_result r = end_of(&a);
     end_of(&b); /* its ranks have ended with it */
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "lockstep run: node 1 (host ");
-    assert_contains(r.err, ", rank 1) is gone");
+    assert_exits(1, r, "lockstep run: node 1 (host ", ", rank 1) is gone");
 }
 
 /* A rank that exits with code 0 too early is the cause, although only the other host's rank fails:
@@ -507,14 +495,11 @@ static void check_left_early(const char *n_here, const char *left, const char *s
     lks_test_write(lks_test_text("%s/end", folder), "", 0);
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int n = 0; n < 2; n++) {
-        assert_int_equal(r[n].exit_code, 1);
-        assert_contains(r[n].err, lks_test_text("lockstep run: rank %s (host ", left));
-        assert_contains(r[n].err,
-                        lks_test_text(") exited with code 0 while other ranks still waited for it: "
-                                      "rank %s (the first of host ",
-                                      left));
-        assert_contains(
-            r[n].err,
+        assert_exits(
+            1, r[n], lks_test_text("lockstep run: rank %s (host ", left),
+            lks_test_text(") exited with code 0 while other ranks still waited for it: "
+                          "rank %s (the first of host ",
+                          left),
             lks_test_text(". All ranks must make the same calls: find out why rank %s ", left));
     }
 }
@@ -583,9 +568,8 @@ TEST(test_gave_up)
     START_TWO(a, b, port, script);
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int n = 0; n < 2; n++) {
-        assert_int_equal(r[n].exit_code, 5);
-        assert_contains(r[n].err, "lockstep run: rank 1 (pid ");
-        assert_contains(r[n].err, ") exited with code 5 at step 0, phase set-up: dataset ");
+        assert_exits(5, r[n], "lockstep run: rank 1 (pid ",
+                     ") exited with code 5 at step 0, phase set-up: dataset ");
     }
 }
 
@@ -632,8 +616,7 @@ TEST(test_coordinator_lost)
     kill(a.child.pid, SIGKILL);
     lks_test_result r = end_of(&b);
     end_of(&a);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "the coordinator's node is gone");
+    assert_exits(1, r, "the coordinator's node is gone");
 }
 
 /* On two ranks, iteration 4 takes 2.5 s more: time to stop a launcher after the first checkpoint.
@@ -694,9 +677,7 @@ TEST(test_launcher_stopped)
         if (cases[i].node == 0)
             continue;
         /* It runs again after the job's end, and says what it knows. */
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, "lockstep run: this node (host ");
-        assert_contains(r.err, ") stood still for ");
+        assert_exits(1, r, "lockstep run: this node (host ", ") stood still for ");
     }
 }
 
@@ -724,9 +705,7 @@ TEST(test_launcher_suspended)
         kill(launchers[i], SIGCONT);
     for (int i = 0; i < 2; i++)
         for (int n = 0; n < 2; n++) {
-            lks_test_result r = end_of(&nodes[i][n]);
-            if (r.exit_code != 0)
-                fail_msg("launcher %d, node %d: exit code %d: %s", i, n, r.exit_code, r.err);
+            assert_exits(0, end_of(&nodes[i][n]));
         }
 }
 
@@ -749,8 +728,7 @@ TEST(test_coordinator_lost_later)
     kill(launcher, SIGCONT);
     lks_test_result r = end_of(&b);
     end_of(&a);
-    assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "the coordinator's node is gone");
+    assert_exits(1, r, "the coordinator's node is gone");
     assert_null(strstr(r.err, "lockstep run: rank 1"));
 }
 
@@ -857,9 +835,7 @@ TEST(test_idle_node)
     START_TWO(a, b, port, "exit 3", "--virtual-ranks=1");
     const lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(r[i].exit_code, 3);
-        assert_contains(r[i].err, "lockstep run: rank 0 (pid ");
-        assert_contains(r[i].err, ") exited with code 3\n");
+        assert_exits(3, r[i], "lockstep run: rank 0 (pid ", ") exited with code 3\n");
     }
 }
 
@@ -945,8 +921,7 @@ TEST(test_refusals)
     usleep(200000); /* so that a and b join first */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct node x = start_node(port, cases[i].token, cases[i].options, "touch /nowhere");
-        lks_test_result r = end_of(&x);
-        assert_int_equal(r.exit_code, cases[i].exit_code);
+        lks_test_result r = assert_exits(cases[i].exit_code, end_of(&x));
         for (int k = 0; cases[i].texts[k] != NULL; k++)
             assert_contains(r.err, cases[i].texts[k]);
         assert_null(strstr(r.err, secret));
@@ -1318,9 +1293,8 @@ TEST(test_hosts_hang)
             if (c > 0 || i > 6) /* a signal would end the first case before its message */
                 kill(child.pid, SIGTERM);
         }
-        lks_test_result r = lks_test_wait(&child, 1);
-        assert_int_equal(r.exit_code, cases[c].code);
-        assert_contains(r.err, "lockstep run: waiting up to ");
+        lks_test_result r =
+            assert_exits(cases[c].code, lks_test_wait(&child, 1), "lockstep run: waiting up to ");
         assert_null(strstr(strstr(r.err, "waiting up to ") + 1, "waiting up to ")); /* once */
         assert_contains(r.err, " s for the end of lks-rsh for host hangs\n");
         marked_assert_gone(mark, cases[c].commands);
@@ -1337,10 +1311,9 @@ TEST(test_hosts_killed)
                                        "[ $RANK = 1 ] || kill -9 $(cut -d ' ' -f 4 "
                                        "/proc/$PPID/stat); exec sleep 50",
                                        folder, folder);
-    lks_test_result r = HOSTS(script, "--hosts=localhost:1,two:1", rsh, port);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
-    assert_contains(r.err, "lockstep run: the command for host localhost ended with code 137\n");
-    assert_contains(r.err, "lockstep run: the coordinator's node is gone: ");
+    assert_exits(128 + SIGKILL, HOSTS(script, "--hosts=localhost:1,two:1", rsh, port),
+                 "lockstep run: the command for host localhost ended with code 137\n",
+                 "lockstep run: the coordinator's node is gone: ");
 }
 
 #define TEN "a b c d e f g h i j "
@@ -1387,9 +1360,8 @@ TEST(test_hosts_wrong)
                  "lks-rsh for host nowhere ended with code 255");
     assert_exits(127, HOSTS("true", "--hosts=far:1", "--rsh=lks-no-such-command"),
                  "lks-no-such-command for host far ended with code 127");
-    r = HOSTS("true", "--hosts=dies:1", rsh);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
-    assert_contains(r.err, "lks-rsh for host dies ended with code 137");
+    assert_exits(128 + SIGKILL, HOSTS("true", "--hosts=dies:1", rsh),
+                 "lks-rsh for host dies ended with code 137");
     assert_exits(3, HOSTS("true", "--hosts=refuses:1,refuses:1", rsh),
                  "lks-rsh for host refuses ended with code 3");
     /* One that ends at once has started no rank, so the job has not succeeded; ranks that exit with

@@ -254,9 +254,7 @@ static void check_train(int W)
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
-    law_add(&args, "--log_interval=1");
+    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000", "--log_interval=1");
     law_add(&args, "--timeout=%g", 2 * lks_test_patience());
     struct run r = start_any(args.argv, false);
     assert_true(fcntl(r.out, F_SETPIPE_SZ, 4096) >= 4096);
@@ -284,25 +282,20 @@ TEST(test_memory)
 {
     struct run r = START("trap '' TERM; exec yes", "--nproc-per-node=4");
     pid_t pids[16];
-    size_t peak = 0;
+    uint64_t peak = 0;
     wait_until_full(&r);
     kill(r.pid, SIGTERM);
     pause_ms(700);
     int n = marked_processes(r.mark, pids, 16);
     assert_in_range(n, 6, 16);
     for (int i = 0; i < n; i++) {
-        size_t kib = 0;
-        char line[128];
-        FILE *f = fopen(lks_test_text("/proc/%d/status", (int)pids[i]), "re");
-        while (f != NULL && fgets(line, sizeof line, f) != NULL)
-            sscanf(line, "VmHWM: %zu", &kib);
-        if (f != NULL)
-            fclose(f);
-        peak = kib > peak ? kib : peak;
+        const uint64_t bytes =
+            lks__sys_proc_bytes(lks_test_text("/proc/%d/status", (int)pids[i]), "VmHWM");
+        peak = bytes > peak ? bytes : peak;
     }
     assert_true(peak > 0);
     if (LKS_TEST_PATIENCE == 1) /* sanitizers need more memory themselves */
-        assert_true(peak < 16 << 10);
+        assert_true(peak < 16 << 20);
     kill(r.pid, SIGTERM);
     assert_int_equal(finish(&r, 20), 128 + SIGKILL);
 }
@@ -320,10 +313,10 @@ TEST(test_no_output)
                           "exit 0' %s",
                           LKS_TEST_TOOL, cases[i].to);
         lks_test_result r =
-            lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 20);
-        assert_int_equal(r.exit_code, 0); /* ranks don't die of it */
-        assert_contains(r.err, "lockstep: the standard output can't be written: ");
-        assert_contains(r.err, lks_test_text("(4 lines) for the standard output were dropped: %s",
-                                             cases[i].why));
+            assert_exits(0, lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL,
+                                         20)); /* ranks don't die of it */
+        assert_contains(
+            r.err, "lockstep: the standard output can't be written: ",
+            lks_test_text("(4 lines) for the standard output were dropped: %s", cases[i].why));
     }
 }

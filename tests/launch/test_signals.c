@@ -24,20 +24,6 @@ static void pause_ms(double ms)
         NULL);
 }
 
-/* Is the signal in a mask of the process ("SigBlk", "SigIgn", "SigCgt")? */
-static bool has_signal(pid_t pid, const char *mask, int sig)
-{
-    char line[256];
-    unsigned long long bits = 0;
-    FILE *f = fopen(lks_test_text("/proc/%d/status", (int)pid), "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        if (strncmp(line, mask, strlen(mask)) == 0)
-            sscanf(line + strlen(mask), ": %llx", &bits);
-    if (f != NULL)
-        fclose(f);
-    return bits >> (sig - 1) & 1;
-}
-
 /* True for the child of a fork() that hasn't begun its program. glibc 2.41 blocks all signals in it
  * for a moment. */
 static bool is_copy(pid_t pid)
@@ -53,7 +39,8 @@ static bool is_copy(pid_t pid)
 static void wait_for_main(pid_t pid, int sig)
 {
     for (int i = 0; i < lks_test_tries(100000); i++) {
-        if (!is_copy(pid) && (has_signal(pid, "SigBlk", sig) || has_signal(pid, "SigCgt", sig)))
+        if (!is_copy(pid) &&
+            (marked_has_signal(pid, "SigBlk", sig) || marked_has_signal(pid, "SigCgt", sig)))
             return;
         pause_ms(0.1);
     }
@@ -70,17 +57,14 @@ static void check_early(int W, int sig, double ms, const char *setting)
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
     law_args args = law_train("random", &out);
     law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
+    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000");
     if (setting != NULL)
         law_add(&args, "%s", setting);
     lks_test_child run = lks_test_start(args.argv, env);
     wait_for_main(run.pid, sig);
     pause_ms(ms);
     assert_int_equal(kill(run.pid, sig), 0);
-    lks_test_result r = lks_test_wait(&run, 60);
-    if (r.exit_code != 128 + sig)
-        fail_msg("after %g ms: exit code %d: %s", ms, r.exit_code, r.err);
+    lks_test_result r = assert_exits(128 + sig, lks_test_wait(&run, 60));
     if (law_count_checkpoints(out) == 0) /* an orderly stop saves, or reports what is left */
         assert_contains(r.err, "nothing was trained");
     marked_assert_gone(mark, 2);
@@ -102,9 +86,7 @@ static void check_early_save(int W, double ms)
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
-    law_add(&args, "--eval_interval=0");
+    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000", "--eval_interval=0");
     lks_test_child run = lks_test_start(args.argv, NULL);
     wait_for_main(run.pid, SIGUSR1);
     pause_ms(ms);
@@ -144,8 +126,7 @@ TEST(test_programs_of_others)
     assert_int_equal(kill(run.pid, SIGUSR2), 0);
     pause_ms(100);
     assert_int_equal(kill(run.pid, SIGTERM), 0);
-    r = lks_test_wait(&run, 60);
-    assert_int_equal(r.exit_code, 128 + SIGTERM);
+    r = assert_exits(128 + SIGTERM, lks_test_wait(&run, 60));
     assert_true(r.seconds < 4 * lks_test_patience());
     assert_null(strstr(r.err, " waits: rank ")); /* said only after some seconds */
 }
@@ -158,9 +139,9 @@ TEST(test_blocked)
                                 "sleep",    "50",  NULL};
     lks_test_child run = lks_test_start(argv, env);
     pid_t rank;
-    lks_test_until((rank = marked_rank(mark, 0)) > 0 && has_signal(rank, "SigBlk", SIGUSR2));
+    lks_test_until((rank = marked_rank(mark, 0)) > 0 && marked_has_signal(rank, "SigBlk", SIGUSR2));
     assert_int_equal(kill(run.pid, SIGUSR2), 0);
-    lks_test_until(has_signal(rank, "ShdPnd", SIGUSR2));
+    lks_test_until(marked_has_signal(rank, "ShdPnd", SIGUSR2));
     assert_int_equal(kill(run.pid, SIGTERM), 0);
     assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
 }
@@ -172,16 +153,13 @@ static void check_stop(const char *before, int W, const char *after, int code)
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
+    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000");
     law_add(&args, "--eval_interval=0"); /* otherwise improvements would be saved, too */
     const char *script = lks_test_text("exec %s %s %s", before, law_words(&args), after);
     lks_test_child run = lks_test_start((const char *const[]){"sh", "-c", script, NULL}, NULL);
     lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "\"iter\":1,");
     assert_int_equal(kill(run.pid, SIGTERM), 0);
-    const lks_test_result r = lks_test_wait(&run, 20);
-    if (r.exit_code != code)
-        fail_msg("%s: exit code %d: %s", script, r.exit_code, r.err);
+    assert_exits(code, lks_test_wait(&run, 20));
     assert_int_equal(law_count_checkpoints(out), 1);
 }
 
@@ -255,8 +233,7 @@ static void check_ignored(int sig, int W)
     const char *out, *mark = marked_variable();
     law_args args = law_train("random", &out);
     law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
+    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000");
     lks_test_child run = start_ignoring(sig, args.argv, mark);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     lks_test_wait_for_text(metrics, "\"train\"");
@@ -269,8 +246,7 @@ static void check_ignored(int sig, int W)
     pause_ms(100);
     lks_test_until(stat(metrics, &after) == 0 && after.st_size > before.st_size); /* it continues */
     kill(run.pid, SIGTERM);
-    lks_test_result r = lks_test_wait(&run, 60);
-    assert_int_equal(r.exit_code, 128 + SIGTERM);
+    lks_test_result r = assert_exits(128 + SIGTERM, lks_test_wait(&run, 60));
     assert_null(strstr(r.err, lks_test_text("SIG%s", sigabbrev_np(sig))));
     marked_assert_gone(mark, 2);
 }
@@ -376,11 +352,10 @@ TEST(test_end_before_joining)
             check_nothing_done(&r, sig);
             continue;
         }
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err,
-                        ") exited with code 0 while other ranks still waited for it, so rank 0 "
-                        "failed: rank 1 (pid ");
-        assert_contains(r.err, ") ended without joining the group. All ranks must");
+        assert_exits(1, r,
+                     ") exited with code 0 while other ranks still waited for it, so rank 0 "
+                     "failed: rank 1 (pid ",
+                     ") ended without joining the group. All ranks must");
     }
 }
 
@@ -408,14 +383,7 @@ TEST(test_stop_of_one)
 
 static bool has_segment(pid_t pid)
 {
-    char line[512];
-    bool has = false;
-    FILE *f = fopen(lks_test_text("/proc/%d/maps", (int)pid), "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        has = has || strstr(line, "/memfd:lockstep") != NULL;
-    if (f != NULL)
-        fclose(f);
-    return has;
+    return strstr(lks_test_proc("/proc/%d/maps", (int)pid), "/memfd:lockstep") != NULL;
 }
 
 /* The same under another launcher, whose third rank never starts. */

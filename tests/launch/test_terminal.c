@@ -58,8 +58,7 @@ TEST(test_live_line)
         const char *text = on_terminal(train(out, cases[i].more), cases[i].env);
         assert_contains(text, "step 0: train loss");
         if (cases[i].live) {
-            assert_contains(text, "iter 30/30  loss");
-            assert_contains(text, "\033[K\r");
+            assert_contains(text, "iter 30/30  loss", "\033[K\r");
             assert_null(strstr(text, "iter 30: "));
         } else {
             assert_contains(text, "iter 30: loss");
@@ -67,8 +66,7 @@ TEST(test_live_line)
             assert_null(strstr(text, "\033[K\r"));
         }
         const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
-        assert_contains(log, "\niter 0: loss");
-        assert_contains(log, "\niter 30: loss");
+        assert_contains(log, "\niter 0: loss", "\niter 30: loss");
         assert_null(strchr(log, '\033'));
         assert_null(strchr(log, '\r'));
     }
@@ -90,8 +88,7 @@ TEST(test_evaluation_progress)
         "LOCKSTEP_FAULT=read:30:slow,read:50:slow,read:70:slow,read:90:slow,read:110:slow", NULL};
     const char *more = "--eval_only --eval_iters=70 --threads=1";
     const char *text = on_terminal(train(lks_test_folder(), more), xterm);
-    assert_contains(text, " of 140 batches, ");
-    assert_contains(text, "step 0: train loss");
+    assert_contains(text, " of 140 batches, ", "step 0: train loss");
     const char *status = strstr(text, "evaluation 0: ");
     assert_non_null(status);
     assert_in_range(atoi(status + strlen("evaluation 0: ")), 1, 139);
@@ -110,10 +107,8 @@ TEST(test_estimate)
     lks_test_child child = lks_test_start(run, NULL);
     lks_test_wait_for_text(child.err_path, said);
     kill(child.pid, SIGINT);
-    lks_test_result r = lks_test_wait(&child, 60);
-    assert_int_equal(r.exit_code, 128 + SIGINT);
-    assert_contains(r.err, said);
-    assert_contains(r.err, "lockstep train: a step takes ");
+    lks_test_result r = assert_exits(128 + SIGINT, lks_test_wait(&child, 60), said,
+                                     "lockstep train: a step takes ");
     const char *const brief[] = {"sh", "-c",
                                  lks_test_text("exec '%s' %s", lks_test_program(),
                                                train(lks_test_folder(), "--max_iters=9")),

@@ -14,7 +14,7 @@
 static lks_test_result limited(const char *limit, const char *words)
 {
     const char *command = lks_test_text("%s; exec '%s' %s", limit, LKS_TEST_TOOL, words);
-    return lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+    return lks_test_shell(command);
 }
 
 /* 256 KiB, for one rank and for two, with threads. */
@@ -50,9 +50,8 @@ TEST(test_stack)
 /* The soft limit is raised to the hard one, as far as a job can need. */
 TEST(test_descriptors)
 {
-    lks_test_result r =
-        limited("ulimit -Sn 40; ulimit -Hn 500", "run --no-python sh -c 'ulimit -Sn'");
-    assert_int_equal(r.exit_code, 0);
+    lks_test_result r = assert_exits(
+        0, limited("ulimit -Sn 40; ulimit -Hn 500", "run --no-python sh -c 'ulimit -Sn'"));
     assert_string_equal(r.out, "500\n");
 }
 
@@ -62,12 +61,11 @@ TEST(test_too_few)
     /* Each number fails at another call, whatever this program has inherited from its own parent.
      */
     for (int limit = 4; limit <= 24; limit++) {
-        const lks_test_result r =
+        assert_exits(
+            1,
             limited(lks_test_text("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n %d", limit),
-                    "run --standalone --nproc-per-node=8 true");
-        assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err,
-                        lks_test_text("this process may open %d files; raise `ulimit -n`", limit));
+                    "run --standalone --nproc-per-node=8 true"),
+            lks_test_text("this process may open %d files; raise `ulimit -n`", limit));
     }
 }
 
@@ -124,9 +122,7 @@ TEST(test_pipe_signal)
     const char *command = lks_test_text("exec '%s' run --hosts=localhost:1 sh -c "
                                         "'grep SigIgn /proc/self/status'",
                                         LKS_TEST_TOOL);
-    const lks_test_result r =
-        lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
-    assert_int_equal(r.exit_code, 0);
+    const lks_test_result r = assert_exits(0, lks_test_shell(command));
     const char *mask = strstr(r.out, "SigIgn:");
     assert_non_null(mask);
     assert_int_equal(strtoull(mask + 7, NULL, 16) >> (SIGPIPE - 1) & 1, 0);

@@ -164,12 +164,7 @@ const char *law_family_last(bool golf)
 
 void law_run(const law_args *args)
 {
-    lks_test_result r = lks_test_run(args->argv, NULL, 60);
-    if (r.exit_code == 0)
-        return;
-    for (int i = 0; i < args->n; i++)
-        print_error("%s ", args->argv[i]);
-    fail_msg("exit code %d, signal %d after %.1f s: %s", r.exit_code, r.signal, r.seconds, r.err);
+    assert_exits(0, lks_test_run(args->argv, NULL, 60));
 }
 
 const char *law_trained(const char *sampler, const char *const more[])
@@ -190,12 +185,8 @@ void law_assert_remedy(const char *a, const char *b, const char *run, const char
     at = strstr(at, " lockstep ");
     const char *command = lks_test_text("%s%.*s", lks_test_program(), (int)strcspn(at + 9, "\n"),
                                         at + strlen(" lockstep"));
-    r = lks_test_shell(command);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d: %s", command, r.exit_code, r.err);
-    r = lks_test_tool("diff", other, run);
-    if (r.exit_code != 0)
-        fail_msg("after %s: %s%s", command, r.out, r.err);
+    assert_exits(0, lks_test_shell(command));
+    assert_exits(0, lks_test_tool("diff", other, run));
 }
 
 void law_resumed(const char *sampler, const char *out, const char *const more[])

@@ -17,22 +17,16 @@ const char *marked_variable(void)
 
 bool marked_has(pid_t pid, const char *variable)
 {
-    static char text[1 << 18];
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    size_t n = 0;
-    for (ssize_t got; n < sizeof text - 1; n += (size_t)got)
-        if ((got = read(fd, text + n, sizeof text - 1 - n)) <= 0)
-            break;
-    close(fd);
-    text[n] = '\0';
-    for (size_t i = 0; i < n; i += strlen(text + i) + 1)
-        if (strcmp(text + i, variable) == 0)
-            return true;
-    return false;
+    const char *entry = lks_test_proc("/proc/%d/environ", (int)pid);
+    while (*entry != '\0' && strcmp(entry, variable) != 0)
+        entry += strlen(entry) + 1;
+    return *entry != '\0';
+}
+
+bool marked_has_signal(pid_t pid, const char *mask, int sig)
+{
+    const char *at = strstr(lks_test_proc("/proc/%d/status", (int)pid), mask);
+    return at != NULL && strtoull(at + strlen(mask) + 1, NULL, 16) >> (sig - 1) & 1;
 }
 
 int marked_processes(const char *variable, pid_t *pids, int max)
@@ -54,14 +48,10 @@ int marked_processes(const char *variable, pid_t *pids, int max)
 
 pid_t marked_child_of(pid_t pid)
 {
-    int child = -1;
-    FILE *f = fopen(lks_test_text("/proc/%d/task/%d/children", (int)pid, (int)pid), "re");
-    if (f == NULL)
+    if (!lks_test_exists("/proc/thread-self/children"))
         lks_test_lacks("children", "the kernel doesn't list them in /proc");
-    if (fscanf(f, "%d", &child) != 1)
-        child = -1;
-    fclose(f);
-    return child;
+    const char *children = lks_test_proc("/proc/%d/task/%d/children", (int)pid, (int)pid);
+    return *children != '\0' ? atoi(children) : -1;
 }
 
 pid_t marked_rank(const char *variable, int rank)

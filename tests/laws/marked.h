@@ -10,6 +10,9 @@ const char *marked_variable(void);
 /* Was the process started with `variable` in its environment? False for zombies. */
 bool marked_has(pid_t pid, const char *variable);
 
+/* Is the signal in a mask of the process ("SigBlk", "SigIgn", "SigCgt")? */
+bool marked_has_signal(pid_t pid, const char *mask, int sig);
+
 /* Living processes that have it, whatever their parent is; up to `max` of them in pids. */
 int marked_processes(const char *variable, pid_t *pids, int max);
 

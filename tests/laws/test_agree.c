@@ -120,8 +120,7 @@ static const char *state_hash(const char *ckpt)
 {
     json_t *state = json_load_file(lks_test_text("%s/state.json", ckpt), 0, NULL);
     assert_non_null(state);
-    const char *digits =
-        lks_test_text("%s", json_string_value(lks_test_member(state, "state_hash")));
+    const char *digits = lks_test_text("%s", lks_test_string(state, "state_hash"));
     json_decref(state);
     return digits;
 }
@@ -188,10 +187,10 @@ TEST(test_missing)
         shell(lks_test_text("rm -r '%s/%d'/*", all, host));
         assert_int_not_equal(resume_in("21", all, STEPS, "--check_interval=0"), 0);
         const char *said = refusal("21", all), *path = lks_test_text("%s/%d", all, 1 - host);
-        assert_contains(said, lks_test_text("there is no checkpoint in %s/%d", all, host));
-        assert_contains(said, lks_test_text("rank %d (host ", host == 0 ? 0 : 2));
-        assert_contains(said, lks_test_text("has %s/ckpt-00000004 (iteration 4, state_hash %s)",
-                                            path, state_hash(lks_test_text("%s/latest", path))));
+        assert_contains(said, lks_test_text("there is no checkpoint in %s/%d", all, host),
+                        lks_test_text("rank %d (host ", host == 0 ? 0 : 2),
+                        lks_test_text("has %s/ckpt-00000004 (iteration 4, state_hash %s)", path,
+                                      state_hash(lks_test_text("%s/latest", path))));
     }
 }
 
@@ -306,10 +305,9 @@ TEST(test_eval_settings)
             NULL};
         assert_int_not_equal(hosts_run(engine, "11", argv), 0);
         const char *said = refusal("11", all);
-        assert_contains(said,
-                        lks_test_text("%s differs between ranks: rank 0 (host ", cases[i].name));
-        assert_contains(said, lks_test_text(") has %s", cases[i].first));
-        assert_contains(said, lks_test_text(") has %s", cases[i].other));
+        assert_contains(
+            said, lks_test_text("%s differs between ranks: rank 0 (host ", cases[i].name),
+            lks_test_text(") has %s", cases[i].first), lks_test_text(") has %s", cases[i].other));
     }
 }
 
@@ -338,10 +336,11 @@ TEST(test_settings)
         argv[n++] = lks_test_text("--backend=%s", engine);
         assert_int_not_equal(hosts_run(engine, "22", argv), 0);
         const char *said = refusal("22", all);
-        assert_contains(said, lks_test_text("%s differs between ranks: rank 0 (host ",
-                                            i == 0 ? "the data" : "check_interval"));
-        assert_contains(said, ", rank 3 (host ");
-        assert_contains(said, i == 0 ? lks_test_text("has %s (digest ", other) : ") has 7: ");
+        assert_contains(said,
+                        lks_test_text("%s differs between ranks: rank 0 (host ",
+                                      i == 0 ? "the data" : "check_interval"),
+                        ", rank 3 (host ",
+                        i == 0 ? lks_test_text("has %s (digest ", other) : ") has 7: ");
         assert_false(lks_test_exists(lks_test_text("%s/fresh", all)));
     }
 }
@@ -470,7 +469,7 @@ static lks_status compare(lks__trainer *t)
 }
 
 /* A rank: the last one's state differs in one field, and every rank must learn it. */
-static int run_compare(void)
+RANK(compare)
 {
     static lks__trainer t;
     int rank = atoi(getenv("RANK"));
@@ -507,8 +506,6 @@ static int run_compare(void)
     return 0;
 }
 
-static const struct rank_body bodies[] = {{"compare", .run = run_compare}, {.name = NULL}};
-
 TEST(test_state)
 {
     char self[PATH_MAX];
@@ -537,7 +534,7 @@ TEST(test_state)
 int main(int argc, char **argv)
 {
     hosts_main(argc, argv);
-    ranks_main(argc, argv, bodies);
+    ranks_main(argc, argv);
     engine = argc == 2 ? argv[1] : "";
     hosts_need(engine);
     return lks_test_run_all(train_alone, NULL);

@@ -345,25 +345,13 @@ TEST(test_would_go_back)
 
 /* --- lies ------------------------------------------------------------------------------------- */
 
-/* Change a byte of a file, counted from its beginning. */
-static void alter(const char *path, long at)
-{
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, at, SEEK_SET), 0);
-    const int byte = fgetc(f);
-    fseek(f, at, SEEK_SET);
-    fputc(byte ^ 4, f);
-    fclose(f);
-}
-
 TEST(test_false_hashes)
 {
     const char *out = lks_test_copy_of(reference());
     for (int i = 0; i < 6; i++) {
         const int step = i * 5 % LAW_STEPS, v = i * 3 % LAW_V;
         const long at = 32 + (long)(step * (1 + LAW_V) + 1 + v) * 8 + i;
-        alter(lks_test_text("%s/leaves.bin", out), at);
+        lks_test_alter(lks_test_text("%s/leaves.bin", out), at);
         EXPECT(
             3,
             TEXTS(lks_test_text("FALSE     step %d: the gradient of virtual rank %d of 8 has the "
@@ -375,11 +363,11 @@ TEST(test_false_hashes)
                TEXTS(lks_test_text("FALSE     step %d: ", step),
                      lks_test_text(" in leaves.bin by rank %d on ", v / 4)),
                out, lks_test_text("--step=%d", step), lks_test_text("--leaf=%d", v));
-        alter(lks_test_text("%s/leaves.bin", out), at);
+        lks_test_alter(lks_test_text("%s/leaves.bin", out), at);
     }
     EXPECT(0, TEXTS("equal"), out);
     /* An iteration twice, and a file that is too short. */
-    alter(lks_test_text("%s/leaves.bin", out), 32 + 6 * (1 + LAW_V) * 8);
+    lks_test_alter(lks_test_text("%s/leaves.bin", out), 32 + 6 * (1 + LAW_V) * 8);
     EXPECT(
         3,
         TEXTS("FALSE     ", "leaves.bin: no run has written the record at offset 464",
@@ -520,7 +508,7 @@ TEST(test_other_claims)
     EXPECT(1, TEXTS("or has a member twice"),
            replaced("metrics.jsonl", ",\"grad_norm\":", ",\"loss\":1.5,\"grad_norm\":"));
     out = lks_test_copy_of(reference()); /* a head of other virtual ranks */
-    alter(lks_test_text("%s/leaves.bin", out), 16);
+    lks_test_alter(lks_test_text("%s/leaves.bin", out), 16);
     EXPECT(3, TEXTS("FALSE     step 0: leaves.bin is of other virtual ranks"), out, "--step=0",
            "--leaf=7");
 }
@@ -593,14 +581,14 @@ TEST(test_false_checkpoint)
     EXPECT(3, TEXTS("FALSE     checkpoint 14: transformer.wpe.weight.exp_avg_sq, element 30 is "),
            out, "--from=12");
     out = lks_test_copy_of(reference()); /* and the checkpoint from which steps are computed */
-    alter(lks_test_text("%s/ckpt-00000009/model.safetensors", out), 60000);
+    lks_test_alter(lks_test_text("%s/ckpt-00000009/model.safetensors", out), 60000);
     EXPECT(3,
            TEXTS("FALSE     checkpoint 9: ",
                  "hash: --from below 9 with --to starts before this checkpoint\n"),
            out, "--step=9");
     const lks_test_result all = assert_exits(3, lks_test_tool("audit", out, "--sample=99"));
-    assert_contains(all.out, "drawn     7 of 7 segments ");
-    assert_contains(all.out, "one false segment passes such a sample in 14.3 % of all draws");
+    assert_contains(all.out, "drawn     7 of 7 segments ",
+                    "one false segment passes such a sample in 14.3 % of all draws");
     EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged", " their hash\n"), out,
            "--step=8");
     remove_folder(lks_test_text("%s/ckpt-00000009", out));
@@ -661,8 +649,8 @@ TEST(test_seal)
     const char *weights = lks_test_text("%s/ckpt-00000009/model.safetensors", out);
     lks_test_write_text(file, r.out);
     assert_contains(
-        r.out, lks_test_text("%s  ckpt-00000009/model.safetensors\n", lks_test_sha256(weights)));
-    assert_contains(r.out, "  data/train.bin\n");
+        r.out, lks_test_text("%s  ckpt-00000009/model.safetensors\n", lks_test_sha256(weights)),
+        "  data/train.bin\n");
     const char *const by[] = {lks_test_text("--seal=%s", seal), lks_test_text("--seal=%s", file)};
     for (int i = 0; i < 2; i++) {
         EXPECT(0, TEXTS("seal      equal: ", "equal (1 step"), out, by[i], "--step=0");
@@ -671,7 +659,7 @@ TEST(test_seal)
     const char *only = lks_test_text("%s/only", lks_test_folder()); /* the last line */
     lks_test_write_text(only, strstr(r.out, "seal      "));
     EXPECT(0, TEXTS("seal      equal: "), out, lks_test_text("--seal=%s", only));
-    alter(weights, 70000);
+    lks_test_alter(weights, 70000);
     EXPECT(3, TEXTS("FALSE     the files have the seal "), out, lks_test_text("--seal=%s", only));
     EXPECT(3, TEXTS("FALSE     the files have the seal ", "  ckpt-00000009/model.safetensors\n"),
            out, by[0], "--step=0");

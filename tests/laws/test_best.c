@@ -149,7 +149,7 @@ static void check_overfitting(bool always)
     assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
     const json_t *evals = lks_test_metrics(lks_test_text("%s/evals.jsonl", out), "eval");
     assert_in_range(json_array_size(evals), 12, 18);
-    assert_int_equal(lks_test_number(json_array_get(evals, 0), "iter"), lowest_up_to(out, ROUND));
+    assert_int_equal(lks_test_number(evals, "0.iter"), lowest_up_to(out, ROUND));
 }
 
 TEST(test_overfitting)
@@ -334,7 +334,7 @@ TEST(test_final)
     final = json_array_get(final, 0);
     assert_int_equal(lks_test_number(final, "iter"), 4);
     assert_true(lks_test_number(final, "val_loss") <
-                lks_test_number(json_array_get(lines(out, "eval"), 0), "val_loss"));
+                lks_test_number(lines(out, "eval"), "0.val_loss"));
     const json_t *own = lks_test_figure(lks_test_text("%s/ckpt-00000004/state.json", out));
     assert_true(json_is_false(json_object_get(own, "eval_done")));
     assert_int_equal(law_named(out, "best"), 4); /* a name only: the checkpoint exists already */
@@ -387,7 +387,7 @@ TEST(test_final_is_best)
     const json_t *final = json_array_get(lines(out, "final"), 0);
     const double loss = lks_test_number(final, "val_loss");
     assert_int_equal(lowest(out), 5);
-    assert_true(loss < lks_test_number(json_array_get(lines(out, "eval"), 1), "val_loss"));
+    assert_true(loss < lks_test_number(lines(out, "eval"), "1.val_loss"));
     assert_int_equal(law_named(out, "best"), 8);
     loss_of(out, "best", "ckpt-00000008 (best)");
     const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
@@ -449,10 +449,10 @@ TEST(test_last_lines)
     const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
     const json_t *final = json_array_get(lines(out, "final"), 0);
     const int best = lowest(out);
-    assert_contains(log, "\ndone: 61 steps in ");
-    assert_contains(log, lks_test_text("last validation loss %.4f, best validation loss ",
-                                       lks_test_number(final, "val_loss")));
-    assert_contains(log, lks_test_text("latest is ckpt-00000061, best is ckpt-%08d\n", best));
+    assert_contains(log, "\ndone: 61 steps in ",
+                    lks_test_text("last validation loss %.4f, best validation loss ",
+                                  lks_test_number(final, "val_loss")),
+                    lks_test_text("latest is ckpt-00000061, best is ckpt-%08d\n", best));
     assert_int_equal(count_in(log, lks_test_text(" at iteration %d; sample and eval use ", best)),
                      1);
     assert_contains(log, lks_test_text("\nnext: lockstep eval %s\n", out));
@@ -594,8 +594,7 @@ TEST(test_golf)
     law_run(&args);
     assert_string_equal(law_lines(out), text);
     const json_t *only = lks_test_metrics(lks_test_text("%s/evals.jsonl", out), "eval_only");
-    assert_true(lks_test_number(json_array_get(only, 0), "val_loss") ==
-                lks_test_number(final, "val_loss"));
+    assert_true(lks_test_number(only, "0.val_loss") == lks_test_number(final, "val_loss"));
 }
 
 /* If no rate moves the weights, all losses are equal: the earliest is best, also after a resume. */
@@ -617,7 +616,7 @@ TEST(test_equal_losses)
         assert_true(json_array_size(evals) > 3);
         for (size_t i = 1; i < json_array_size(evals); i++)
             assert_true(lks_test_number(json_array_get(evals, i), "val_loss") ==
-                        lks_test_number(json_array_get(evals, 0), "val_loss"));
+                        lks_test_number(evals, "0.val_loss"));
         assert_int_equal(law_named(out, "best"), 2);
     }
 }

@@ -24,8 +24,7 @@ static double last_host(const char *out, const char *what)
 
 static int config_of(const char *out, const char *what)
 {
-    const json_t *config = lks_test_record(out, "config");
-    return (int)lks_test_number(json_array_get(config, 0), what);
+    return (int)lks_test_number(json_array_get(lks_test_record(out, "config"), 0), what);
 }
 
 TEST(test_limits)

@@ -44,15 +44,13 @@ static void check(const char *hosts, const char *const more[])
 {
     const char *out = trained(hosts, more);
     law_assert_same(out, alone);
-    const json_t *lines = lks_test_record(out, "host");
-    const json_t *line = json_array_get(lines, 0);
-    assert_string_equal(json_string_value(lks_test_member(line, "backend")), engine);
+    const json_t *line = json_array_get(lks_test_record(out, "host"), 0);
+    assert_string_equal(lks_test_string(line, "backend"), engine);
     assert_int_equal(lks_test_number(line, "world_size"), hosts_world(hosts));
     /* One machine plays all hosts, so they have one name. */
     const json_t *names = lks_test_member(line, "hosts"), *row = json_array_get(names, 0);
     assert_int_equal(json_array_size(names), 1);
-    assert_string_equal(json_string_value(lks_test_member(row, "host")),
-                        json_string_value(lks_test_member(line, "host")));
+    assert_string_equal(lks_test_string(row, "host"), lks_test_string(line, "host"));
     assert_int_equal(lks_test_number(row, "ranks"), hosts_world(hosts));
 }
 #define check_hosts(hosts, ...) check((hosts), (const char *const[]){__VA_ARGS__, NULL})
@@ -140,9 +138,7 @@ TEST(test_wire)
     double want = lks_test_number(json_array_get(b, LAW_LAST_ITER), "loss");
     assert_true(loss != want);
     lks_test_near(loss, want, 0.01 * want, "loss", __FILE__, __LINE__);
-    const json_t *config = lks_test_record(out, "config");
-    assert_string_equal(json_string_value(lks_test_member(json_array_get(config, 0), "wire")),
-                        "bfloat16");
+    assert_string_equal(lks_test_string(lks_test_record(out, "config"), "0.wire"), "bfloat16");
 }
 
 /* Hosts, and ranks of a host, with processors of different kernel levels: each uses its own. */

@@ -40,8 +40,7 @@ static void expect_stop(const lks_test_result *r, const char *said)
  * iteration. */
 static int check_saved(const char *out)
 {
-    const json_t *steps = lks_test_record(out, "train");
-    int iter = (int)json_array_size(steps); /* of a run from scratch */
+    int iter = (int)json_array_size(lks_test_record(out, "train")); /* of a run from scratch */
     const char *name = lks_test_text("%s/latest/state.json", out);
     const json_t *state = lks_test_json(lks_test_read(name, NULL));
     assert_int_equal(lks_test_number(state, "iter"), iter);

@@ -41,9 +41,7 @@ static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, 
     const char *const env[] = {lks_test_text("LEVEL_0=%s", lks__cpu_level_name(levels[0])),
                                lks_test_text("LEVEL_1=%s", lks__cpu_level_name(levels[ranks - 1])),
                                library ? NULL : "LD_LIBRARY_PATH=" LKS_TEST_NO_DNNL, NULL};
-    const lks_test_result r = lks_test_run(args.argv, env, 300);
-    if (r.exit_code != 0)
-        fail_msg("%s, %s: exit code %d: %s", env[0], env[1], r.exit_code, r.err);
+    assert_exits(0, lks_test_run(args.argv, env, 300));
     return out;
 }
 

@@ -241,7 +241,7 @@ static int ddp_step(lks_comm *comm, enum mode mode, const struct step *want)
 
 /* All ranks in each mode, then each in another one. The group's own thread begins in the mode of
  * the call that opens the group. */
-static int in_all_modes(void)
+RANK(in_all_modes)
 {
     static struct step want;
     lks_comm *comm = NULL;
@@ -289,9 +289,8 @@ TEST(test_hosts)
 
 int main(int argc, char **argv)
 {
-    const struct rank_body bodies[] = {{"in_all_modes", .run = in_all_modes}, {.name = NULL}};
     hosts_main(argc, argv);
-    ranks_main(argc, argv, bodies);
+    ranks_main(argc, argv);
     engine = argc == 2 ? argv[1] : "";
     bool one_host = strcmp(engine, "shm") == 0;
     if (!one_host)

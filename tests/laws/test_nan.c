@@ -55,13 +55,12 @@ static lks_test_result go_on(int W, const char *dataset, const char *const more[
 
 static void check_line(const char *out, const char *kind, size_t i, int iter, int v, int m)
 {
-    const json_t *lines = lks_test_record(out, kind);
-    const json_t *line = json_array_get(lines, i);
+    const json_t *line = json_array_get(lks_test_record(out, kind), i);
     assert_int_equal(lks_test_number(line, "iter"), iter);
     assert_int_equal(lks_test_number(line, "virtual_rank"), v);
     assert_int_equal(lks_test_number(line, "micro_batch"), m);
-    assert_string_equal(json_string_value(lks_test_member(line, "place")), "tok_emb");
-    assert_string_equal(json_string_value(lks_test_member(line, "what")), "loss");
+    assert_string_equal(lks_test_string(line, "place"), "tok_emb");
+    assert_string_equal(lks_test_string(line, "what"), "loss");
 }
 
 static size_t count(const char *out, const char *kind)
@@ -86,11 +85,11 @@ TEST(test_stop)
                                        W == 1 ? 0 : 2),
                          "is the output of tok_emb;");
         assert_null(strstr(r.err, "-nan")); /* the sign of a NaN means nothing */
-        assert_contains(r.err, ") is nan; the first that ");
-        assert_contains(r.err, lks_test_text("\nlockstep train: the newest checkpoint in %s is "
-                                             "ckpt-00000004; to continue from iteration 4: "
-                                             "lockstep resume %s\n",
-                                             out, out));
+        assert_contains(r.err, ") is nan; the first that ",
+                        lks_test_text("\nlockstep train: the newest checkpoint in %s is "
+                                      "ckpt-00000004; to continue from iteration 4: "
+                                      "lockstep resume %s\n",
+                                      out, out));
         assert_true(lks_test_exists(lks_test_text("%s/ckpt-00000004", out)));
         assert_int_equal(law_count_checkpoints(out), 2);
     }
@@ -160,11 +159,8 @@ static const char *with_third(int step)
     const char *dir = lks_test_folder();
     const uint16_t poison = POISON_VOCAB - 1;
     poison_write_data(dir);
-    FILE *f = fopen(lks_test_text("%s/fineweb_train_000000.bin", dir), "r+");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, LKS__SHARD_HEADER + at * (long)sizeof poison, SEEK_SET), 0);
-    assert_int_equal(fwrite(&poison, sizeof poison, 1, f), 1);
-    fclose(f);
+    lks_test_overwrite(lks_test_text("%s/fineweb_train_000000.bin", dir),
+                       LKS__SHARD_HEADER + at * (long)sizeof poison, &poison, sizeof poison);
     return dir;
 }
 
@@ -353,8 +349,7 @@ TEST(test_rollback_other_history)
         law_add(&again, "--iterations=%d", STEPS);
         lks_test_result r = lks_test_run(again.argv, NULL, 60);
         assert_ran_to_end(&r);
-        const json_t *backs = lks_test_record(outs[i], "rollback");
-        assert_int_equal(lks_test_number(json_array_get(backs, 0), "to"), 2);
+        assert_int_equal(lks_test_number(lks_test_record(outs[i], "rollback"), "0.to"), 2);
     }
     law_assert_same_lines(law_lines(outs[0]), law_lines(outs[1]));
     law_assert_same_checkpoints(outs[0], outs[1]);

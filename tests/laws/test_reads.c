@@ -148,10 +148,9 @@ TEST(test_given_weights)
         if (!nanogpt)
             check(runs[0], runs[1], 130);
         else
-            assert_contains(
-                json_string_value(lks_test_member(differ(runs[0], runs[1]), "data.unknown")),
-                "run A: the run began with given weights, so the first numbers of "
-                "sampler=nanogpt aren't in its record");
+            assert_contains(lks_test_string(differ(runs[0], runs[1]), "data.unknown"),
+                            "run A: the run began with given weights, so the first numbers of "
+                            "sampler=nanogpt aren't in its record");
     }
 }
 
@@ -165,11 +164,11 @@ TEST(test_printed)
         const char *data = write_data(false, altered), *b = train(data, "random", NULL);
         const bool read = check(a, b, altered);
         const lks_test_result r = lks_test_tool("diff", a, b);
-        assert_contains(r.out, lks_test_text("train token %d is %d (", altered, id));
-        assert_contains(r.out, lks_test_text("| %d (%s/train.bin, byte %d); 1 token differs\n",
-                                             id ^ 1, data, 2 * altered));
-        assert_contains(r.out, read ? "A and B read such a token first in step "
-                                    : "A and B read no such token\n");
+        assert_contains(r.out, lks_test_text("train token %d is %d (", altered, id),
+                        lks_test_text("| %d (%s/train.bin, byte %d); 1 token differs\n", id ^ 1,
+                                      data, 2 * altered),
+                        read ? "A and B read such a token first in step "
+                             : "A and B read no such token\n");
         if (read && !(seen & 1))
             law_assert_remedy(a, b, lks_test_text("%s-equal", b), a);
         if (!read && r.exit_code == 0) /* not even an evaluation */
@@ -180,22 +179,21 @@ TEST(test_printed)
     const char *cut = write_data(false, -1);
     assert_int_equal(truncate(lks_test_text("%s/train.bin", cut), 2 * (N - 3)), 0);
     const lks_test_result r = lks_test_tool("diff", a, train(cut, "random", NULL));
-    assert_contains(r.out, lks_test_text("train token %d is ", N - 3));
     assert_contains(
-        r.out, lks_test_text(" | the data end after %d tokens, the first of 3 tokens that differ\n",
-                             N - 3));
-    assert_contains(r.out, "the lengths differ, so samplers can draw other positions\n");
-    assert_contains(r.out, lks_test_text("the data differ: train has %d | %d tokens, so samplers "
-                                         "can draw other positions\n",
-                                         N, N - 3));
+        r.out, lks_test_text("train token %d is ", N - 3),
+        lks_test_text(" | the data end after %d tokens, the first of 3 tokens that differ\n",
+                      N - 3),
+        "the lengths differ, so samplers can draw other positions\n",
+        lks_test_text("the data differ: train has %d | %d tokens, so samplers "
+                      "can draw other positions\n",
+                      N, N - 3));
     uint16_t *ids = (uint16_t *)lks_test_read(lks_test_text("%s/train.bin", cut), NULL);
     for (int i = 50; i < N - 3; i += 97) /* read later than other positions */
         ids[i] ^= 1;
     lks_test_write(lks_test_text("%s/train.bin", cut), ids, 2 * (N - 3));
     const lks_test_result early = lks_test_tool("diff", a, train(cut, "random", NULL));
-    assert_contains(early.out, "The records differ first at step 0:\n");
-    assert_contains(early.out, " read such a token first in step 1, ");
-    assert_contains(early.out, "the data differ: train has ");
+    assert_contains(early.out, "The records differ first at step 0:\n",
+                    " read such a token first in step 1, ", "the data differ: train has ");
     const char *half = write_data(false, -1);
     assert_int_equal(truncate(lks_test_text("%s/train.bin", half), N), 0);
     const lks_test_result shorter = lks_test_tool("diff", a, train(half, "random", NULL));
@@ -233,18 +231,19 @@ TEST(test_moved)
     assert_contains(r.out, lks_test_text("--dataset=%s --out_dir=%s-equal", places[0], runs[1]));
     assert_int_equal(rename(dirs[1], places[1]), 0);
     r = lks_test_tool("diff", runs[0], runs[1], lks_test_text("--dataset=%s", places[1]));
-    assert_contains(r.out, lks_test_text("run A: %s has the data of B, not of A: one --dataset "
-                                         "can't serve both, so put A's data back in %s\n",
-                                         places[1], dirs[0]));
-    assert_contains(r.out, "trains A again, as the same run as B:\n");
+    assert_contains(r.out,
+                    lks_test_text("run A: %s has the data of B, not of A: one --dataset "
+                                  "can't serve both, so put A's data back in %s\n",
+                                  places[1], dirs[0]),
+                    "trains A again, as the same run as B:\n");
     r = lks_test_tool("diff", runs[0], runs[1], "--dataset=nosuch");
     assert_contains(r.out, "remedy            not possible here: run A: ");
     assert_int_equal(rename(places[0], dirs[0]), 0);
     const char *resumed = train(dirs[0], "random", "--learning_rate=0.1");
     assert_int_equal(rename(dirs[0], places[0]), 0);
     r = lks_test_tool("diff", runs[0], resumed, lks_test_text("--dataset=%s", places[0]));
-    assert_contains(r.out, "this command continues B from checkpoint 6 ");
-    assert_contains(r.out, lks_test_text(" --dataset=%s\n", places[0]));
+    assert_contains(r.out, "this command continues B from checkpoint 6 ",
+                    lks_test_text(" --dataset=%s\n", places[0]));
     r = lks_test_tool("diff", runs[0], resumed);
     assert_contains(r.out, "remedy            not possible here: run B: ");
 }
@@ -296,10 +295,10 @@ TEST(test_evaluations)
     lks_test_write(file, ids, bytes);
     const char *b = train(other, "random", NULL);
     const lks_test_result r = assert_exits(3, lks_test_tool("diff", a, b));
-    assert_contains(r.out, "evaluations only  data, digest ");
-    assert_contains(r.out, "The same steps: 12 steps, 4 checkpoints, weights ");
-    assert_contains(r.out, "Only evaluations differ, first at iteration 0:\n  val_loss ");
-    assert_contains(r.out, "cause             the data differ: val token 0 is 0 | 1\n");
+    assert_contains(r.out, "evaluations only  data, digest ",
+                    "The same steps: 12 steps, 4 checkpoints, weights ",
+                    "Only evaluations differ, first at iteration 0:\n  val_loss ",
+                    "cause             the data differ: val token 0 is 0 | 1\n");
     law_assert_remedy(a, b, lks_test_text("%s-equal", b), a);
 }
 
@@ -323,15 +322,6 @@ static void write_meta(const char *dir)
     lks_test_write_text(lks_test_text("%s/meta.json", dir), text);
 }
 
-static void alter(const char *path, long at)
-{
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    fseek(f, at, SEEK_SET);
-    fputc(1, f);
-    assert_int_equal(fclose(f), 0);
-}
-
 /* A token in no page that the digest reads. */
 TEST(test_large)
 {
@@ -342,16 +332,16 @@ TEST(test_large)
         const char *train_bin = lks_test_text("%s/train.bin", dirs[i]);
         assert_int_equal(truncate(train_bin, (256 << 20) + 4096), 0);
         if (i == 1)
-            alter(train_bin, 2 * TOKEN);
+            lks_test_overwrite(train_bin, 2 * TOKEN, "\1", 1);
         write_meta(dirs[i]);
         runs[i] = train(dirs[i], "random", NULL);
     }
     const lks_test_result r = lks_test_do("lockstep", "diff", runs[0], runs[1]);
-    assert_contains(r.out, "changes no bit    data, hash of whole files ");
-    assert_contains(r.out, lks_test_text("train token %d is 0 (", TOKEN));
+    assert_contains(r.out, "changes no bit    data, hash of whole files ",
+                    lks_test_text("train token %d is 0 (", TOKEN));
     lks_test_result audit = lks_test_do("lockstep", "audit", runs[0], "--step=0");
     assert_contains(audit.out, "because the digest samples them: equal (");
-    alter(lks_test_text("%s/train.bin", dirs[0]), 2 * TOKEN);
+    lks_test_overwrite(lks_test_text("%s/train.bin", dirs[0]), 2 * TOKEN, "\1", 1);
     audit = assert_exits(4, lks_test_tool("audit", runs[0], "--step=0"));
     assert_contains(audit.out, "has changed since `lockstep prep` wrote it");
     lks_test_do("lockstep", "audit", runs[0], "--step=0", "--leaf=1");

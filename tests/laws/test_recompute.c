@@ -70,8 +70,7 @@ TEST(test_resume)
     law_resume("random", out, "--recompute=rows", "--max_iters=8", "--nproc_per_node=2");
     law_resume("random", out, "--nproc_per_node=4");
     law_assert_same_checkpoint(out, alone, law_family_last(false));
-    const json_t *config = lks_test_record(out, "config");
-    assert_null(json_object_get(json_array_get(config, 0), "recompute"));
+    assert_null(json_object_get(json_array_get(lks_test_record(out, "config"), 0), "recompute"));
 }
 
 /* Megabytes after `what` in the output of --dry_run, and of all memory that the run used (Pss). */
@@ -95,8 +94,7 @@ static void measure(const char *way, double *planned, double *used)
             return;
         }
         law_run(&args);
-        const json_t *hosts = lks_test_record(out, "host");
-        *used = lks_test_number(json_array_get(hosts, 1), "memory_bytes") / 1e6;
+        *used = lks_test_number(lks_test_record(out, "host"), "1.memory_bytes") / 1e6;
     }
 }
 

@@ -112,9 +112,7 @@ static void train(const struct recorded_run *run, const char *out, const char *l
     env[n_env] = NULL;
     if (last != NULL)
         law_add(&args, "%s", last);
-    lks_test_result r = lks_test_run(args.argv, env, 300);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d, signal %d: %s", run->name, r.exit_code, r.signal, r.err);
+    assert_exits(0, lks_test_run(args.argv, env, 300));
 }
 
 /* ---- hashing ------------------------------------------------------------------------------- */
@@ -192,8 +190,7 @@ static const char *hash_of(const char *out)
 
 static const char *fingerprint_of(const char *out)
 {
-    const json_t *hosts = lks_test_record(out, "host");
-    return json_string_value(lks_test_member(json_array_get(hosts, 0), "fingerprint"));
+    return lks_test_string(lks_test_record(out, "host"), "0.fingerprint");
 }
 
 /* ---- comparing ----------------------------------------------------------------------------- */
@@ -354,41 +351,31 @@ static void test_mode(void **state)
         run_mode(mode, golf, &args);
         if (mode->exchange != NULL) {
             const json_t *host = json_array_get(lks_test_record(out, "host"), 0);
-            assert_string_equal(json_string_value(lks_test_member(host, "exchange")),
-                                mode->exchange);
+            assert_string_equal(lks_test_string(host, "exchange"), mode->exchange);
         }
         compare(golf ? "modes-golf" : "modes-gpt2", bits_of(out), hash_of(out));
     }
 }
 
-static int main_of_modes(void)
-{
-    struct CMUnitTest tests[4] = {{0}};
-    for (int i = 0; i < 4; i++) {
-        const struct mode *mode = on_standins() ? &gpu_modes[i] : &modes[i];
-        tests[i] = (struct CMUnitTest){mode->name, test_mode, NULL, NULL, (void *)mode};
-    }
-    if (on_standins())
-        setenv("CUDA_STANDIN_NCCL", lks_test_folder_in_memory(), 1);
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
-}
-
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "modes") == 0) {
-        lks_test_need_level(NULL);
-        return main_of_modes();
-    }
-    lks_test_need_level(NULL);
     lks__cpu_level level;
+    lks_test_need_level(NULL);
     if (lks__cpu_level_get(&level) != LKS_OK)
         return EXIT_FAILURE;
-    struct CMUnitTest tests[N_RUNS] = {{0}};
+    const bool of_modes = argc > 1 && strcmp(argv[1], "modes") == 0;
+    for (int i = 0; of_modes && i < 4; i++) {
+        const struct mode *mode = on_standins() ? &gpu_modes[i] : &modes[i];
+        lks_test_add((struct CMUnitTest){mode->name, test_mode, NULL, NULL, (void *)mode}, i);
+    }
+    if (of_modes && on_standins())
+        setenv("CUDA_STANDIN_NCCL", lks_test_folder_in_memory(), 1);
     /* With the reference kernels only one run is short enough; laws_recorded_modes_plain has golf.
      */
-    for (int i = 0; i < N_RUNS; i++)
+    for (int i = 0; !of_modes && i < N_RUNS; i++)
         if ((strcmp(runs[i].name, "gpt2-odd") == 0 || level != LKS__CPU_PLAIN) &&
             !left_out(runs[i].name))
-            tests[i] = (struct CMUnitTest){runs[i].name, test_run, NULL, NULL, (void *)&runs[i]};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+            lks_test_add((struct CMUnitTest){runs[i].name, test_run, NULL, NULL, (void *)&runs[i]},
+                         i);
+    return lks_test_run_all(NULL, NULL);
 }

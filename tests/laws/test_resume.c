@@ -25,10 +25,7 @@ static const char *killed_run(const char *sampler, int W, int rank, const char *
     law_add(&args, "--allow_uneven");
     const char *env[] = {lks_test_text("LOCKSTEP_FAULT=%s", fault),
                          lks_test_text("LOCKSTEP_FAULT_RANK=%d", rank), mark, NULL};
-    lks_test_result r = lks_test_run(args.argv, env, 60);
-    if (r.exit_code != 128 + SIGKILL)
-        fail_msg("%s on rank %d: exit code %d: %s", fault, rank, r.exit_code, r.err);
-    assert_contains(r.err, lks_test_text("rank %d", rank));
+    assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 60), lks_test_text("rank %d", rank));
     marked_assert_gone(mark, 2);
     assert_true(law_count_checkpoints(out) > 0);
     assert_false(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, LAW_STEPS)));

@@ -124,9 +124,9 @@ TEST(test_record)
     }
     assert_int_equal(evals, 1); /* with the batch after the change */
     r = lks_test_tool("report", out);
-    assert_contains(r.out, " from iteration 8: batch_size 3, gradient_accumulation_steps 24\n");
-    assert_contains(r.out, " from iteration 12: batch_size 5, gradient_accumulation_steps 12, "
-                           "virtual_ranks 4\n");
+    assert_contains(r.out, " from iteration 8: batch_size 3, gradient_accumulation_steps 24\n",
+                    " from iteration 12: batch_size 5, gradient_accumulation_steps 12, "
+                    "virtual_ranks 4\n");
     r = lks_test_tool("plot", out);
     assert_contains(r.out, "  from iteration 12: batch_size 5, ");
     const char *picture = lks_test_text("%s/a.svg", out);

@@ -39,8 +39,7 @@ static const char *lines_but(const char *out, int iter)
 
 static int latest_iter(const char *out)
 {
-    const json_t *saved = lks_test_record(out, "checkpoint");
-    return (int)lks_test_number(json_array_get(saved, json_array_size(saved) - 1), "iter");
+    return (int)lks_test_number(lks_test_record(out, "checkpoint"), "-1.iter");
 }
 
 /* SIGTERM: all ranks stop after the same step, with a checkpoint, one more than a run that isn't

@@ -92,12 +92,10 @@ TEST(test_entries)
     for (int r = 0; r < W; r++) {
         const json_t *named = nth(r, "M", "process_name", 0);
         assert_non_null(named);
-        assert_string_equal(json_string_value(lks_test_member(named, "args.name")),
-                            lks_test_text("rank %d", r));
+        assert_string_equal(lks_test_string(named, "args.name"), lks_test_text("rank %d", r));
         const json_t *labels = nth(r, "M", "process_labels", 0);
         assert_non_null(labels);
-        assert_contains(json_string_value(lks_test_member(labels, "args.labels")),
-                        "0 older ones dropped");
+        assert_contains(lks_test_string(labels, "args.labels"), "0 older ones dropped");
     }
     assert_null(nth(W, "M", "process_name", 0));
 }
@@ -298,7 +296,7 @@ TEST(test_times)
         lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
         const json_t *lines = lks_test_record(out, "train");
         assert_int_equal(json_array_size(lines), 80);
-        const double tokens = lks_test_number(json_array_get(lines, 0), "tokens");
+        const double tokens = lks_test_number(lines, "0.tokens");
         double ms = 0.0, exposed = 0.0;
         assert_true(tokens == LAW_V * LAW_A * 6.0 * law_model().block_size);
         for (size_t i = 0; i < 80; i++) {

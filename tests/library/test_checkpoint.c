@@ -180,7 +180,7 @@ TEST(test_format)
                                                   "F16", "BF16", "F32", "F32"};
     for (int t = 0; t < N_TENSORS; t++) {
         const json_t *entry = json_object_get(json, shapes[t].name);
-        assert_string_equal(json_string_value(json_object_get(entry, "dtype")), dtypes[t]);
+        assert_string_equal(lks_test_string(entry, "dtype"), dtypes[t]);
         const json_t *shape = json_object_get(entry, "shape");
         const json_t *offsets = json_object_get(entry, "data_offsets");
         assert_int_equal(json_array_size(shape), shapes[t].n_dims);
@@ -216,8 +216,8 @@ TEST(test_into_itself)
         const char *into = lks_test_text("%s/%s", dir, names[i]);
         check_loaded(2, into, 1);
         assert_int_equal(on_ranks(2, into, 2, run_save), LKS_ERR_ARG);
-        assert_contains(ranks[1].said, " is a checkpoint itself");
-        assert_contains(ranks[1].said, lks_test_text("the folder around it, %s", dir));
+        assert_contains(ranks[1].said, " is a checkpoint itself",
+                        lks_test_text("the folder around it, %s", dir));
     }
     assert_int_equal(lks_test_count_files(lks_test_text("%s/ckpt-00000001", dir)), 3);
     save(2, dir, 2);
@@ -320,11 +320,11 @@ TEST(test_altered)
         now[kind == 0 ? bytes - 1 : 100] ^= kind < 2;
         lks_test_write(model, now, kind == 2 ? bytes - 1 : bytes);
         assert_int_equal(on_ranks(3, dir, 0, run_load), LKS_ERR_FORMAT);
-        assert_contains(ranks[2].said, "ckpt-00000002/model.safetensors");
-        assert_contains(ranks[2].said, "the newest good checkpoint is ckpt-00000001");
-        assert_contains(ranks[2].said, lks_test_text("move newer ones out of %s, and the next load "
-                                                     "takes ckpt-00000001",
-                                                     dir));
+        assert_contains(ranks[2].said, "ckpt-00000002/model.safetensors",
+                        "the newest good checkpoint is ckpt-00000001",
+                        lks_test_text("move newer ones out of %s, and the next load "
+                                      "takes ckpt-00000001",
+                                      dir));
         check_untouched(3);
         check_loaded(2, lks_test_text("%s/ckpt-00000001", dir), 1);
         assert_int_equal(on_ranks(2, damaged, 0, run_load), LKS_ERR_FORMAT);
@@ -553,10 +553,8 @@ TEST(test_no_run)
     assert_exits(1, lks_test_tool("sample", lks_test_text("--out_dir=%s", dir)),
                  "ckpt-00000001 is a checkpoint of a program that uses liblockstep");
     lks_test_result r = assert_exits(0, lks_test_tool("info", dir));
-    assert_contains(r.out, "checkpoint of a program that uses liblockstep");
-    assert_contains(r.out, "/ckpt-00000001\n");
-    assert_contains(r.out, "step         1\n");
-    assert_contains(r.out, "tensors      9 in model.safetensors, 3449 bytes\n");
+    assert_contains(r.out, "checkpoint of a program that uses liblockstep", "/ckpt-00000001\n",
+                    "step         1\n", "tensors      9 in model.safetensors, 3449 bytes\n");
     assert_int_equal(unlink(lks_test_text("%s/ckpt-00000001/optimizer.safetensors", dir)), 0);
     assert_exits(1, lks_test_tool("info", dir),
                  "/ckpt-00000001 is torn: it has no optimizer.safetensors");

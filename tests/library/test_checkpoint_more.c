@@ -172,10 +172,11 @@ TEST(test_other_ranks)
     CALL_OK(on_ranks(3, dir, NULL, 0, run_save));
     for (int W = 2; W <= 4; W += 2) {
         assert_int_equal(on_ranks(W, dir, NULL, 0, run_load), LKS_ERR_CONFIG);
-        assert_contains(ranks[1].said, lks_test_text("/ckpt-00000003 has mine of 3 ranks, and this "
-                                                     "group has %d: load those",
-                                                     W));
-        assert_contains(ranks[1].said, "from mine@0 to mine@2");
+        assert_contains(ranks[1].said,
+                        lks_test_text("/ckpt-00000003 has mine of 3 ranks, and this "
+                                      "group has %d: load those",
+                                      W),
+                        "from mine@0 to mine@2");
         assert_true(is_untouched(&ranks[0]) && is_untouched(&ranks[1]));
     }
     CALL_OK(on_ranks(2, dir, NULL, 0, run_load_third));
@@ -318,8 +319,7 @@ TEST(test_wrong_json)
     lks_test_write(file, now, bytes);
     free(now);
     assert_int_equal(on_ranks(2, dir, NULL, 0, run_json), LKS_ERR_FORMAT);
-    assert_contains(ranks[1].said, "lks_checkpoint_json: rank 0: ");
-    assert_contains(ranks[1].said, "does not match its own hash");
+    assert_contains(ranks[1].said, "lks_checkpoint_json: rank 0: ", "does not match its own hash");
 }
 
 /* 64 dimensions, of which two aren't 1. */

@@ -3,6 +3,7 @@
  * of several. */
 #include "support.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/hosts.h"
 #include "comm/shm/host.h"
@@ -253,19 +255,6 @@ static lks_status starts_a_program(void)
     return one_after_another();
 }
 
-/* Shared memory in use, in KB. */
-static long shared_kb(void)
-{
-    char line[256];
-    long kb = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        (void)sscanf(line, "RssShmem: %ld", &kb);
-    if (f != NULL)
-        fclose(f);
-    return kb;
-}
-
 static lks_status memory_returned(void)
 {
     lks_comm *comm;
@@ -273,7 +262,7 @@ static lks_status memory_returned(void)
     float *value = calloc(2 * (size_t)N, sizeof *value);
     lks_param p = {"p", value, value + N, N};
     LKS__TRY(open_group(&comm));
-    const long before = shared_kb();
+    const uint64_t before = lks__sys_proc_bytes("/proc/self/status", "RssShmem");
     for (int i = 0; i < 8; i++) {
         LKS__TRY(lks_ddp_open(comm, &p, 1, NULL, &ddp));
         LKS__TRY(step(ddp));
@@ -283,11 +272,13 @@ static lks_status memory_returned(void)
         }
         lks_ddp_close(ddp);
     }
-    const long kept = shared_kb() - before;
+    const uint64_t after = lks__sys_proc_bytes("/proc/self/status", "RssShmem");
     LKS__TRY(check_sum(comm));
     lks_comm_close(comm);
     free(value);
-    return kept < N / 512 ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "%ld KB were kept", kept);
+    return after < before + 2 * (uint64_t)N
+               ? LKS_OK
+               : lks__fail(LKS_ERR_NOMEM, "%" PRIu64 " bytes are %" PRIu64 " now", before, after);
 }
 
 /* Each file may have 4 KB: memory and files are refused by an error, not by SIGXFSZ. */

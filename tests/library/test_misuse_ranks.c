@@ -1114,13 +1114,13 @@ static void run_row(const struct row *row, const char *hosts)
         fail_msg("%s over hosts %s, %.1f s", row->name, hosts != NULL ? hosts : "2", seconds);
 }
 
-static void test_one_host(void **state)
+TEST(test_one_host)
 {
     for (int i = 0; i < N_ROWS; i++)
         run_row(&rows[i], NULL);
 }
 
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
     static const char *const divisions[] = {"2", "12", "21"};
     for (int i = 0; i < N_ROWS; i++)
@@ -1253,7 +1253,7 @@ static void fail_each(const struct row *call, const char *hosts, int poor)
     while (ranks[poor].n_allocs >= n);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     kept[2] = lks_test_folder_in_memory();
     kept[3] = lks_test_folder_in_memory();
@@ -1290,7 +1290,7 @@ static int be_rank(const char *name)
     return as_expected(&r, first) ? 0 : 1;
 }
 
-static void test_engine(void **state)
+TEST(test_engine)
 {
     for (int i = 0; i < N_ROWS; i++) {
         const char *const args[] = {"/proc/self/exe", engine, "--rank", rows[i].name, NULL};
@@ -1305,16 +1305,11 @@ static void test_engine(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest over_engine[] = {cmocka_unit_test(test_engine)};
     engine = argc > 1 ? argv[1] : NULL;
     if (argc == 4 && strcmp(argv[2], "--rank") == 0)
         return be_rank(argv[3]);
-    if (engine != NULL) {
+    if (engine != NULL)
         hosts_need(engine);
-        return lks_test_exit(cmocka_run_group_tests(over_engine, NULL, NULL));
-    }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_host),
-                                       cmocka_unit_test(test_hosts),
-                                       cmocka_unit_test(test_no_memory)};
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    lks_test_part(engine != NULL, "test_engine");
+    return lks_test_run_all(NULL, NULL);
 }

@@ -130,10 +130,10 @@ static void open_figure(struct run *r, const json_t *figure)
     {
         const json_t *shape = lks_test_member(tensor, "shape");
         add_tensor(
-            &r->table, json_string_value(lks_test_member(tensor, "name")),
+            &r->table, lks_test_string(tensor, "name"),
             (size_t)json_integer_value(json_array_get(shape, 0)),
             json_array_size(shape) == 2 ? (size_t)json_integer_value(json_array_get(shape, 1)) : 0,
-            kind_of(json_string_value(lks_test_member(tensor, "kind"))));
+            kind_of(lks_test_string(tensor, "kind")));
     }
     run_open(r);
     for (i = 0; i < r->table.n_tensors; i++)

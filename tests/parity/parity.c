@@ -126,7 +126,7 @@ parity_model parity_open(const char *figure_name)
     m.T = m.config.block_size;
     assert_ok(lks__model_table(&m.config, &m.table));
     if (json_object_get(c, "freeze") != NULL)
-        assert_ok(lks__table_freeze(&m.table, json_string_value(lks_test_member(c, "freeze"))));
+        assert_ok(lks__table_freeze(&m.table, lks_test_string(c, "freeze")));
     m.params = parity_floats(m.table.count);
     lks__mt g;
     lks__mt_seed(&g, m.seed);

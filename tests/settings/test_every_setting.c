@@ -262,9 +262,7 @@ static const char *run_in(const char *out, const char *base, const char *more)
     struct command c = command_of(base, more);
     c.argv[c.n++] =
         lks_test_text("--%s=%s", strncmp(base, "prep", 4) == 0 ? "out" : "out_dir", out);
-    lks_test_result r = run_command(&c);
-    if (r.exit_code != 0)
-        fail_msg("%s %s: exit code %d: %s", base, more, r.exit_code, r.err);
+    assert_exits(0, run_command(&c));
     return out;
 }
 

@@ -412,8 +412,8 @@ TEST(test_end)
     }
     assert_contains(ended(r, t, 15, NULL, NULL),
                     "stopped by signal 15 before iteration 70, after 62 min 35 s\n"
-                    "best validation loss 1.7500 at iteration 40\n");
-    assert_contains(ended(r, t, 15, NULL, NULL), "to continue: lockstep resume --a='b c'\n");
+                    "best validation loss 1.7500 at iteration 40\n",
+                    "to continue: lockstep resume --a='b c'\n");
     assert_int_equal(r->stop_signal, 15);
     assert_contains(ended_in(60.0, r, t, 0, NULL, NULL), "done: 60 steps in 60."); /* "60.0 s" */
     t->ses.world = (lks_world){.world_size = 4, .local_world_size = 2}; /* on two hosts */

@@ -428,11 +428,8 @@ TEST(test_help_lists_every_setting)
 {
     size_t bytes;
     char *text = help_of(LKS__CMD_TRAIN, "all");
-    assert_contains(text, "--n_layer=12 ");
-    assert_contains(text, "--learning_rate=0.0006");
-    assert_contains(text, "--decay_lr=true");
-    assert_contains(text, "--min_lr=6e-5 ");
-    assert_contains(text, "--adam_eps=1e-8 ");
+    assert_contains(text, "--n_layer=12 ", "--learning_rate=0.0006", "--decay_lr=true",
+                    "--min_lr=6e-5 ", "--adam_eps=1e-8 ");
     assert_null(strstr(text, "e+"));
     assert_contains(text, "data/NAME is");
     assert_null(strstr(text, "--temperature"));

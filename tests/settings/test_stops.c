@@ -19,18 +19,7 @@ static const char *const names[] = {"SIGINT", "SIGTERM", "SIGHUP"};
 /* Wait until the process has a handler for SIGTERM: what comes before ends it at once. */
 static void wait_for_handler(pid_t pid)
 {
-    char line[256];
-    for (int i = 0; i < lks_test_tries(20000); i++, usleep(2000)) {
-        FILE *f = fopen(lks_test_text("/proc/%d/status", (int)pid), "r");
-        unsigned long long caught = 0;
-        while (f != NULL && fgets(line, sizeof line, f) != NULL)
-            sscanf(line, "SigCgt: %llx", &caught);
-        if (f != NULL)
-            fclose(f);
-        if (caught >> (SIGTERM - 1) & 1)
-            return;
-    }
-    fail_msg("process %d takes no signals", (int)pid);
+    lks_test_until(marked_has_signal(pid, "SigCgt", SIGTERM));
 }
 
 /* Until there are `n` files in the folder, or the child has ended, which expect_stop() reports. */

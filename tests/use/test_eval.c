@@ -153,7 +153,7 @@ TEST(test_stride)
     assert_int_equal(lks_test_number(last, "stride"), GPT2_T);
     assert_int_equal(lks_test_number(last, "block_size"), GPT2_T);
     assert_int_equal(lks_test_number(last, "windows"), 1 + (n_text - 2) / GPT2_T);
-    assert_string_equal(json_string_value(json_object_get(last, "split")), "val");
+    assert_string_equal(lks_test_string(last, "split"), "val");
     /* Fewer tokens than a window. */
     const char *few = lks_test_text("%s/few.bin", gpt2);
     const uint16_t three[] = {(uint16_t)text[0], (uint16_t)text[1], (uint16_t)text[2]};
@@ -318,8 +318,7 @@ TEST(test_full_output)
 
 static void refused(lks_test_result r, const char *says)
 {
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, says);
+    assert_exits(2, r, says);
 }
 
 /* Characters of another text are refused: their folder, and its files. */

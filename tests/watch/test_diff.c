@@ -449,8 +449,7 @@ TEST(test_checkpoints)
     const json_t *r = report(reference(), a);
     const char *bits[2];
     for (int i = 0; i < 2; i++)
-        bits[i] =
-            json_string_value(lks_test_member(r, i == 0 ? "weights.0.bits.0" : "weights.0.bits.1"));
+        bits[i] = lks_test_string(r, i == 0 ? "weights.0.bits.0" : "weights.0.bits.1");
     assert_int_equal(strtoul(bits[0], NULL, 16) ^ strtoul(bits[1], NULL, 16), 1);
 }
 
@@ -486,8 +485,7 @@ TEST(test_state)
     poison_state(out, "best_val_loss", json_real(1.5));
     EXPECT(last, altered, 3, "\noutcome           best_val_loss ",
            "\ncause             data_shift ");
-    assert_string_equal(json_string_value(lks_test_member(report(last, altered), "state.1.name")),
-                        "best_val_loss");
+    assert_string_equal(lks_test_string(report(last, altered), "state.1.name"), "best_val_loss");
     /* only outcomes differ, perhaps because of other evaluations */
     poison_state(out, "data_shift", json_integer(0));
     EXPECT(last, altered, 3, "\noutcome           best_val_loss ");

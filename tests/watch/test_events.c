@@ -292,8 +292,7 @@ TEST(test_run)
     struct seen *s = read_run(out);
     assert_int_equal(s->files, 1);
     compare_all(s, out);
-    assert_contains(s->settings, "    n_embd = 16\n");
-    assert_contains(s->settings, "    seed = 7\n");
+    assert_contains(s->settings, "    n_embd = 16\n", "    seed = 7\n");
     assert_int_equal(count(s, "memory/rank_0"), 4); /* evaluations 0, 4, 8 and the final one */
     const json_t *hosts = lks_test_record(out, "host");
     const json_t *end = json_array_get(hosts, json_array_size(hosts) - 1);
@@ -301,8 +300,8 @@ TEST(test_run)
     char host[65] = "";
     gethostname(host, sizeof host - 1);
     assert_int_equal(lks_test_number(end, "schema"), 1);
-    assert_int_equal(strlen(json_string_value(lks_test_member(end, "time"))), 20);
-    assert_string_equal(json_string_value(lks_test_member(end, "host")), host);
+    assert_int_equal(strlen(lks_test_string(end, "time")), 20);
+    assert_string_equal(lks_test_string(end, "host"), host);
     assert_string_equal(json_string_value(json_array_get(command, 1)), "train");
     assert_string_equal(json_string_value(json_array_get(command, 15)), "--seed=7");
     assert_int_equal(json_array_size(command), 16);
@@ -436,8 +435,8 @@ TEST(test_prometheus)
     const json_t *finals = lks_test_record(out, "final");
     const json_t *steps = lks_test_record(out, "train");
     const char *label = lks_test_text("{run=\"%s/a\\\"b\\nc?\"}", folder);
-    assert_contains(text, lks_test_text("\n# TYPE lockstep_loss gauge\nlockstep_loss%s ", label));
-    assert_contains(text, lks_test_text("\nlockstep_iteration%s 11\n", label));
+    assert_contains(text, lks_test_text("\n# TYPE lockstep_loss gauge\nlockstep_loss%s ", label),
+                    lks_test_text("\nlockstep_iteration%s 11\n", label));
     assert_near(gauge(text, "val_loss", label), lks_test_number(finals, "0.val_loss"), 1e-7);
     assert_near(gauge(text, "loss", label), lks_test_number(steps, "10.loss"), 1e-7);
     static const char *const fields[][2] = {{"learning_rate", "lr"},
@@ -448,9 +447,10 @@ TEST(test_prometheus)
         const double is = lks_test_number(steps, lks_test_text("10.%s", fields[i][1]));
         assert_near(gauge(text, fields[i][0], label) / is, 1.0, 1e-6);
     }
-    assert_contains(text, lks_test_text("\nlockstep_tokens%s %.0f\n", label,
-                                        lks_test_number(steps, "10.tokens")));
-    assert_contains(text, lks_test_text("\nlockstep_best_val_loss%s ", label));
+    assert_contains(
+        text,
+        lks_test_text("\nlockstep_tokens%s %.0f\n", label, lks_test_number(steps, "10.tokens")),
+        lks_test_text("\nlockstep_best_val_loss%s ", label));
     const double value = gauge(text, "updated_seconds", label);
     assert_true(value >= before && value <= lks__sys_wall());
     assert_int_equal(lks_test_count_files(folder), 2); /* the run, and the file */
@@ -554,9 +554,8 @@ TEST(test_sample)
     size_t i;
     assert_int_equal(json_array_size(evals), 3);
     json_array_foreach(evals, i, line)
-        assert_int_equal(strlen(json_string_value(lks_test_member(line, "sample"))), 30);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(evals, 2), "sample")),
-                        drawn_text(one, "--start=\n"));
+        assert_int_equal(strlen(lks_test_string(line, "sample")), 30);
+    assert_string_equal(lks_test_string(evals, "2.sample"), drawn_text(one, "--start=\n"));
     struct seen *s = read_run(one);
     assert_int_equal(samples_in(s), 3);
     const char *shown = s->sample; /* each line is indented */
@@ -593,9 +592,7 @@ TEST(test_sample_prompt)
     const char *out = lks_test_text("%s/out", lks_test_folder());
     assert_exits(0,
                  train_characters(characters("abcde"), out, "--sample_tokens=30", "--threads=1"));
-    assert_string_equal(
-        json_string_value(json_object_get(json_array_get(evals_of(out), 2), "sample")),
-        drawn_text(out, "--start=a"));
+    assert_string_equal(lks_test_string(evals_of(out), "2.sample"), drawn_text(out, "--start=a"));
     assert_exits(2,
                  train_characters(data(), lks_test_text("%s.ids", out), "--sample_tokens=30",
                                   "--vocab_size=16"),

@@ -88,8 +88,7 @@ TEST(test_one)
     const char *svg =
         drawn((const char *const[]){lks_test_text("<&>\xef\xbf\xbe\xef\xbf\xbf=%s", dir), NULL});
     assert_memory_equal(svg, "<svg xmlns=", 11);
-    assert_contains(svg, "<title>" SHOWN "</title>");
-    assert_contains(svg, "font-weight=\"bold\">" SHOWN "</text>");
+    assert_contains(svg, "<title>" SHOWN "</title>", "font-weight=\"bold\">" SHOWN "</text>");
     assert_non_null(strstr(svg, "</svg>"));
     assert_contains(svg, "height=\"414\""); /* title, key, graph, axis */
     /* one line for training, within a faint layer, and one for validation, through its dots */
@@ -100,8 +99,8 @@ TEST(test_one)
     assert_contains(svg, "<g opacity=\"0.4\">\n<polyline fill=\"none\" stroke=\"#2f7fd6\"");
     for (size_t i = 0; i < val.n; i++) /* the last one is the final checkpoint's: a ring */
         assert_true(has_dot(svg, val.xy[2 * i], val.xy[2 * i + 1], i < 3 ? blue : "#ffffff"));
-    assert_contains(svg, "stroke=\"#2f7fd6\" stroke-width=\"1.5\"/>");
-    assert_contains(svg, ">validation of the final checkpoint</text>");
+    assert_contains(svg, "stroke=\"#2f7fd6\" stroke-width=\"1.5\"/>",
+                    ">validation of the final checkpoint</text>");
     /* The axis ends with iteration 21 and begins with 0. */
     assert_near(train.xy[0], LEFT, 0.06);
     assert_near(train.xy[40], LEFT + (RIGHT - LEFT) * 20 / 21.0, 0.06);
@@ -140,9 +139,7 @@ TEST(test_hostile)
                      "{'kind':'segment','iter':10,'path':'\\u001b[31mred'}\n");
     const lks_test_result r =
         assert_exits(0, plot("--axis=tokens", (const char *const[]){dir, NULL}));
-    assert_contains(r.out, "     6 |");
-    assert_contains(r.out, "        0 ");
-    assert_contains(r.out, "\n  from iteration 10: \\x1b[31mred\n");
+    assert_contains(r.out, "     6 |", "        0 ", "\n  from iteration 10: \\x1b[31mred\n");
     assert_null(strstr(drawn((const char *const[]){"--axis=tokens", dir, NULL}), "nan"));
 }
 
@@ -237,9 +234,9 @@ TEST(test_legend)
                                "\"n_layer\":2,\"learning_rate\":0.003,\"train_batch_tokens\":128,"
                                "\"batch_size\":2,\"parameters\":22,\"trained_parameters\":20");
     const char *svg = drawn((const char *const[]){one, two, NULL});
-    assert_contains(svg, ">one</text>");
-    assert_contains(svg, ">seed 1, learning_rate 0.001, train_batch_tokens 64</text>");
-    assert_contains(svg, ">seed 7, learning_rate 0.003, train_batch_tokens 128</text>");
+    assert_contains(svg, ">one</text>",
+                    ">seed 1, learning_rate 0.001, train_batch_tokens 64</text>",
+                    ">seed 7, learning_rate 0.003, train_batch_tokens 128</text>");
     assert_null(strstr(svg, "n_layer"));
     assert_null(strstr(svg, "dash"));
     assert_null(strstr(svg, "2 ranks"));
@@ -247,10 +244,10 @@ TEST(test_legend)
     svg = drawn((const char *const[]){one, two, NULL});
     assert_contains(svg, ">seed 7, learning_rate 0.003, train_batch_tokens 128, 4 ranks</text>");
     /* The key and each run have a line of 20 points above the graph. */
-    assert_contains(svg, "y=\"50.5\" text-anchor=\"start\" fill=\"#59636e\">training</text>");
-    assert_contains(svg, "y=\"70.5\" text-anchor=\"start\" fill=\"#1f2328\">one</text>");
-    assert_contains(svg, "y=\"90.5\" text-anchor=\"start\" fill=\"#1f2328\">two</text>");
-    assert_contains(svg, "height=\"454\"");
+    assert_contains(svg, "y=\"50.5\" text-anchor=\"start\" fill=\"#59636e\">training</text>",
+                    "y=\"70.5\" text-anchor=\"start\" fill=\"#1f2328\">one</text>",
+                    "y=\"90.5\" text-anchor=\"start\" fill=\"#1f2328\">two</text>",
+                    "height=\"454\"");
     /* A run's own name isn't repeated. */
     const char *named = lks_test_text("4 ranks=%s", two);
     svg = drawn((const char *const[]){one, named, NULL});
@@ -334,9 +331,8 @@ TEST(test_long_curve)
     const char *svg = lks_test_read(file, NULL);
     const double room = GRAPH * 0.03 / 1.06, top = 48;
     assert_contains(
-        svg, lks_test_text(" %.1f,%.1f ", LEFT + (RIGHT - LEFT) * 2001 / 3999.0, top + room));
-    assert_contains(svg, lks_test_text(" %.1f,%.1f ", LEFT + (RIGHT - LEFT) * 3002 / 3999.0,
-                                       top + GRAPH - room));
+        svg, lks_test_text(" %.1f,%.1f ", LEFT + (RIGHT - LEFT) * 2001 / 3999.0, top + room),
+        lks_test_text(" %.1f,%.1f ", LEFT + (RIGHT - LEFT) * 3002 / 3999.0, top + GRAPH - room));
     static struct line line;
     assert_true(find_line(svg, blue, 0, &line));
     assert_true(line.n > 2000 && line.n < 3000);
@@ -491,8 +487,7 @@ TEST(test_letters)
                                 lks_test_text("%s/run-%d", base, i)),
                          0);
     lks_test_result r = plot(NULL, (const char *const[]){base, NULL});
-    assert_contains(r.out, "\nz run-24: ");
-    assert_contains(r.out, "\nA run-25: ");
+    assert_contains(r.out, "\nz run-24: ", "\nA run-25: ");
 }
 
 /* A flat line has room above and below; a loss that is no number is left out. */
@@ -505,6 +500,5 @@ TEST(test_flat)
     lks_test_result r =
         assert_exits(0, plot("--log_scale=false", (const char *const[]){dir, NULL}));
     assert_memory_equal(r.out, "     2 |\n", 9);
-    assert_contains(r.out, "\n     1 |\n");
-    assert_contains(r.out, "\xe2");
+    assert_contains(r.out, "\n     1 |\n", "\xe2");
 }

@@ -276,21 +276,18 @@ TEST(test_two)
     assert_near(lks_test_number(o, "by_time.3.values.1"), 1.1 + 9.0 / 20, 1e-8);
     assert_true(json_is_null(lks_test_member(o, "by_time.5.values.1"))); /* b has ended */
     lks_test_result r = assert_exits(0, tool("report", NULL, runs));
-    assert_contains(r.out, "best val");
-    assert_contains(r.out, "learning_rate");
+    assert_contains(r.out, "best val", "learning_rate");
     assert_null(strstr(r.out, "\nSettings that differ\n")); /* they are in each run's row */
-    assert_contains(r.out, "\nValidation loss at equal steps\n");
-    assert_contains(r.out, "\nEach evaluation samples other batches (--eval_iters)");
+    assert_contains(r.out, "\nValidation loss at equal steps\n",
+                    "\nEach evaluation samples other batches (--eval_iters)");
     r = tool("report", "--markdown", runs);
-    assert_contains(r.out, "| new | - | x\\|y |");
-    assert_contains(r.out, "\\<b\\>");
+    assert_contains(r.out, "| new | - | x\\|y |", "\\<b\\>");
     assert_null(strstr(r.out, "vocabularies differ"));
     r = tool("report", NULL, (const char *const[]){c, d, NULL});
     assert_contains(r.out,
                     "\nThe runs' vocabularies differ, and a loss is per token: compare bits");
     r = tool("report", "--csv", runs);
-    assert_contains(r.out, "\nruns,best_val_loss,a,1.5\n");
-    assert_contains(r.out, "\nby_step,20,<b>,1\n");
+    assert_contains(r.out, "\nruns,best_val_loss,a,1.5\n", "\nby_step,20,<b>,1\n");
 }
 
 /* The last row of equal times has the last loss, however the time divides into rows. */
@@ -357,17 +354,17 @@ TEST(test_seeds)
     assert_near(lks_test_number(o, "tests.0.p"), 0.0055398865955114305899, 1e-9);
     assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
     lks_test_result r = tool("report", NULL, runs);
-    assert_contains(r.out, "\n- runs like a0 (n_layer=2, max_iters=20), 4 seeds: mean 1.5025, ");
-    assert_contains(r.out,
+    assert_contains(r.out, "\n- runs like a0 (n_layer=2, max_iters=20), 4 seeds: mean 1.5025, ",
                     "\n- \\\"longer\\\" is left out of the runs like b0: its max_iters is "
-                    "30\n- b0 (n_layer=3, max_iters=20) against a0 (n_layer=2, max_iters=20): ");
-    assert_contains(r.out, "more than chance (p < 0.05)");
+                    "30\n- b0 (n_layer=3, max_iters=20) against a0 (n_layer=2, max_iters=20): ",
+                    "more than chance (p < 0.05)");
     r = assert_exits(0, tool("report", "--csv", runs));
-    assert_contains(r.out, "\nseeds,settings,a0,\"n_layer=2, max_iters=20\"\nseeds,seeds,a0,4\n"
-                           "seeds,mean,a0,1.50");
-    assert_contains(r.out, "\nleft_out,run,\"\"\"longer\"\"\",\"\"\"longer\"\"\"\n");
-    assert_contains(r.out, "\ntests,p,b0 against a0,0.00553");
-    assert_contains(r.out, "\ntests,more_than_chance,b0 against a0,yes\n");
+    assert_contains(r.out,
+                    "\nseeds,settings,a0,\"n_layer=2, max_iters=20\"\nseeds,seeds,a0,4\n"
+                    "seeds,mean,a0,1.50",
+                    "\nleft_out,run,\"\"\"longer\"\"\",\"\"\"longer\"\"\"\n",
+                    "\ntests,p,b0 against a0,0.00553",
+                    "\ntests,more_than_chance,b0 against a0,yes\n");
 
     const char *name[4]; /* long names are whole */
     for (int i = 0; i < 4; i++) {
@@ -464,7 +461,7 @@ TEST(test_no_evaluation)
         fake_append(runs[1 + i], "{'kind':'final','iter':20,'val_loss':9}\n");
     }
     const json_t *o = report(runs);
-    assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
+    assert_string_equal(lks_test_string(o, "compared"), "loss");
     assert_near(lks_test_number(o, "seeds.0.mean"), (5.0 + 1.5 + 1.6) / 3.0, 1e-9);
     assert_near(lks_test_number(o, "seeds.1.mean"), 1.55, 1e-9);
     runs[0] = runs[4];
@@ -531,7 +528,7 @@ TEST(test_odd_run)
                      "{'kind':'rollback','iter':5}\n");
     const char *const runs[] = {a, b, NULL};
     const json_t *o = report(runs);
-    assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
+    assert_string_equal(lks_test_string(o, "compared"), "loss");
     assert_near(lks_test_number(o, "runs.0.mfu"), 0.25, 1e-12); /* of the lines that have it */
     assert_int_equal(lks_test_number(o, "runs.0.steps"), 5);
     assert_int_equal(lks_test_number(o, "runs.0.resumes"), 1);
@@ -555,12 +552,12 @@ TEST(test_odd_run)
     assert_contains(r.out, " 3000\n"); /* tokens: a whole number at any size */
     assert_null(strstr(r.out, "3000.0"));
     /* Each row says what its number is, and in which unit. */
-    assert_contains(r.out, "\n  iteration of best loss ");
-    assert_contains(r.out, "\n  share of the peak (MFU)   25.0%             50.0%\n");
-    assert_contains(r.out, "\n  waiting per step              -              2 ms\n");
-    assert_contains(r.out, "\n  memory of all ranks           -          123.5 kB\n");
-    assert_contains(r.out, "\n  time of all steps         0.5 s             0.3 s\n");
-    assert_contains(r.out, "\n  threads per rank ");
+    assert_contains(r.out, "\n  iteration of best loss ",
+                    "\n  share of the peak (MFU)   25.0%             50.0%\n",
+                    "\n  waiting per step              -              2 ms\n",
+                    "\n  memory of all ranks           -          123.5 kB\n",
+                    "\n  time of all steps         0.5 s             0.3 s\n",
+                    "\n  threads per rank ");
     assert_null(strstr(r.out, "last bits per byte")); /* nobody has them */
     /* the columns of a table end below each other */
     const char *line = strstr(r.out, "Runs\n") + 5, *next;
@@ -586,8 +583,8 @@ TEST(test_names)
                                        ten, ten, ten, ten, ten, ten));
     const json_t *o = report(runs);
     assert_int_equal(json_array_size(lks_test_member(o, "runs")), 2);
-    assert_string_equal(json_string_value(lks_test_member(o, "runs.0.run")), "caf?");
-    assert_string_equal(json_string_value(lks_test_member(o, "runs.1.run")), wide);
+    assert_string_equal(lks_test_string(o, "runs.0.run"), "caf?");
+    assert_string_equal(lks_test_string(o, "runs.1.run"), wide);
     assert_int_equal(json_array_size(lks_test_member(o, "by_step.0.values")), 2);
     const json_t *row;
     size_t i;
@@ -598,8 +595,8 @@ TEST(test_names)
     assert_int_equal(i, 3); /* seed, n_layer and the long one */
     const char *page = lks_test_text("%s/page.html", folder);
     assert_exits(0, tool("watch", lks_test_text("--html=%s", page), runs));
-    assert_contains(lks_test_read(page, NULL), lks_test_text("[\"caf?\",\"%s\"]", wide));
-    assert_contains(lks_test_read(page, NULL), "[3,\"skip\",\"\xc3\xa9");
+    assert_contains(lks_test_read(page, NULL), lks_test_text("[\"caf?\",\"%s\"]", wide),
+                    "[3,\"skip\",\"\xc3\xa9");
 }
 
 /* A folder of runs stands for these, in the order of the numbers in their names. */
@@ -621,8 +618,7 @@ TEST(test_folder)
     assert_int_equal(json_array_size(lks_test_member(o, "runs")), 4);
     static const char *const want[] = {"lr=1", "run2", "run10", "run2"};
     for (int i = 0; i < 4; i++)
-        assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
-                            want[i]);
+        assert_string_equal(lks_test_string(o, lks_test_text("runs.%d.run", i)), want[i]);
     lks_test_result r = assert_exits(
         0, tool("plot", NULL, (const char *const[]){lks_test_text("x=%s", base), NULL}),
         lks_test_text("lockstep plot: 3 runs in %s: x/lr=1, x/run2, x/run10\n", base));
@@ -656,32 +652,29 @@ TEST(test_many)
     fake_append(lks_test_text("%s/run0", base),
                 "{'kind':'host','commit':'012abcd','changed':{'parameters':2}}\n");
     lks_test_result r = assert_exits(0, tool("report", NULL, (const char *const[]){base, NULL}));
-    assert_contains(r.out, "\nRuns, the lowest loss first\n"
-                           "         best val  at  last val   train  seed  steps   time\n"
-                           "  run7     1.5000   2    1.5000  1.5000     7      2  0.2 s\n"
-                           "  run8     1.5000   2    1.5000  1.5000     8      2  0.2 s\n"
-                           "  run69    1.6550   2    1.6550  1.6550    69      2  0.2 s\n"
-                           "  run68    1.6600   2    1.6600  1.6600    68      2  0.2 s\n");
-    assert_contains(r.out, "  run1     1.9950   2    1.9950  1.9950     1      2  0.2 s\n"
-                           "  run0     2.0000   2    2.0000  2.0000     0      2  0.2 s\n\n"
-                           "`lockstep plot` draws the losses,");
+    assert_contains(r.out,
+                    "\nRuns, the lowest loss first\n"
+                    "         best val  at  last val   train  seed  steps   time\n"
+                    "  run7     1.5000   2    1.5000  1.5000     7      2  0.2 s\n"
+                    "  run8     1.5000   2    1.5000  1.5000     8      2  0.2 s\n"
+                    "  run69    1.6550   2    1.6550  1.6550    69      2  0.2 s\n"
+                    "  run68    1.6600   2    1.6600  1.6600    68      2  0.2 s\n",
+                    "  run1     1.9950   2    1.9950  1.9950     1      2  0.2 s\n"
+                    "  run0     2.0000   2    2.0000  2.0000     0      2  0.2 s\n\n"
+                    "`lockstep plot` draws the losses,");
     assert_null(strstr(r.out, "equal steps"));
     r = tool("report", "--markdown", (const char *const[]){base, NULL});
-    assert_contains(r.out, "\n|---|--:|--:|");
-    assert_contains(r.out, "\n| run7 | 1.5000 | 2 | 1.5000 |");
+    assert_contains(r.out, "\n|---|--:|--:|", "\n| run7 | 1.5000 | 2 | 1.5000 |");
     r = tool("report", "--csv", (const char *const[]){base, NULL});
-    assert_contains(r.out, "\nruns,checkpoints,run69,1\n");
-    assert_contains(r.out, "\nruns,commit,run0,012abcd\n");
-    assert_contains(r.out, "\nsettings,parameters,run69,1\n");
-    assert_contains(r.out, "\nby_step,2,run69,");
+    assert_contains(r.out, "\nruns,checkpoints,run69,1\n", "\nruns,commit,run0,012abcd\n",
+                    "\nsettings,parameters,run69,1\n", "\nby_step,2,run69,");
     /* One has just begun, so the training losses are compared: it comes last. */
     fake_append(lks_test_text("%s/run12", base), "{'kind':'train','iter':2,'loss':1,'ms':100}\n");
     lks_test_write_text(lks_test_text("%s/run40/metrics.jsonl", base),
                         "{\"kind\":\"config\",\"version\":\"0.1.0\",\"seed\":40,\"n_layer\":2}\n");
     r = assert_exits(0, tool("report", NULL, (const char *const[]){base, NULL}));
-    assert_contains(r.out, "  run12    1.9400   2    1.9400  1.0000 ");
-    assert_contains(r.out, " time\n  run12 ");
-    assert_contains(r.out, "\n  run40         -   -         -       - ");
+    assert_contains(r.out, "  run12    1.9400   2    1.9400  1.0000 ", " time\n  run12 ",
+                    "\n  run40         -   -         -       - ");
     assert_null(strstr(strstr(r.out, "\n  run40 ") + 1, "\n  run"));
     assert_exits(
         0, tool("report", NULL, (const char *const[]){lks_test_text("%s/run40", base), NULL}));
@@ -708,8 +701,8 @@ TEST(test_many_groups)
                            mean[i / 2] + 0.01 * (i % 2), lks_test_text("\"n_layer\":%d", i / 2));
     assert_int_equal(json_array_size(lks_test_member(report(runs), "tests")), 3);
     lks_test_result r = tool("report", NULL, runs);
-    assert_contains(r.out, "\n- b0 (n_layer=1) against a0 (n_layer=0): ");
-    assert_contains(r.out, "\n- c0 (n_layer=2) against b0 (n_layer=1): ");
+    assert_contains(r.out, "\n- b0 (n_layer=1) against a0 (n_layer=0): ",
+                    "\n- c0 (n_layer=2) against b0 (n_layer=1): ");
     assert_null(strstr(r.out, "\n- c0 (n_layer=2) against a0 (n_layer=0): "));
     assert_contains(tool("report", "--margin=0.01", runs).out,
                     "\n- c0 (n_layer=2) against a0 (n_layer=0): ");
@@ -733,8 +726,7 @@ TEST(test_same_name)
         report((const char *const[]){two, three, lks_test_text("c=%s", two), two, NULL});
     static const char *const want[] = {"b/run", "a/run", "c", "b/run"};
     for (int i = 0; i < 4; i++)
-        assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
-                            want[i]);
+        assert_string_equal(lks_test_string(o, lks_test_text("runs.%d.run", i)), want[i]);
 }
 
 TEST(test_refused)

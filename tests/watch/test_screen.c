@@ -39,8 +39,8 @@ TEST(test_facts)
     const char *wide = screen_of(s, 2, 24, 200, false);
     assert_contains(wide,
                     "one  complete  iter 63  loss 1.5000  val 1.5000  best 1.5000 at iteration 64  "
-                    "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  123.5 kB");
-    assert_contains(wide, "\nrank 0: wait 10.0% 5.0 MB  rank 1: wait 25.0% 7.0 MB\n");
+                    "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  123.5 kB",
+                    "\nrank 0: wait 10.0% 5.0 MB  rank 1: wait 25.0% 7.0 MB\n");
     /* without the time of computation there is no share */
     bool changed;
     fake_ranks(one, "{'iter':64,'wait_ms':[10,25],'memory_bytes':[5000000,7000000]}\n");
@@ -48,18 +48,16 @@ TEST(test_facts)
     assert_contains(screen_of(s, 2, 24, 200, false), "\nrank 0: 5.0 MB  rank 1: 7.0 MB\n");
     /* The loss falls in a line, by an eighth of a character at each of 64 steps. The scale has the
      * highest and the lowest loss, and the first and the last iteration. */
-    assert_contains(wide, "\n    2.484 |#*+=-,._ ");
-    assert_contains(wide, lks_test_text("\n      1.5 |%s*+=-,._\n           0%63s\n",
-                                        "#########################################################",
-                                        "63"));
+    assert_contains(wide, "\n    2.484 |#*+=-,._ ",
+                    lks_test_text("\n      1.5 |%s*+=-,._\n           0%63s\n",
+                                  "#########################################################",
+                                  "63"));
     /* with little room: one line without a scale */
-    assert_contains(screen_of(s, 1, 5, 200, false), "\n#####****");
-    assert_contains(screen_of(s, 1, 5, 200, false), "..._____\n");
+    assert_contains(screen_of(s, 1, 5, 200, false), "\n#####****", "..._____\n");
     assert_null(strstr(screen_of(s, 1, 5, 200, false), "2.484 |"));
     assert_null(strstr(screen_of(s, 1, 24, 30, false), "2.484 |"));
     assert_null(strchr(wide, '\033'));
-    assert_contains(screen_of(s, 1, 24, 80, true), "\xe2\x96\x88");
-    assert_contains(screen_of(s, 1, 24, 80, true), "\xe2\x96\x81\n");
+    assert_contains(screen_of(s, 1, 24, 80, true), "\xe2\x96\x88", "\xe2\x96\x81\n");
     lks__series_close(&s[0]);
     lks__series_close(&s[1]);
     /* a name of other letters, a run that goes on after it was stopped, one rank alone */
@@ -108,8 +106,7 @@ TEST(test_some)
             lks__series_open(fake_run(lks_test_text("run-%d", i), 1, 8, 1.0, "\"x\":1"), &s[i]));
     assert_null(strstr(screen_of(s, RUNS, 24, 200, false), "runs 1 to"));
     const char *text = screen_of(s, RUNS, 10, 200, false);
-    assert_contains(text, "\nruns 1 to 3 of 6");
-    assert_contains(text, "run-2  complete");
+    assert_contains(text, "\nruns 1 to 3 of 6", "run-2  complete");
     text = screen_from(s, RUNS, 2, 10, 200, false);
     assert_memory_equal(text, "run-2  complete", 15);
     assert_contains(text, "\nruns 3 to 5 of 6");

@@ -115,13 +115,10 @@ TEST(test_page)
     struct served s = serve((const char *const[]){dir, NULL});
     const char *own = lks_test_text("127.0.0.1:%d", s.port);
     const char *page = get(&s, "GET", "/", own);
-    assert_contains(page, "HTTP/1.1 200 OK\r\n");
-    assert_contains(page, "Content-Security-Policy: default-src 'none';");
-    assert_contains(page, "\r\nCache-Control: no-store\r\n");
-    assert_contains(page, "\r\nX-Content-Type-Options: nosniff\r\n");
-    assert_contains(page, "\r\nReferrer-Policy: no-referrer\r\n");
-    assert_contains(page, "\r\nCross-Origin-Resource-Policy: same-origin\r\n");
-    assert_contains(page, "</html>");
+    assert_contains(page, "HTTP/1.1 200 OK\r\n", "Content-Security-Policy: default-src 'none';",
+                    "\r\nCache-Control: no-store\r\n", "\r\nX-Content-Type-Options: nosniff\r\n",
+                    "\r\nReferrer-Policy: no-referrer\r\n",
+                    "\r\nCross-Origin-Resource-Policy: same-origin\r\n", "</html>");
     assert_contains(get(&s, "GET", "/", lks_test_text("localhost:%d", s.port)), " 200 OK");
     assert_contains(get(&s, "GET", "/", "localhost:1"), " 200 OK"); /* through a tunnel */
     assert_contains(get(&s, "GET", "/", "[::1]:7000"), " 200 OK");
@@ -175,15 +172,14 @@ TEST(test_live)
         lks_test_text("GET /events HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", s.port);
     assert_true(send(fd, request, strlen(request), 0) > 0);
     const char *got = read_until(fd, "\"ckpt-00000020\"]]}");
-    assert_contains(
-        got, "\"kind\":\"marks\",\"run\":0,\"rows\":[[0,\"start\",\"\"],[20,\"checkpoint\",");
     assert_contains(got,
-                    "\"kind\":\"evals\",\"run\":0,\"rows\":[[0,2.45,2.55,null,0.0,0.0,false],");
-    assert_contains(got, "Content-Type: text/event-stream");
-    assert_contains(got, "\"names\":[\"<script>x\"]"); /* JSON; the page shows it as text */
-    assert_contains(got, "data: {\"kind\":\"points\",\"run\":0,\"rows\":[[0,");
-    assert_contains(got, "[19,1.5,0.001,1.0,20000.0,2.0,10000.0,0.5,2.0,100.0]");
-    assert_contains(got, "[20,1.5,1.5,null,20000.0,2.0,true]");
+                    "\"kind\":\"marks\",\"run\":0,\"rows\":[[0,\"start\",\"\"],[20,\"checkpoint\",",
+                    "\"kind\":\"evals\",\"run\":0,\"rows\":[[0,2.45,2.55,null,0.0,0.0,false],",
+                    "Content-Type: text/event-stream",
+                    "\"names\":[\"<script>x\"]"); /* JSON; the page shows it as text */
+    assert_contains(got, "data: {\"kind\":\"points\",\"run\":0,\"rows\":[[0,",
+                    "[19,1.5,0.001,1.0,20000.0,2.0,10000.0,0.5,2.0,100.0]",
+                    "[20,1.5,1.5,null,20000.0,2.0,true]");
     fake_append(dir, "{'kind':'train','iter':20,'loss':1.25}\n");
     assert_contains(read_until(fd, "[20,1.25,"), "\"kind\":\"points\"");
     fake_ranks(dir, "{'iter':20,'compute_ms':[1],'wait_ms':[2],'memory_bytes':[3]}\n");
@@ -197,15 +193,14 @@ TEST(test_live)
     assert_contains(got, "\"rows\":[[24,\"text 24\"],");
     fake_append(dir, "{'kind':'rollback','iter':39,'to':37,'place':'wte'}\n");
     got = read_until(fd, "[37,\"text 37\"]]");
-    assert_contains(got, "\"rows\":[[24,\"text 24\"],");
-    assert_contains(got, "[39,\"rollback\",\"wte\"]");
-    assert_contains(got, "{\"kind\":\"run\",\"run\":0}"); /* the page begins again */
+    assert_contains(got, "\"rows\":[[24,\"text 24\"],", "[39,\"rollback\",\"wte\"]",
+                    "{\"kind\":\"run\",\"run\":0}"); /* the page begins again */
     fake_append(dir,
                 "{'kind':'recheck','iter':40,'right':'0','wrong':[{'host':'a'},{'host':'b'}]}\n"
                 "{'kind':'recheck','iter':41,'wrong':[{'host':'a'},{'host':'c'}]}\n");
     got = read_until(fd, "[41,\"recheck\"");
-    assert_contains(got, "[40,\"recheck\",\"wrong gradient on host a and b\"]");
-    assert_contains(got, "[41,\"recheck\",\"wrong gradient on host a or c\"]");
+    assert_contains(got, "[40,\"recheck\",\"wrong gradient on host a and b\"]",
+                    "[41,\"recheck\",\"wrong gradient on host a or c\"]");
     /* The run ends: what is known of it is sent again. */
     fake_append(dir, "{'kind':'host','micro_batches':[4],'memory_bytes':77}\n");
     assert_contains(read_until(fd, "\"memory_bytes\":77}"), "\"kind\":\"about\"");
@@ -245,8 +240,7 @@ TEST(test_later)
     assert_contains(read_until(fd, "\"names\":[]}"), "\"names\":[]}");
     move_run(one, lks_test_text("%s/a", base));
     const char *got = read_until(fd, "\"kind\":\"marks\"");
-    assert_contains(got, "\"names\":[\"a\"]");
-    assert_contains(got, "{\"kind\":\"run\",\"run\":0}");
+    assert_contains(got, "\"names\":[\"a\"]", "{\"kind\":\"run\",\"run\":0}");
     make_folder(lks_test_text("%s/inner", base));
     move_run(two, lks_test_text("%s/inner/b", base));
     got = read_until(fd, "\"kind\":\"marks\",\"run\":1");
@@ -506,8 +500,7 @@ TEST(test_slow)
         assert_contains(read_until(reader[i], "\r\n"), " 200 OK");
     }
     const char *rest = read_until(reader[0], NULL);
-    assert_contains(rest, "event: end\ndata: 0\n\n");
-    assert_contains(rest, "\r\n0\r\n\r\n"); /* the last chunk */
+    assert_contains(rest, "event: end\ndata: 0\n\n", "\r\n0\r\n\r\n"); /* the last chunk */
     for (int i = 0; i <= MOST; i++)
         close(reader[i]);
     stop(&s);
@@ -581,8 +574,8 @@ TEST(test_html)
     const char *json = lks_test_text("%.*s", (int)(end - data), data);
     const json_t *messages = lks_test_json(json);
     assert_int_equal(json_array_size(messages), 6);
-    assert_string_equal(json_string_value(lks_test_member(messages, "0.names.0")), "<!--");
-    assert_string_equal(json_string_value(lks_test_member(messages, "2.config.x")), "</script><b>");
+    assert_string_equal(lks_test_string(messages, "0.names.0"), "<!--");
+    assert_string_equal(lks_test_string(messages, "2.config.x"), "</script><b>");
     assert_int_equal(json_array_size(lks_test_member(messages, "3.rows")), 20);
     assert_null(strchr(json, '<'));
     assert_null(strstr(page, "http://"));
@@ -639,7 +632,7 @@ TEST(test_long)
     char *text = lks__feed_next(feed);
     const json_t *o = lks_test_json(text);
     const json_t *sent = json_object_get(o, "rows");
-    assert_string_equal(json_string_value(json_object_get(o, "kind")), "ranks");
+    assert_string_equal(lks_test_string(o, "kind"), "ranks");
     assert_int_equal(json_array_size(sent), 2500);
     assert_int_equal(json_integer_value(lks_test_member(sent, "2499.0")), 19999);
     free(text);

@@ -66,7 +66,7 @@ static void check_model(const char *folder, const char *gelu, const json_t *sequ
 }
 
 /* The model and the logits that lie beside the repository. */
-TEST(test_shared_gpt2_tiny)
+TEST(test_gpt2_tiny)
 {
     const char *folder = lks_test_shared("reference/gpt2-tiny");
     const json_t *figure = lks_test_figure(lks_test_shared("reference/gpt2_tiny_logits.json"));
@@ -88,9 +88,8 @@ static int close_device(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     lks_test_need_level(&kernels);
-    lks_test_choose(argc, argv, "*shared*");
     return lks_test_run_all(open_device, close_device);
 }

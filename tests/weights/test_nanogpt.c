@@ -47,8 +47,7 @@ static lks_test_result train(const char *dataset, const char *out, const char *c
 
 static void assert_trained(lks_test_result r)
 {
-    if (r.exit_code != 0)
-        fail_msg("train: %s", r.err);
+    assert_exits(0, r);
 }
 
 static const char *generated_data(void)
@@ -106,7 +105,7 @@ TEST(test_continued)
     assert_contains(r.out, "ckpt.pt of nanoGPT at iteration 6");
     assert_null(strstr(r.err, "metrics.jsonl")); /* no record of it is missed */
     const json_t *losses = json_object_get(figure, "losses");
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    const json_t *lines = lks_test_record(out, "train");
     assert_int_equal(json_array_size(lines), json_array_size(losses));
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const json_t *line = json_array_get(lines, i);
@@ -114,7 +113,7 @@ TEST(test_continued)
         assert_near(json_number_value(json_object_get(line, "loss")),
                     json_number_value(json_array_get(losses, i)), 1e-5);
     }
-    const json_t *evals = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+    const json_t *evals = lks_test_record(out, "eval");
     assert_int_equal(json_array_size(evals), 2);
     for (size_t i = 0; i < 2; i++) {
         const json_t *theirs =
@@ -123,8 +122,7 @@ TEST(test_continued)
                     json_number_value(json_object_get(theirs, "val")), 1e-5);
     }
     /* what the optimizer's state brings along */
-    const json_t *config =
-        json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
+    const json_t *config = json_array_get(lks_test_record(out, "config"), 0);
     assert_near(lks_test_number(config, "beta1"), 0.8, 0);
     assert_near(lks_test_number(config, "weight_decay"), 0.2, 0);
     assert_int_equal(lks_test_number(config, "n_embd"), 16);
@@ -156,8 +154,7 @@ TEST(test_settings_kept)
                                 "--threads=1",
                                 NULL};
     assert_trained(lks_test_run(argv, NULL, 120));
-    const json_t *config =
-        json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
+    const json_t *config = json_array_get(lks_test_record(out, "config"), 0);
     static const struct {
         const char *name;
         double value;
@@ -192,11 +189,9 @@ TEST(test_later_file)
 static const char *exported(const char *run, const char *name, const char *format, const char *more)
 {
     const char *file = lks_test_text("%s/%s", lks_test_folder(), name);
-    lks_test_result r = lks_test_tool(
-        "export", lks_test_text("--format=%s", format), lks_test_text("--out_dir=%s", run),
-        lks_test_text("--out=%s", file), more ? more : "--which=latest");
-    if (r.exit_code != 0)
-        fail_msg("export: %s", r.err);
+    assert_exits(0, lks_test_tool("export", lks_test_text("--format=%s", format),
+                                  lks_test_text("--out_dir=%s", run),
+                                  lks_test_text("--out=%s", file), more ? more : "--which=latest"));
     return file;
 }
 
@@ -267,10 +262,9 @@ static void assert_begins(const char *file, const char *hash)
     const char *out = lks_test_folder();
     assert_trained(TRAIN(generated_data(), out, lks_test_text("--init_from=%s", file),
                          "--max_iters=0", "--eval_interval=0", "--virtual_ranks=1"));
-    const json_t *config =
-        json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
-    assert_string_equal(json_string_value(json_object_get(config, "init_hash")), hash);
-    assert_string_equal(json_string_value(json_object_get(config, "gelu")), "exact");
+    const json_t *config = json_array_get(lks_test_record(out, "config"), 0);
+    assert_string_equal(lks_test_string(config, "init_hash"), hash);
+    assert_string_equal(lks_test_string(config, "gelu"), "exact");
 }
 
 TEST(test_beginning)
@@ -290,16 +284,17 @@ static const char *golf_run(const char *folder)
 {
     const char *out = lks_test_text("%s/run", folder);
     lks_test_generated_golf(folder);
-    lks_test_result r = lks_test_run(
-        (const char *const[]){
-            "lockstep", "train", lks_test_text("%s/config/golf_baseline.conf", LKS_TEST_SOURCE_DIR),
-            lks_test_text("--out_dir=%s", out), lks_test_text("--dataset=%s", folder),
-            "--tokenizer_path=", "--num_layers=3", "--model_dim=72", "--num_heads=2",
-            "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
-            "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1", NULL},
-        NULL, 120);
-    if (r.exit_code != 0)
-        fail_msg("train: %s", r.err);
+    assert_exits(0,
+                 lks_test_run(
+                     (const char *const[]){
+                         "lockstep", "train",
+                         lks_test_text("%s/config/golf_baseline.conf", LKS_TEST_SOURCE_DIR),
+                         lks_test_text("--out_dir=%s", out), lks_test_text("--dataset=%s", folder),
+                         "--tokenizer_path=", "--num_layers=3", "--model_dim=72", "--num_heads=2",
+                         "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
+                         "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0",
+                         "--threads=1", NULL},
+                     NULL, 120));
     return out;
 }
 

@@ -39,7 +39,7 @@ static const char *from(const char *source)
 
 static const json_t *config_line(const char *out)
 {
-    return json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config"), 0);
+    return json_array_get(lks_test_record(out, "config"), 0);
 }
 
 TEST(test_same_bytes)
@@ -55,13 +55,13 @@ TEST(test_same_bytes)
     law_assert_same_checkpoint(out, reference, "ckpt-00000014");
     /* the config line has the form of GELU, and the weights' hash instead of their path */
     const json_t *config = config_line(reference);
-    assert_string_equal(json_string_value(json_object_get(config, "gelu")), "tanh");
+    assert_string_equal(lks_test_string(config, "gelu"), "tanh");
     assert_null(json_object_get(config, "init_from"));
     const char *hash = json_string_value(json_object_get(config, "init_hash"));
     assert_non_null(hash);
     assert_int_equal(strlen(hash), 16);
     const json_t *state_json = lks_test_figure(lks_test_text("%s/ckpt-00000014/state.json", out));
-    assert_string_equal(json_string_value(json_object_get(state_json, "init_hash")), hash);
+    assert_string_equal(lks_test_string(state_json, "init_hash"), hash);
     assert_null(json_object_get(config_line(law_output("random", "--max_iters=1")), "init_hash"));
 }
 
@@ -76,8 +76,7 @@ TEST(test_own_run)
     const char *outs[3];
     for (int i = 0; i < 3; i++) {
         outs[i] = law_output("random", from(sources[i]), "--max_iters=5");
-        assert_string_equal(json_string_value(json_object_get(config_line(outs[i]), "init_hash")),
-                            hash);
+        assert_string_equal(lks_test_string(config_line(outs[i]), "init_hash"), hash);
         law_assert_same(outs[i], outs[0]);
     }
     /* new moments and a new schedule: not what the first run does if it goes on */
@@ -97,21 +96,18 @@ TEST(test_gelu)
     size_t n;
     const char *b = lks_test_read(lks_test_text("%s/latest/model.safetensors", exact), &n);
     assert_memory_not_equal(a, b, n);
-    assert_string_equal(json_string_value(json_object_get(config_line(exact), "gelu")), "exact");
+    assert_string_equal(lks_test_string(config_line(exact), "gelu"), "exact");
     /* a resume keeps the run's, and refuses another one */
     law_resume("random", exact, "--max_iters=3", "--gelu=auto");
     law_resume("random", tanh, "--max_iters=3", "--gelu=tanh");
     law_args args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "train");
+    law_add_all(&args, "lockstep", "train");
     law_add(&args, "--dataset=%s", law_data());
     law_add(&args, "--out_dir=%s", tanh);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--gelu=exact");
+    law_add_all(&args, "--init_from=resume", "--gelu=exact");
     assert_exits(2, lks_test_run(args.argv, NULL, 60), "gelu=exact was given, but the run in");
     /* from scratch, auto is exact */
-    assert_string_equal(json_string_value(json_object_get(
-                            config_line(law_output("random", "--max_iters=1")), "gelu")),
+    assert_string_equal(lks_test_string(config_line(law_output("random", "--max_iters=1")), "gelu"),
                         "exact");
 }
 
@@ -193,7 +189,7 @@ TEST(test_drawn_rows)
                                       lks_test_text("--seed=%d", i == 0 ? 1 : 2), "--max_iters=0",
                                       "--learning_rate=0", "--min_lr=0",
                                       "--gradient_accumulation_steps=1", "--eval_interval=0"));
-        hashes[i] = json_string_value(lks_test_member(config_line(out), "init_hash"));
+        hashes[i] = lks_test_string(config_line(out), "init_hash");
     }
     assert_string_not_equal(hashes[0], hashes[1]);
     assert_string_equal(hashes[1], hashes[2]);
@@ -203,11 +199,7 @@ TEST(test_drawn_rows)
 static lks_test_result begun_apart(const char *weights, const char **out_p)
 {
     law_args run = law_train("random", out_p), args = {.n = 0};
-    law_add(&args, "lockstep");
-    law_add(&args, "run");
-    law_add(&args, "--nproc-per-node=2");
-    law_add(&args, "sh");
-    law_add(&args, "-c");
+    law_add_all(&args, "lockstep", "run", "--nproc-per-node=2", "sh", "-c");
     law_add(&args, "exec \"$0\" \"$@\" --init_from='%s'/$RANK", weights);
     law_add(&args, "%s", lks_test_program());
     for (int i = 1; i < run.n; i++)
@@ -236,15 +228,13 @@ TEST(test_other_weights)
         }
     }
     for (int i = 0; i < 3; i++) {
-        const lks_test_result r = begun_apart(pairs[i], &out);
-        if (r.exit_code != (i == 0 ? 0 : 1))
-            fail_msg("%d: exit code %d: %s", i, r.exit_code, r.err);
+        const lks_test_result r = assert_exits(i == 0 ? 0 : 1, begun_apart(pairs[i], &out));
         if (i == 0)
             continue;
         assert_contains(r.err,
                         lks_test_text("init_from differs between ranks: rank 0 (host %s) has %s/0",
-                                      host, pairs[i]));
-        assert_contains(r.err, lks_test_text(", rank 1 (host %s) has %s/1", host, pairs[i]));
+                                      host, pairs[i]),
+                        lks_test_text(", rank 1 (host %s) has %s/1", host, pairs[i]));
         assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
     }
 }

@@ -77,8 +77,7 @@ TEST(test_sample)
     const forge_hf how = {0};
     r = sample(from(forge_hf_folder(&m, &how)), tokenizer);
     forge_close(&m);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "has 257 tokens, but the model only 65");
+    assert_exits(2, r, "has 257 tokens, but the model only 65");
     assert_exits(2, sample(from(with), "--n_head=4"),
                  "n_head=4 was given, but the model has n_head=2");
 }
@@ -89,8 +88,7 @@ TEST(test_eval)
     const char *dataset = lks_test_text("--dataset=%s", data);
     lks_test_result r =
         assert_exits(0, lks_test_tool("eval", from(model), dataset, "--batch_size=4"));
-    assert_contains(r.out, "val loss ");
-    assert_contains(r.out, " windows of 12 tokens");
+    assert_contains(r.out, "val loss ", " windows of 12 tokens");
     lks_test_result two =
         lks_test_tool("eval", from(model), dataset, "--batch_size=4", "--nproc_per_node=2");
     assert_string_equal(two.out, r.out);
@@ -145,8 +143,7 @@ TEST(test_larger_vocabulary)
     assert_exits(0, train(data, out, from(model_with_vocabulary(true)), "--seed=1"));
     assert_exits(0, train(data, out, "--init_from=resume", "--max_iters=4"));
     const char *text = lks_test_read(lks_test_text("%s/latest/state.json", out), NULL);
-    assert_contains(text, "\"vocab_size\": 257");
-    assert_contains(text, "\"vocab_size\": 200");
+    assert_contains(text, "\"vocab_size\": 257", "\"vocab_size\": 200");
 }
 
 /* Weights without a vocabulary, and the characters of a data folder. */
@@ -169,8 +166,7 @@ TEST(test_characters)
     const forge_hf how = {0};
     r = sample(from(forge_hf_folder(&m, &how)), tokenizer);
     forge_close(&m);
-    assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "has 69 characters, but the model only 65 tokens");
+    assert_exits(2, r, "has 69 characters, but the model only 65 tokens");
 }
 
 /* Two settings that name different weights: neither is left out in silence. */

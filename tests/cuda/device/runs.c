@@ -9,10 +9,9 @@
 
 lks_status runs_use(const char *env, char says[RUNS_SAYS])
 {
-    lks_test_result r = lks_test_run((const char *const[]){"/proc/self/exe", "use", NULL},
-                                     (const char *const[]){env, NULL}, 60);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d: %s", env, r.exit_code, r.err);
+    lks_test_result r =
+        assert_exits(0, lks_test_run((const char *const[]){"/proc/self/exe", "use", NULL},
+                                     (const char *const[]){env, NULL}, 60));
     char *rest;
     const long st = strtol(r.out, &rest, 10);
     snprintf(says, RUNS_SAYS, "%s", rest);

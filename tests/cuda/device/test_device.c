@@ -74,7 +74,7 @@ static float *values(size_t n)
 
 /* --- memory and copies ----------------------------------------------------------------------- */
 
-static void test_new_memory_is_zeros(void **state)
+TEST_WITH(test_new_memory_is_zeros, open_one, close_one)
 {
     float *dev = on_device(1000), *host = pinned(1000);
     for (int i = 0; i < 1000; i++) {
@@ -90,7 +90,7 @@ static void test_new_memory_is_zeros(void **state)
 }
 
 /* From memory of either kind and back, in pieces or at once. */
-static void test_copies(void **state)
+TEST_WITH(test_copies, open_one, close_one)
 {
     enum { PIECE = LKS__CUDA_PIECE / sizeof(float) };
     static const size_t sizes[] = {1, 7, PIECE, 2 * PIECE + 5};
@@ -114,7 +114,7 @@ static void test_copies(void **state)
 }
 
 /* The host's memory is read when the copy's turn comes, however many were queued before. */
-static void test_many_copies(void **state)
+TEST_WITH(test_many_copies, open_one, close_one)
 {
     enum { N = 3 * LKS__CUDA_CALLS };
     float *dev = on_device(N), *x = values(N), back[N];
@@ -131,7 +131,7 @@ static void test_many_copies(void **state)
 /* --- queues ---------------------------------------------------------------------------------- */
 
 /* Results go from queue to queue, far more often than there are events. */
-static void test_queues_follow(void **state)
+TEST_WITH(test_queues_follow, open_one, close_one)
 {
     enum { N = 100, ROUNDS = 3 * LKS__CUDA_EVENTS };
     float *sum = on_device(N), *add = on_device(N), *host = pinned(N), *results = pinned(ROUNDS);
@@ -156,7 +156,7 @@ static void test_queues_follow(void **state)
 }
 
 /* A mark is passed when the work before it is done, and not before. */
-static void test_marks(void **state)
+TEST_WITH(test_marks, open_one, close_one)
 {
     float *dev = on_device(8), *host = pinned(8);
     bool passed = false;
@@ -179,7 +179,7 @@ static void test_marks(void **state)
 }
 
 /* A mark that is passed says nothing of a later one. */
-static void test_later_mark(void **state)
+TEST_WITH(test_later_mark, open_one, close_one)
 {
     float *dev = on_device(8), *first = pinned(8), *second = pinned(8);
     send(LKS__QUEUE_COPY, first, dev, 8);
@@ -196,7 +196,7 @@ static void test_later_mark(void **state)
 }
 
 /* Work space grows; what was queued before has its old one until it is done. */
-static void test_work_grows(void **state)
+TEST_WITH(test_work_grows, open_one, close_one)
 {
     float back[4], *dev = on_device(4), *x = values(4);
     float *small = lks__cuda_work(device->ex, 1024);
@@ -214,7 +214,7 @@ static void test_work_grows(void **state)
     free(x);
 }
 
-static void test_too_little_memory(void **state)
+TEST_WITH(test_too_little_memory, open_one, close_one)
 {
     void *p;
     setenv("CUDA_STANDIN_MB", "64", 1);
@@ -348,7 +348,7 @@ static void product_is_right(const struct shape *s)
 }
 
 /* Of floats; and as layers have them: activations by parameters, and by activations. */
-static void test_products(void **state)
+TEST_WITH(test_products, open_one, close_one)
 {
     static const lks__cuda_kind kinds[][3] = {
         {LKS__CUDA_FLOATS, LKS__CUDA_FLOATS, LKS__CUDA_FLOATS},
@@ -373,7 +373,7 @@ static void test_products(void **state)
 }
 
 /* Products at once: d = alpha op(a) op(b) + beta c, and one has the same bits among any number. */
-static void test_batches(void **state)
+TEST_WITH(test_batches, open_one, close_one)
 {
     enum { MOST = 5, M = 6, K = 8, N = 12, A = M * K + 4, C = M * N + 4 };
     for (int t = 0; t < 8; t++) {
@@ -485,7 +485,7 @@ static void check_layers(void)
     free(zeros);
 }
 
-static void test_layers(void **state)
+TEST_WITH(test_layers, open_one, close_one)
 {
     use_bf16(false);
     check_layers();
@@ -505,7 +505,7 @@ static void weights_count_as(float *gy, const float *gx, const float *gw, float 
 }
 
 /* Parameters are rounded once, and again when anything that may write them has been queued. */
-static void test_rounded_parameters(void **state)
+TEST_WITH(test_rounded_parameters, open_one, close_one)
 {
     enum { N = 8, AT = 32, ALL = AT + N * N };
     float ones[ALL];
@@ -568,7 +568,7 @@ static void test_rounded_parameters(void **state)
 
 /* Each product counts its matrices, one that is added to twice, and a multiplication and an
  * addition for each of its terms. */
-static void test_counts(void **state)
+TEST_WITH(test_counts, open_one, close_one)
 {
     float *x = on_device(200);
     const lks__device_counts first = device->ops->counts(device);
@@ -648,7 +648,7 @@ static void results_of(float *x, float *y, float *dw, float got[SQUARE])
 
 /* A device whose heuristic chooses by that number takes another one's table, with the same bits and
  * fingerprint. A rehearsal itself queues nothing and takes no memory. */
-static void test_rehearsals(void **state)
+TEST(test_rehearsals)
 {
     static const char *const choices[] = {"0", "5", "5"};
     float got[3][SQUARE];
@@ -689,7 +689,7 @@ static void test_rehearsals(void **state)
 }
 
 /* A table that can't be used is refused with the reason, and leaves the device as it was. */
-static void test_tables(void **state)
+TEST_WITH(test_tables, open_one, close_one)
 {
     float *x = on_device(SQUARE), *y = on_device(SQUARE);
     assert_ok(rehearse(x, y, NULL, false));
@@ -753,7 +753,7 @@ static uint64_t fingerprint(const char *name, const char *text)
     return print;
 }
 
-static void test_fingerprint(void **state)
+TEST(test_fingerprint)
 {
     const uint64_t mine = fingerprint(NULL, NULL);
     assert_true(mine != 0);
@@ -834,7 +834,7 @@ static bool is_harmless(const char *call)
 }
 
 /* Each call, its first and its second time: an error that names call and GPU, and no crash. */
-static void test_each_call_fails(void **state)
+TEST(test_each_call_fails)
 {
     char says[RUNS_SAYS], line[200], last[200] = "";
     const char *path = lks_test_text("%s/calls", lks_test_folder());
@@ -868,7 +868,7 @@ static void test_each_call_fails(void **state)
 }
 
 /* A failed device does nothing more, and each wait reports the first failure. */
-static void test_first_failure_stays(void **state)
+TEST_WITH(test_first_failure_stays, open_one, close_one)
 {
     bool passed;
     float *dev = on_device(4), x[4] = {1, 2, 3, 4};
@@ -891,31 +891,11 @@ static void test_first_failure_stays(void **state)
 /* All tests, for each order of the stand-ins. */
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_new_memory_is_zeros, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_copies, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_many_copies, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_queues_follow, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_marks, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_later_mark, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_work_grows, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_too_little_memory, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_products, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_batches, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_layers, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_rounded_parameters, open_one, close_one),
-        cmocka_unit_test_setup_teardown(test_counts, open_one, close_one),
-        cmocka_unit_test(test_rehearsals),
-        cmocka_unit_test_setup_teardown(test_tables, open_one, close_one),
-        cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_each_call_fails),
-        cmocka_unit_test_setup_teardown(test_first_failure_stays, open_one, close_one),
-    };
     if (argc > 1 && strcmp(argv[1], "use") == 0) {
         runs_print(use_everything());
         return 0;
     }
     if (argc == 1)
         return runs_of_seeds(argv[0], SEEDS);
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    return lks_test_run_all(NULL, NULL);
 }

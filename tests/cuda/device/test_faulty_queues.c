@@ -65,9 +65,7 @@ TEST(test_faults)
 TEST(test_sound)
 {
     for (int order = 0; order < ORDERS; order++) {
-        const lks_test_result r = run("sound", order);
-        if (r.exit_code != 0)
-            fail_msg("order %d: exit code %d: %s", order, r.exit_code, r.out);
+        assert_exits(0, run("sound", order));
     }
 }
 

@@ -29,8 +29,7 @@ static void add_model(law_args *args, bool golf)
     for (int i = 0; small[golf][i] != NULL; i++)
         law_add(args, "%s", small[golf][i]);
     law_add(args, golf ? "--iterations=2" : "--max_iters=0");
-    law_add(args, "--threads=1");
-    law_add(args, "--check_interval=1");
+    law_add_all(args, "--threads=1", "--check_interval=1");
 }
 
 static law_args args_of(const char *command, bool golf, const char *const more[])
@@ -56,8 +55,7 @@ static double planned(bool golf, const char *const more[])
 {
     json_error_t error;
     law_args args = args_of("plan", golf, more);
-    law_add(&args, "--device=cuda");
-    law_add(&args, "--json");
+    law_add_all(&args, "--device=cuda", "--json");
     lks_test_result r = lks_test_run(args.argv, NULL, 60);
     json_t *plan = json_loads(r.out, 0, &error);
     if (r.exit_code != 0 || plan == NULL)
@@ -77,8 +75,7 @@ static double measured(bool golf, const char *const more[])
     lks_test_result r = train(golf, more, env);
     double most = 0.0;
     char line[40];
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, r);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f) != NULL)
@@ -160,9 +157,7 @@ TEST(test_refused)
     assert_int_equal(atoi(lks_test_read(path, NULL)), LKS__CUDA_PRODUCT_BYTES);
     char batch[40], steps[60];
     assert_int_equal(sscanf(smaller, "%39s %59[^:]", batch, steps), 2);
-    r = train(false, MORE(batch, steps, "--dtype=float32"), env);
-    if (r.exit_code != 0)
-        fail_msg("%s %s: exit code %d: %s", batch, steps, r.exit_code, r.err);
+    assert_exits(0, train(false, MORE(batch, steps, "--dtype=float32"), env));
 }
 
 /* A run that is tried all the same names the memory that isn't there. */
@@ -194,9 +189,7 @@ TEST(test_shared)
                  lks_test_text("the run takes %.1f MB of GPU 0", 2 * need / 1e6),
                  " for 2 ranks, and ");
     const char *const own[] = {"CUDA_STANDIN_GPUS=2", env[1], NULL};
-    lks_test_result r = train(false, MORE("--nproc_per_node=2", "--share_gpu"), own);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
+    assert_exits(0, train(false, MORE("--nproc_per_node=2", "--share_gpu"), own));
 }
 
 /* batch_size=auto takes the largest micro-batch that fits beside what CUDA may need. */
@@ -235,8 +228,7 @@ TEST(test_auto)
     args = args_of("plan", false,
                    MORE("--batch_size=20", "--dtype=float32", "--device=cuda", tight_memory));
     r = lks_test_run(args.argv, NULL, 60);
-    assert_contains(r.out, "  doesn't fit\n");
-    assert_contains(r.out,
+    assert_contains(r.out, "  doesn't fit\n",
                     "MB per GPU; these fit: --batch_size=5 --gradient_accumulation_steps=16: ");
     /* A run that isn't started has no GPU to ask. */
     args = args_of("train", false, MORE("--batch_size=auto", "--dry_run"));

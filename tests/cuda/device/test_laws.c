@@ -42,11 +42,8 @@ static law_args run_of(bool golf, const char *out)
     law_add(&args, "--out_dir=%s", out);
     for (int i = 0; small[golf][i] != NULL; i++)
         law_add(&args, "%s", small[golf][i]);
-    law_add(&args, "--gradient_accumulation_steps=8");
-    law_add(&args, "--virtual_ranks=8");
-    law_add(&args, "--keep=0");
-    law_add(&args, "--bucket_mb=0.002");
-    law_add(&args, "--threads=1");
+    law_add_all(&args, "--gradient_accumulation_steps=8", "--virtual_ranks=8", "--keep=0",
+                "--bucket_mb=0.002", "--threads=1");
     law_add(&args, "--dtype=%s", dtype);
     return args;
 }
@@ -57,9 +54,7 @@ static const char *run(bool golf, const char *const more[], const char *const en
     law_args args = run_of(golf, out);
     for (; *more != NULL; more++)
         law_add(&args, "%s", *more);
-    lks_test_result r = lks_test_run(args.argv, env, 120);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
+    assert_exits(0, lks_test_run(args.argv, env, 120));
     return out;
 }
 
@@ -113,12 +108,10 @@ static int use_bf16(void **state)
 /* How the run's GPUs exchanged gradients. */
 static void assert_exchange(const char *out, const char *way)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    assert_string_equal(json_string_value(lks_test_member(json_array_get(lines, 0), "exchange")),
-                        way);
+    assert_string_equal(lks_test_string(lks_test_record(out, "host"), "0.exchange"), way);
 }
 
-static void test_ranks(void **state)
+TEST_WITH(test_ranks, use_float32, NULL)
 {
     for (int W = 2; W <= 8; W *= 2)
         law_assert_same(RUN(false, lks_test_text("--nproc_per_node=%d", W)), whole[0]);
@@ -127,7 +120,7 @@ static void test_ranks(void **state)
     assert_exchange(out, "nccl");
 }
 
-static void test_ranks_bf16(void **state)
+TEST_WITH(test_ranks_bf16, use_bf16, NULL)
 {
     for (int W = 2; W <= 8; W *= 4)
         law_assert_same(RUN(true, lks_test_text("--nproc_per_node=%d", W)), rounded[1]);
@@ -135,7 +128,7 @@ static void test_ranks_bf16(void **state)
 }
 
 /* What is computed again is rounded as before. */
-static void test_recompute_bf16(void **state)
+TEST_WITH(test_recompute_bf16, use_bf16, NULL)
 {
     law_assert_same(RUN(false, "--recompute=rows"), rounded[0]);
     law_assert_same(RUN(false, "--recompute=block"), rounded[0]);
@@ -145,15 +138,13 @@ static void test_recompute_bf16(void **state)
 
 static const char *recorded_dtype(const char *out)
 {
-    const json_t *config = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "config");
-    return lks_test_text("%s",
-                         json_string_value(lks_test_member(json_array_get(config, 0), "dtype")));
+    return lks_test_text("%s", lks_test_string(lks_test_record(out, "config"), "0.dtype"));
 }
 
 /* What auto is, is recorded, and a resume takes it. Another one may be asked for: parameters and
  * moments are float32 in either, so the run goes on from the same ones; that kernels are others is
  * no surprise. */
-static void test_dtype(void **state)
+TEST_WITH(test_dtype, use_bf16, NULL)
 {
     for (int golf = 0; golf < 2; golf++) {
         assert_string_equal(recorded_dtype(whole[golf]), "float32");
@@ -184,7 +175,7 @@ static void test_dtype(void **state)
     const json_t *lines[3];
     const char *runs[3] = {outs[0], whole[1], rounded[1]};
     for (int i = 0; i < 3; i++) {
-        lines[i] = lks_test_metrics(lks_test_text("%s/metrics.jsonl", runs[i]), "train");
+        lines[i] = lks_test_record(runs[i], "train");
         assert_int_equal(json_array_size(lines[i]), 4);
     }
 #define LOSS(run, i) lks_test_number(json_array_get(lines[run], (i)), "loss")
@@ -196,7 +187,7 @@ static void test_dtype(void **state)
 
 /* The same bytes by NCCL and through the host: uneven ranks, replicas of their own on the host, one
  * rank, no module for NCCL. */
-static void test_exchanges(void **state)
+TEST_WITH(test_exchanges, use_float32, NULL)
 {
     const char *out = RUN(false, "--nproc_per_node=3", "--allow_uneven");
     law_assert_same(out, whole[0]);
@@ -233,12 +224,11 @@ static const char *without_nccl(const char **says)
     return lks_test_text("CUDA_STANDIN_MODULES=%s", modules);
 }
 
-static void test_without_nccl(void **state)
+TEST_WITH(test_without_nccl, use_float32, NULL)
 {
     const char *says, *const env[] = {without_nccl(&says), NULL};
     law_args args = run_of(false, lks_test_folder());
-    law_add(&args, "--nproc_per_node=2");
-    law_add(&args, "--max_iters=0");
+    law_add_all(&args, "--nproc_per_node=2", "--max_iters=0");
     assert_exits(0, lks_test_run(args.argv, env, 120),
                  lks_test_text("go from GPU to GPU through the host's memory: %s", says));
     law_add(&args, "--exchange=nccl");
@@ -247,7 +237,7 @@ static void test_without_nccl(void **state)
 
 /* Ranks that share a GPU or see one of their own each, and memory for activations that are computed
  * again. */
-static void test_shared_gpu(void **state)
+TEST_WITH(test_shared_gpu, use_float32, NULL)
 {
     const char *const env[] = {"CUDA_STANDIN_GPUS=1", NULL};
     law_assert_same(
@@ -259,26 +249,24 @@ static void test_shared_gpu(void **state)
 }
 
 /* A rank dies after the first checkpoint; the run continues with other ranks. */
-static void test_resume(void **state)
+TEST_WITH(test_resume, use_bf16, NULL)
 {
     const char *out = lks_test_folder();
     law_args args = run_of(false, out);
     law_add(&args, "--nproc_per_node=2");
     const char *const env[] = {"LOCKSTEP_FAULT=read:22:die", "LOCKSTEP_FAULT_RANK=1", NULL};
-    lks_test_result r = lks_test_run(args.argv, env, 120);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 120));
     assert_true(law_count_checkpoints(out) > 0);
     assert_false(lks_test_exists(lks_test_text("%s/ckpt-00000005", out)));
     args = run_of(false, out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--nproc_per_node=4");
+    law_add_all(&args, "--init_from=resume", "--nproc_per_node=4");
     law_run(&args);
     law_assert_same(out, rounded[0]);
 }
 
 /* Each process's heuristic chooses other algorithms: all ranks, and a resume, use those of rank 0
  * at the run's start. So a run is the one without such differences. */
-static void test_algorithms(void **state)
+TEST_WITH(test_algorithms, use_bf16, NULL)
 {
     const char *const other[] = {"CUDA_STANDIN_ALGORITHMS=7", NULL};
     const char *const of_rank[] = {other[0], "CUDA_STANDIN_ONLY_RANK=1", NULL};
@@ -303,7 +291,7 @@ static void test_algorithms(void **state)
 }
 
 /* A resume that can't use the checkpoint's table says why, and makes a new one. */
-static void test_new_algorithms(void **state)
+TEST_WITH(test_new_algorithms, use_float32, NULL)
 {
     static const struct {
         const char *env, *says;
@@ -318,8 +306,7 @@ static void test_new_algorithms(void **state)
         const char *out = RUN(false, "--max_iters=2");
         for (int again = 0; again < 2; again++) { /* the second resume has the new table */
             law_args args = run_of(false, out);
-            law_add(&args, "--init_from=resume");
-            law_add(&args, "--nproc_per_node=2");
+            law_add_all(&args, "--init_from=resume", "--nproc_per_node=2");
             law_add(&args, "--max_iters=%d", 3 + again);
             lks_test_result r = assert_exits(0, lks_test_run(args.argv, env, 120));
             const bool warns = strstr(r.err, resumes[i].says) != NULL &&
@@ -334,7 +321,7 @@ static void test_new_algorithms(void **state)
 }
 
 /* A signal: all ranks stop after the same step, with a checkpoint from which the run goes on. */
-static void test_stop(void **state)
+TEST_WITH(test_stop, use_bf16, NULL)
 {
     for (int attempt = 0; attempt < 10; attempt++) {
         const char *out = lks_test_folder();
@@ -347,8 +334,7 @@ static void test_stop(void **state)
         lks_test_result r = lks_test_wait(&child, 120);
         if (r.exit_code == 0) /* it ended first */
             continue;
-        if (r.exit_code != 128 + SIGTERM)
-            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        assert_exits(128 + SIGTERM, r);
         args = run_of(true, out);
         law_add(&args, "--init_from=resume");
         law_run(&args);
@@ -363,8 +349,8 @@ static void test_stop(void **state)
 static double difference(const char *kind, const char *what, const char *a, const char *b,
                          size_t *n_p)
 {
-    const json_t *x = lks_test_metrics(lks_test_text("%s/metrics.jsonl", a), kind);
-    const json_t *y = lks_test_metrics(lks_test_text("%s/metrics.jsonl", b), kind);
+    const json_t *x = lks_test_record(a, kind);
+    const json_t *y = lks_test_record(b, kind);
     double most = 0;
     *n_p = json_array_size(x);
     assert_int_equal(json_array_size(x), json_array_size(y));
@@ -396,12 +382,12 @@ static void check_losses(const char *cpus_dtype, double tolerance, int n_iters)
     }
 }
 
-static void test_losses(void **state)
+TEST_WITH(test_losses, use_float32, NULL)
 {
     check_losses("float32", 1e-4, 20);
 }
 
-static void test_losses_bf16(void **state)
+TEST_WITH(test_losses_bf16, use_bf16, NULL)
 {
     check_losses("bfloat16", 5e-3, 20);
 }
@@ -447,10 +433,7 @@ static void check_gradients(const char *of, double tolerance, double least_cosin
                         : rates[golf][i]);
             law_add(&args, "--init_from=%s/%s", whole[golf],
                     golf ? "ckpt-00000004" : "ckpt-00000005");
-            law_add(&args, "--optimizer=sgd");
-            law_add(&args, "--beta1=0");
-            law_add(&args, "--weight_decay=0");
-            law_add(&args, "--grad_clip=0");
+            law_add_all(&args, "--optimizer=sgd", "--beta1=0", "--weight_decay=0", "--grad_clip=0");
             law_add(&args, "--device=%s", k == 0 ? "cuda" : "cpu");
             law_run(&args);
         }
@@ -493,12 +476,12 @@ static void check_gradients(const char *of, double tolerance, double least_cosin
                   1 - cosine);
 }
 
-static void test_gradients(void **state)
+TEST_WITH(test_gradients, use_float32, NULL)
 {
     check_gradients("float32", 1e-4, 0.999999);
 }
 
-static void test_gradients_bf16(void **state)
+TEST_WITH(test_gradients_bf16, use_float32, NULL)
 {
     check_gradients("bfloat16", 5e-2, 0.9995);
 }
@@ -506,7 +489,7 @@ static void test_gradients_bf16(void **state)
 /* --- ends ------------------------------------------------------------------------------------ */
 
 /* Rank 1's device fails in the middle of a step: the run ends, and names call and GPU. */
-static void test_failures(void **state)
+TEST_WITH(test_failures, use_bf16, NULL)
 {
     static const struct {
         const char *fails, *says;
@@ -537,16 +520,14 @@ static void test_failures(void **state)
 }
 
 /* A rank is killed in an exchange: it is named, and all end. */
-static void test_killed(void **state)
+TEST_WITH(test_killed, use_bf16, NULL)
 {
     const char *const env[] = {"CUDA_STANDIN_KILL=ncclGroupEnd:12", "CUDA_STANDIN_ONLY_RANK=1",
                                NULL};
     law_args args = run_of(true, lks_test_folder());
     law_add(&args, "--nproc_per_node=4");
-    lks_test_result r = lks_test_run(args.argv, env, 120);
-    assert_int_equal(r.exit_code, 128 + SIGKILL);
-    assert_contains(r.err, "rank 1");
-    assert_contains(r.err, "was killed by signal 9 (SIGKILL)");
+    lks_test_result r = assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 120), "rank 1",
+                                     "was killed by signal 9 (SIGKILL)");
     assert_null(strstr(r.err, "NCCL failed"));
 }
 
@@ -563,7 +544,7 @@ static const char *last_line(const char *err)
 /* Rank 1, or the only one, stands still: a kernel never ends, its process is stopped, or hangs in a
  * call because the GPU takes no more work. The run ends, and names that rank and its GPU, although
  * all the others stand still, too: they only wait for it. */
-static void test_hanging(void **state)
+TEST_WITH(test_hanging, use_bf16, NULL)
 {
     const double limit_s = lks_test_patience();
     const char *kernels =
@@ -605,7 +586,7 @@ static void test_hanging(void **state)
 }
 
 /* Rank 1 stops in a checkpoint's exchange. More copies follow than rank 0 can queue. */
-static void test_hanging_checkpoint(void **state)
+TEST_WITH(test_hanging_checkpoint, use_float32, NULL)
 {
     static const char *const more[] = {"--nproc_per_node=2",
                                        "--exchange=nccl",
@@ -625,11 +606,11 @@ static void test_hanging_checkpoint(void **state)
     const lks_test_result r = assert_exits(1, lks_test_run(args.argv, env, 120));
     assert_contains(last_line(r.err),
                     lks_test_text("no answer for %g s in an exchange between GPUs from rank 1 (",
-                                  lks_test_patience()));
-    assert_contains(last_line(r.err), "stopped by a signal");
+                                  lks_test_patience()),
+                    "stopped by a signal");
 }
 
-static void test_refused(void **state)
+TEST_WITH(test_refused, use_float32, NULL)
 {
     static const struct {
         const char *env, *more, *says;
@@ -660,19 +641,16 @@ static void test_refused(void **state)
 }
 
 /* A checkpoint goes from the CPU to the GPU, with a warning. */
-static void test_from_cpu(void **state)
+TEST_WITH(test_from_cpu, use_float32, NULL)
 {
     const char *out = RUN(false, "--device=cpu");
     law_args args = run_of(false, out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--max_iters=5");
-    lks_test_result r = lks_test_run(args.argv, NULL, 120);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
-    assert_contains(r.err, "the checkpoint was made with kernels of fingerprint");
+    law_add_all(&args, "--init_from=resume", "--max_iters=5");
+    assert_exits(0, lks_test_run(args.argv, NULL, 120),
+                 "the checkpoint was made with kernels of fingerprint");
 }
 
-static void test_list(void **state)
+TEST_WITH(test_list, use_float32, NULL)
 {
     calls_assert_listed(all_calls, 90);
 }
@@ -683,32 +661,7 @@ int main(int argc, char **argv)
     all_calls = lks_test_text("%s/calls", lks_test_folder());
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
     setenv("CUDA_STANDIN_NCCL", lks_test_folder_in_memory(), 1);
-#define FLOAT32(test) cmocka_unit_test_setup(test, use_float32)
-#define BF16(test)    cmocka_unit_test_setup(test, use_bf16)
-    const struct CMUnitTest tests[] = {
-        FLOAT32(test_ranks),
-        BF16(test_ranks_bf16),
-        BF16(test_recompute_bf16),
-        FLOAT32(test_shared_gpu),
-        FLOAT32(test_exchanges),
-        BF16(test_dtype),
-        BF16(test_resume),
-        BF16(test_stop),
-        FLOAT32(test_losses),
-        BF16(test_losses_bf16),
-        FLOAT32(test_gradients),
-        FLOAT32(test_gradients_bf16),
-        BF16(test_failures),
-        FLOAT32(test_refused),
-        BF16(test_algorithms),
-        FLOAT32(test_new_algorithms),
-        FLOAT32(test_from_cpu),
-        FLOAT32(test_without_nccl),
-        BF16(test_killed),
-        BF16(test_hanging),
-        FLOAT32(test_hanging_checkpoint),
-        FLOAT32(test_list),
-    };
-    cmocka_set_test_filter(argc > 2 ? argv[2] : NULL);
-    return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
+    if (argc > 2)
+        lks_test_only(argv[2]);
+    return lks_test_run_all(train_whole, NULL);
 }

@@ -35,7 +35,7 @@ static bool has_real_module(void)
 }
 
 /* The module as it is built, with NVIDIA's libraries, on a machine without their driver. */
-static void test_no_driver(void **state)
+TEST(test_no_driver)
 {
     if (!has_real_module())
         lks_test_lacks("cuda-toolkit", "the module for GPUs was not built");
@@ -49,7 +49,7 @@ static void test_no_driver(void **state)
 
 /* No module: a copy of the program in a folder that has none, and the first folder to look into has
  * something else. */
-static void test_no_module(void **state)
+TEST(test_no_module)
 {
     const char *folder = lks_test_folder(), *copy = lks_test_text("%s/lockstep", folder);
     const char *no_module = lks_test_text("%s/modules", folder);
@@ -57,7 +57,7 @@ static void test_no_module(void **state)
     const char *const cp =
         lks_test_text("cp '%s' '%s' && mkdir '%s' && echo 'no library' >'%s/%s'", LKS_TEST_TOOL,
                       copy, no_module, no_module, LKS__CUDA_MODULE_FILE);
-    assert_exits(0, lks_test_run((const char *const[]){"sh", "-c", cp, NULL}, NULL, 60));
+    assert_exits(0, lks_test_shell(cp));
     assert_int_equal(setenv("LKS_TEST_PROGRAM", copy, 1), 0);
     assert_exits(1, train(env, "cuda", NULL, "1"), "--device=cuda: ", "lockstep_cuda.so",
                  "docs/guides/cuda.md");
@@ -67,7 +67,7 @@ static void test_no_module(void **state)
 }
 
 /* A file that the loader can't take: cut off, as by a full disk, or a pipe. */
-static void test_damaged_module(void **state)
+TEST(test_damaged_module)
 {
     static const struct {
         const char *make, *says;
@@ -95,14 +95,14 @@ static lks_test_result with_gpus(const char *gpus, const char *ranks, const char
     return train(env, "cuda", more, ranks);
 }
 
-static void test_no_gpu(void **state)
+TEST(test_no_gpu)
 {
     assert_exits(1, with_gpus("none", "1", NULL),
                  "--device=cuda: cudaGetDeviceCount failed: no driver: look at nvidia-smi");
     assert_exits(1, with_gpus("0", "1", NULL), "this process sees no NVIDIA GPU");
 }
 
-static void test_old_gpu(void **state)
+TEST(test_old_gpu)
 {
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=1",
                          "FAKE_MAJOR=7", NULL};
@@ -117,7 +117,7 @@ static void test_old_gpu(void **state)
     assert_contains(r.out, "cuda:0: Fake, 80.0 GB, capability 8.0, PCI");
 }
 
-static void test_ranks_and_gpus(void **state)
+TEST(test_ranks_and_gpus)
 {
     lks_test_result r = with_gpus("1", "1", NULL);
     assert_contains(r.err, "the fake module was asked for GPU 0");
@@ -136,7 +136,7 @@ static void test_ranks_and_gpus(void **state)
 }
 
 /* --device=cuda:N is for each rank the GPU N of those that it sees. */
-static void test_number(void **state)
+TEST(test_number)
 {
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=4", NULL};
     lks_test_result r = train(env, "cuda:3", NULL, "1");
@@ -154,12 +154,11 @@ static void test_number(void **state)
 }
 
 /* A rank has the GPU of its number on the host. */
-static void test_local_rank(void **state)
+TEST(test_local_rank)
 {
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=4", NULL};
     lks_test_result r = train(env, "cuda", NULL, "2");
-    assert_contains(r.err, "GPU 0 was asked for");
-    assert_contains(r.err, "GPU 1 was asked for");
+    assert_contains(r.err, "GPU 0 was asked for", "GPU 1 was asked for");
     const char *shared[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=4",
                             "FAKE_MAJOR=0", NULL};
     r = train(shared, "cuda", NULL, "1");
@@ -167,7 +166,7 @@ static void test_local_rank(void **state)
 }
 
 /* One line if there is a GPU or its driver, and nothing new if not. */
-static void test_auto(void **state)
+TEST(test_auto)
 {
     const char *none[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=2", NULL};
     lks_test_result r = assert_exits(0, train(none, "auto", NULL, "1"));
@@ -187,7 +186,7 @@ static void test_auto(void **state)
 #endif
 }
 
-static void test_info(void **state)
+TEST(test_info)
 {
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=2", NULL};
     lks_test_result r =
@@ -210,13 +209,10 @@ static void test_info(void **state)
 }
 
 /* nanoGPT's files have device = 'cuda', and run on machines without. */
-static void test_config_file(void **state)
+TEST(test_config_file)
 {
     const char *path = lks_test_text("%s/gpu.py", lks_test_folder());
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("device = 'cuda:1'\n", f);
-    fclose(f);
+    lks_test_write_text(path, "device = 'cuda:1'\n");
     const char *env[] = {lks_test_text("LOCKSTEP_MODULES=%s", modules), "FAKE_GPUS=none", NULL};
     const char *const argv[] = {"lockstep",
                                 "train",
@@ -238,15 +234,6 @@ int main(int argc, char **argv)
     pretend = argv[2];
     data = lks_test_folder();
     lks_test_generated_tokens(data);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_module),   cmocka_unit_test(test_no_gpu),
-        cmocka_unit_test(test_old_gpu),     cmocka_unit_test(test_ranks_and_gpus),
-        cmocka_unit_test(test_local_rank),  cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_number),      cmocka_unit_test(test_info),
-        cmocka_unit_test(test_config_file), cmocka_unit_test(test_damaged_module),
-    };
-    const struct CMUnitTest real[] = {cmocka_unit_test(test_no_driver)};
-    if (argc > 3)
-        return lks_test_exit(cmocka_run_group_tests(real, NULL, NULL));
-    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+    lks_test_part(argc > 3, "test_no_driver");
+    return lks_test_run_all(NULL, NULL);
 }

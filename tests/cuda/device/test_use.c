@@ -42,9 +42,7 @@ static const char *train_steps(bool golf, const char *dtype, int steps, const ch
     const char *out = lks_test_folder();
     law_args args = run_of(golf, dtype, steps, out);
     law_add(&args, "%s", more);
-    lks_test_result r = lks_test_run(args.argv, NULL, 120);
-    if (r.exit_code != 0)
-        fail_msg("%s: exit code %d: %s", more, r.exit_code, r.err);
+    assert_exits(0, lks_test_run(args.argv, NULL, 120));
     return out;
 }
 
@@ -57,9 +55,9 @@ static const char *train(bool golf, const char *dtype, const char *more)
 
 static double last_bpb(const char *out)
 {
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "final");
+    const json_t *lines = lks_test_record(out, "final");
     assert_true(json_array_size(lines) > 0);
-    return lks_test_number(json_array_get(lines, json_array_size(lines) - 1), "val_bpb");
+    return lks_test_number(lines, "-1.val_bpb");
 }
 
 /* The bits per byte that the run found for its artifact, read back from the file. */
@@ -140,14 +138,15 @@ static void check_use(const char *dtype, double tolerance)
         for (int likeliest = 0; likeliest < 2; likeliest++) {
             const char *texts[3];
             for (int k = 0; k < 3; k++) {
-                lks_test_result r = lks_test_run(
-                    (const char *const[]){
-                        tool, "sample", run, k == 0 ? "--device=cpu" : "--device=cuda",
-                        likeliest ? "--temperature=0" : "--temperature=0.8", "--num_samples=3",
-                        "--max_new_tokens=12", "--start=a", "--threads=1", NULL},
-                    (const char *const[]){lks_test_text("CUDA_STANDIN_SEED=%d", 2 * k), NULL}, 120);
-                if (r.exit_code != 0)
-                    fail_msg("sample: exit code %d: %s", r.exit_code, r.err);
+                lks_test_result r = assert_exits(
+                    0,
+                    lks_test_run(
+                        (const char *const[]){
+                            tool, "sample", run, k == 0 ? "--device=cpu" : "--device=cuda",
+                            likeliest ? "--temperature=0" : "--temperature=0.8", "--num_samples=3",
+                            "--max_new_tokens=12", "--start=a", "--threads=1", NULL},
+                        (const char *const[]){lks_test_text("CUDA_STANDIN_SEED=%d", 2 * k), NULL},
+                        120));
                 texts[k] = lks_test_text("%s", r.out);
             }
             assert_true(strlen(texts[0]) > 3 * 12);
@@ -194,8 +193,7 @@ static void run_hosts(const char *const options[2], const char *out, lks_test_re
     for (int i = 0; i < 2; i++) {
         const law_args train = run_of(true, "bfloat16", 8, out);
         law_args args = {.n = 0};
-        law_add(&args, "lockstep");
-        law_add(&args, "run");
+        law_add_all(&args, "lockstep", "run");
         law_add(&args, "%s", port);
         law_add(&args, "--nnodes=2");
         law_add(&args, "--node-rank=%d", i);
@@ -221,10 +219,9 @@ TEST(test_hosts)
         if (r[i].exit_code != 0)
             fail_msg("node %d: exit code %d: %s", i, r[i].exit_code, r[i].err);
     law_assert_same(out, want);
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    const json_t *host = json_array_get(lines, 0);
+    const json_t *host = json_array_get(lks_test_record(out, "host"), 0);
     assert_int_equal(lks_test_number(host, "world_size"), 4);
-    assert_string_equal(json_string_value(lks_test_member(host, "exchange")), "nccl");
+    assert_string_equal(lks_test_string(host, "exchange"), "nccl");
 }
 
 /* GPUs on one host and the CPU on the other one, or other settings there of what GPUs do: refused,
@@ -244,11 +241,10 @@ TEST(test_mixed_hosts)
         lks_test_result r[2];
         run_hosts(runs[k].options, lks_test_folder(), r);
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(r[i].exit_code, 1);
-            assert_contains(r[i].err,
-                            lks_test_text("%s differs between ranks: rank 0 (host %s) has %s, "
-                                          "rank 2 (host %s) has %s",
-                                          runs[k].what, host, runs[k].first, host, runs[k].second));
+            assert_exits(1, r[i],
+                         lks_test_text("%s differs between ranks: rank 0 (host %s) has %s, "
+                                       "rank 2 (host %s) has %s",
+                                       runs[k].what, host, runs[k].first, host, runs[k].second));
         }
     }
 }
@@ -260,9 +256,8 @@ TEST(test_info)
     const char *const argv[] = {tool, "info", NULL};
     lks_test_result r =
         assert_exits(0, lks_test_run(argv, (const char *const[]){"CUDA_STANDIN_GPUS=2", NULL}, 60));
-    assert_contains(r.out, "device       cuda: 2 GPUs; CUDA runtime 13.0, driver 13.0, cuBLASLt");
-    assert_contains(r.out, "\ndevice       cuda:1: Stand-in, ");
-    assert_contains(r.out, "\ndevice       cuda: NCCL 2.28.9\n");
+    assert_contains(r.out, "device       cuda: 2 GPUs; CUDA runtime 13.0, driver 13.0, cuBLASLt",
+                    "\ndevice       cuda:1: Stand-in, ", "\ndevice       cuda: NCCL 2.28.9\n");
 }
 
 /* Sampling has kernels of its own. */
@@ -343,11 +338,9 @@ static int prepare(void **state)
     lks_test_write(lines, docs, strlen(docs));
     assert_exits(0, lks_test_tool("prep", "char", lks_test_text("--input=%s", input),
                                   lks_test_text("--out=%s", text_data)));
-    lks_test_result r =
-        lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines),
-                      lks_test_text("--out=%s", byte_data), "--num_val_docs=2", "--shards=4000");
-    if (r.exit_code != 0)
-        fail_msg("prep bytes: %s", r.err);
+    assert_exits(0, lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines),
+                                  lks_test_text("--out=%s", byte_data), "--num_val_docs=2",
+                                  "--shards=4000"));
     return 0;
 }
 

@@ -8,13 +8,12 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "base/number/bf16.h"
 #include "compute/cpu/reference/reference.h"
 
 static lks__real rounded(lks__real x, bool bf16)
 {
-    if (bf16)
-        lks__round_bf16_ref(&x, &x, 1);
-    return x;
+    return bf16 ? lks__bf16_to_float(lks__bf16_from_float((float)x)) : x;
 }
 
 static lks__real multiply_add(lks__real x, lks__real y, lks__real z)
