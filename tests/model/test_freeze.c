@@ -354,6 +354,18 @@ TEST(test_refused)
     }
 }
 
+/* What is left has no parameters. */
+TEST(test_refused_empty)
+{
+    lks__model_config config = small_models[3].config;
+    lks__table table;
+    config.n_layer = 1;
+    assert_ok(lks__model_table(&config, &table));
+    assert_fails(LKS_ERR_CONFIG, lks__table_freeze(&table, "emb|head|blocks"),
+                 "nothing would be trained");
+    lks__table_free(&table);
+}
+
 /* 1,000 repetitions together are allowed, and a list of layers that is too long for its line ends
  * with dots. */
 TEST(test_limits)

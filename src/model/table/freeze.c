@@ -146,15 +146,16 @@ static lks_status fail_nothing(const lks__table *table, const char *pattern, con
 static lks_status mark(lks__table *table, const regex_t *regex, const char *pattern,
                        const char *shown)
 {
-    size_t n = 0;
+    size_t n = 0, trained = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
         lks__table_tensor *t = &table->tensors[i];
         t->frozen = regexec(regex, t->name, 0, NULL, 0) == 0;
         n += t->frozen;
+        trained += t->frozen ? 0 : t->count;
     }
     if (n == 0)
         return fail_nothing(table, pattern, shown);
-    if (n == table->n_tensors)
+    if (trained == 0) /* golf's skip_weights are empty in a model of one layer */
         return lks__fail(LKS_ERR_CONFIG,
                          "freeze=\"%s\" matches all %zu tensors: nothing would be trained", shown,
                          n);
