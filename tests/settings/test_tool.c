@@ -420,6 +420,20 @@ TEST(test_bench_launcher)
            geteuid() == 0 ? "it refuses root: OMPI_ALLOW_RUN_AS_ROOT=1 and" : "");
 }
 
+/* A launch that a signal ended is the last one. */
+TEST(test_bench_signal)
+{
+    const char *dir = lks_test_folder(), *file = lks_test_text("%s/started", dir),
+               *mpirun = lks_test_text("%s/mpirun", dir);
+    const char *argv[] = {"lockstep", "bench", "comm", "--nproc_per_node=2", "--iters=1", NULL};
+    const char *env[] = {lks_test_text("PATH=%s:%s", dir, getenv("PATH")),
+                         "LOCKSTEP_FAULT=any:1:term", "LOCKSTEP_FAULT_RANK=0", NULL};
+    lks_test_write_text(mpirun, lks_test_text("#!/bin/sh\n: >'%s'\n", file));
+    assert_int_equal(chmod(mpirun, 0700), 0);
+    expect(lks_test_run(argv, env, 60), 128 + SIGTERM, "", "");
+    assert_int_equal(access(file, F_OK), -1);
+}
+
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks
  * into one in silence. */
 TEST(test_ranks)

@@ -328,6 +328,8 @@ int bench_comm_launch(const lks__settings *s, int argc, char **argv)
             if (foreign != (pass == 1) || (!all && strcmp(s->backend, ops->name) != 0))
                 continue;
             int one = launch_backend(ops, s, argc, argv);
+            if (one > TOOL_SIGNAL) /* it is for all of them */
+                return one;
             code = one != TOOL_OK ? one : code;
         }
     return code;
