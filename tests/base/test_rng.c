@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/number/rng.h"
+#include "base/system/sys.h"
 
 /* Run `check` for each seed of the figure, with a freshly seeded generator. */
 static void for_seeds(void (*check)(lks__mt *g, const json_t *figures))
@@ -223,6 +224,27 @@ TEST(test_randperm_small)
     assert_int_equal(one, 0);
     assert_int_equal(g.pos, start.pos); /* no number was drawn */
     assert_memory_equal(g.state, start.state, sizeof g.state);
+}
+
+static void count_beat(void *ctx)
+{
+    ++*(int *)ctx;
+}
+
+/* Other ranks end a rank that is silent for too long. */
+TEST(test_randperm_reports_progress)
+{
+    enum { N = 3 << 20 };
+    uint32_t *p = malloc(N * sizeof *p);
+    int beats = 0;
+    lks__mt g;
+    assert_non_null(p);
+    lks__mt_seed(&g, 1);
+    lks__sys_on_progress((lks__beat){count_beat, &beats});
+    lks__mt_randperm(&g, p, N);
+    lks__sys_on_progress((lks__beat){NULL, NULL});
+    assert_int_equal(beats, 3);
+    free(p);
 }
 
 TEST(test_seed_is_cut)

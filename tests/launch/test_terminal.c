@@ -109,6 +109,7 @@ TEST(test_estimate)
     kill(child.pid, SIGINT);
     lks_test_result r = assert_exits(128 + SIGINT, lks_test_wait(&child, 60), said,
                                      "lockstep train: a step takes ");
+    assert_null(strstr(r.err, "a step takes 0.0 s")); /* less than that is in milliseconds */
     const char *const brief[] = {"sh", "-c",
                                  lks_test_text("exec '%s' %s", lks_test_program(),
                                                train(lks_test_folder(), "--max_iters=9")),

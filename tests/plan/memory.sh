@@ -110,6 +110,11 @@ for recompute in rows block; do
     # shellcheck disable=SC2086
     check 2 $shape --n_layer=6 --n_embd=64 --block_size=64 --batch_size=32 --recompute=$recompute
 done
+# Each rank keeps the order of 6 million samples.
+cp -r data long
+truncate -s 200M long/train.bin
+# shellcheck disable=SC2086
+check 2 $shape --n_embd=64 --block_size=16 --batch_size=1 --sampler=epoch --dataset=long
 samples=20
 # shellcheck disable=SC2086
 check 2 $shape --n_embd=384 --block_size=16 --batch_size=1 --checkpoint_interval=1 --keep=1

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/number/math.h"
+#include "base/system/sys.h"
 
 /* ---- MT19937: Matsumoto and Nishimura, "Mersenne Twister", ACM TOMACS 8(1), 1998 ----------- */
 
@@ -207,6 +208,13 @@ uint64_t lks__mt_randint(lks__mt *g, uint64_t range)
     return range >= UINT64_C(1) << 28 ? mt_u64(g) % range : lks__mt_u32(g) % (uint32_t)range;
 }
 
+/* Billions of samples take minutes: other ranks must see that this one is alive. */
+static void report(size_t i)
+{
+    if (i % (1 << 20) == 0)
+        lks__sys_progress();
+}
+
 void lks__mt_randperm(lks__mt *g, uint32_t *out, size_t n)
 {
     if (n >= UINT32_MAX / 20) {
@@ -214,6 +222,7 @@ void lks__mt_randperm(lks__mt *g, uint32_t *out, size_t n)
          * moves to a random index among the first i + 1, and the value there moves to the end. */
         for (size_t i = 0; i < n; i++) {
             size_t j = (size_t)(mt_u64(g) % (i + 1));
+            report(i);
             out[i] = (uint32_t)i; /* j may equal i */
             out[i] = out[j];
             out[j] = (uint32_t)i;
@@ -224,6 +233,7 @@ void lks__mt_randperm(lks__mt *g, uint32_t *out, size_t n)
         out[i] = (uint32_t)i;
     for (size_t i = 0; i + 1 < n; i++) {
         size_t j = i + lks__mt_u32(g) % (uint32_t)(n - i);
+        report(i);
         uint32_t t = out[i];
         out[i] = out[j];
         out[j] = t;

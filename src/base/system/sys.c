@@ -186,6 +186,11 @@ void lks__sys_on_progress(lks__beat beat)
     progress = beat;
 }
 
+void lks__sys_progress(void)
+{
+    lks__beat_now(&progress);
+}
+
 static size_t piece(size_t bytes)
 {
     return bytes < TRANSFER ? bytes : TRANSFER;

@@ -89,6 +89,7 @@ char lks__sys_process_state(pid_t pid);
 /* After each piece, reads, writes and fsyncs of this thread report progress, so that other ranks
  * see it during a long transfer. */
 void lks__sys_on_progress(lks__beat beat);
+void lks__sys_progress(void); /* in a long computation */
 
 /* Between these calls, growing a file beyond the limit on file sizes (ulimit -f) fails with EFBIG
  * in this thread, and raises no SIGXFSZ. *before is for the second call. */

@@ -45,6 +45,12 @@ static uint64_t samples_of(const lks__batch_sampler_config *c)
     return (c->n_tokens[0] - 1) / (uint64_t)c->T;
 }
 
+uint64_t lks__batch_sampler_order_bytes(uint64_t n_tokens, int T)
+{
+    const lks__batch_sampler_config c = {.n_tokens = {n_tokens}, .T = T};
+    return samples_of(&c) * sizeof(uint32_t);
+}
+
 static lks_status open_dealer(lks__batch_sampler *s)
 {
     const lks__batch_sampler_config *c = &s->config;

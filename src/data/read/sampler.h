@@ -58,6 +58,9 @@ const uint64_t *lks__batch_sampler_step(lks__batch_sampler *sampler, uint64_t st
  * in the script. */
 const uint64_t *lks__batch_sampler_eval(lks__batch_sampler *sampler, uint64_t step, int n_batches);
 
+/* Bytes of the order of an epoch sampler's samples, in each rank. */
+uint64_t lks__batch_sampler_order_bytes(uint64_t n_tokens, int T);
+
 /* epoch: the samples that each pass leaves out with batches of B, because they don't fill a batch
  * for each virtual rank. *samples_p: all samples. For other kinds both are 0. */
 uint64_t lks__batch_sampler_left_out(const lks__batch_sampler *sampler, int B, uint64_t *samples_p);

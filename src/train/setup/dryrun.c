@@ -37,11 +37,15 @@ static lks_status read_data(const lks__settings *s, const char *dir, uint32_t vo
     return LKS_OK;
 }
 
-static lks_status find(const lks__settings *s, uint32_t vocab, int W, lks__needs *needs)
+/* n_tokens: for training; 0: not known. */
+static lks_status find(const lks__settings *s, uint32_t vocab, int W, uint64_t n_tokens,
+                       lks__needs *needs)
 {
     const lks__place here = {1, W};
     lks__process process;
     LKS__TRY(lks__process_measure(s, &here, &process));
+    if (s->sampler == LKS__sampler_epoch && n_tokens > 0)
+        process.own += (double)lks__batch_sampler_order_bytes(n_tokens, (int)s->block_size);
     return lks__needs_find(s, vocab, &here, &process, needs);
 }
 
@@ -50,7 +54,7 @@ lks_status lks__plan_bytes(const lks__settings *s, int W, double *bytes_p)
     lks__needs needs;
     const uint32_t vocab =
         s->vocab_size != 0 ? (uint32_t)s->vocab_size : lks__procedure_of(s)->vocab_size;
-    LKS__TRY(find(s, vocab, W, &needs));
+    LKS__TRY(find(s, vocab, W, 0, &needs));
     *bytes_p = needs.host_bytes;
     return LKS_OK;
 }
@@ -147,7 +151,7 @@ lks_status lks__plan_dry_run(const lks__settings *given, int W)
     LKS__TRY(read_data(s, dir, vocab, n_tokens));
     if (s->auto_batch != 0)
         LKS__TRY(lks__plan_choose_batch(&chosen, vocab, W, (double)lks__memory_available()));
-    LKS__TRY(find(s, vocab, W, &needs));
+    LKS__TRY(find(s, vocab, W, n_tokens[0], &needs));
     const int64_t N = s->gradient_accumulation_steps;
     const int V = lks__chosen_ddp(s).V;
     printf("data:              %s: %" PRIu64 " tokens for training, %" PRIu64 " for validation\n",
