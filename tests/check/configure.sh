@@ -1,6 +1,7 @@
 #!/bin/sh
 # A module whose packages were missing is built after they were installed: configures a build without any of
-# them, and again with this machine's. And a project that has lockstep as a folder gets the library alone.
+# them, and again with this machine's. And a project that has lockstep as a folder gets the library alone. No flag
+# of the builder's changes arithmetic, and no build is begun for a processor that can't have the same bytes.
 # configure.sh SOURCE BUILD
 set -eu
 . "${0%/*}/../support.sh"
@@ -23,11 +24,20 @@ CXX=/nonexistent PKG_CONFIG_LIBDIR=$work/pkgconfig cmake -S "$source" -B "$work/
     -DPKG_CONFIG_EXECUTABLE="$(command -v pkg-config)" >"$work/first.log" 2>&1 || fail 'no build without modules'
 [ -z "$(modules "$work/build")" ] || fail "modules without their libraries: $(modules "$work/build")"
 
-cmake -S "$source" -B "$work/build" -UCMAKE_IGNORE_PATH >"$work/second.log" 2>&1 || fail 'configuring again fails'
+cmake -S "$source" -B "$work/build" -UCMAKE_IGNORE_PATH -DCMAKE_C_FLAGS=-ffinite-math-only >"$work/second.log" 2>&1 || fail 'configuring again fails'
 modules "$build" | grep -v 'lockstep_\(cuda\|nccl\)' >"$work/all" || :
 [ -s "$work/all" ] || fail 'no modules were found in the build'
 modules "$work/build" | cmp "$work/all" - ||
     fail "modules of a build that began without their libraries: $(modules "$work/build")"
+
+math=$(sed -n 's,^ *"command": "\(.*\) -o .*/src/base/number/math\.c"\,$,\1,p' "$work/build/compile_commands.json")
+(cd "$work/build" && eval "$math" -E -dM "'$source/src/base/number/math.c'") >"$work/macros" || fail "can't preprocess: $math"
+grep -q '__FINITE_MATH_ONLY__ 0$' "$work/macros" || fail "-ffinite-math-only is left: $math"
+if [ "$(uname -m)" = x86_64 ]; then
+    cmake -S "$source" -B "$work/short" -G Ninja -DCMAKE_C_FLAGS=-m32 -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY \
+        >"$work/short.log" 2>&1 && fail 'a build with 32 bits'
+    grep -q '^ *lockstep needs a 64-bit' "$work/short.log" || fail "32 bits: $(tail "$work/short.log")"
+fi
 
 mkdir "$work/part"
 cat >"$work/part/CMakeLists.txt" <<END
