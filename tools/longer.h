@@ -23,8 +23,8 @@ void longer_add(longer *l, char *word);
 void longer_add_text(longer *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Add --nproc_per_node for all cores of this machine, and --threads if the process may use fewer
  * cores than it sees. Adds neither if `s` sets the number of ranks, a launcher has started this
- * process, or the run is on GPUs. Returns the number of ranks; 0 if none was added. */
-int longer_add_ranks(longer *l, const lks__settings *s, int64_t virtual_ranks);
+ * process, or the run is on GPUs. */
+void longer_add_ranks(longer *l, const lks__settings *s, int64_t virtual_ranks);
 /* Print "lockstep WORD WORD…" and a line feed, with the name by which this program was started. */
 void longer_print(FILE *out, const longer *l);
 /* ERR_CONFIG if the words were too many or too long. */

@@ -2,6 +2,7 @@
 #ifndef LKS_TOOLS_TOOL_H
 #define LKS_TOOLS_TOOL_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "base/status.h"
@@ -57,6 +58,8 @@ void tool_wrote(const char *name, const char *path);
 bool tool_reader_left(void);
 /* Flush stdout. ERR_IO if any output couldn't be written, unless its reader has left. */
 lks_status tool_flush(void);
+/* Print a report to stdout. */
+lks_status tool_print_json(const json_t *report);
 /* Print "stopped by SIGTERM: " and `left`, a sentence about the remaining state, to stderr. Returns
  * the exit code. */
 int tool_stopped(const char *name, int signo, const char *left);

@@ -1,8 +1,17 @@
-/* tools/train/train_text.h - `lockstep train TEXT`. */
+/* tools/train/train_text.h - `lockstep train TEXT`, and the part of `lockstep prep` that it uses.
+ */
 #ifndef LKS_TOOLS_TRAIN_TRAIN_TEXT_H
 #define LKS_TOOLS_TRAIN_TRAIN_TEXT_H
 
+#include "data/prep/prep.h"
 #include "settings/settings.h"
+
+/* Prepare `input` in `out` with the defaults and the progress line of `lockstep prep KIND`; with a
+ * `tokenizer` (else ""), a tenth of the text is for validation. Notes begin with "lockstep
+ * COMMAND".
+ */
+lks_status prep_text(const char *command, const char *kind, const char *input,
+                     const char *tokenizer, const char *out, lks__prep_result *result);
 
 /* The environment variable by which train_text() tells the process that it becomes where an earlier
  * run was moved; empty if there was none. */

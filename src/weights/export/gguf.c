@@ -95,18 +95,16 @@ static void name_tensor(const lks__table_tensor *t, char name[48])
         snprintf(name, 48, "%s%s", names[i][1], kind);
 }
 
-/* List the tensors of `all`, which has biases; those that the model lacks are `zeros`. The
- * embedding keeps only the rows of tokens with a text. */
-static void list_tensors(const lks__export_model *e, const lks__table *all, const float *params,
-                         const float *zeros, size_t rows, tensor *list)
+/* The embedding keeps only the rows of tokens with a text. */
+static void list_tensors(const lks__table *all, const float *params, size_t rows, tensor *list)
 {
     for (size_t i = 0; i < all->n_tensors; i++) {
-        const lks__table_tensor *t = &all->tensors[i], *own = lks__table_find(&e->table, t->name);
+        const lks__table_tensor *t = &all->tensors[i];
         const size_t outer = strcmp(t->name, "transformer.wte.weight") == 0 ? rows : t->shape[0];
         list[i] = (tensor){.n_dims = t->n_dims, .dims = {t->shape[1], outer}};
         if (t->n_dims == 1)
             list[i].dims[0] = outer;
-        list[i].data = own == NULL ? zeros : params + own->offset;
+        list[i].data = params + t->offset;
         list[i].bytes = outer * (t->n_dims == 1 ? 1 : t->shape[1]) * sizeof *params;
         name_tensor(t, list[i].name);
     }
@@ -146,7 +144,7 @@ static lks_status write_file(const char *path, const char *head, size_t bytes, c
 
 /* Write the head to memory: counts, values, list of tensors. The caller frees *head_p. */
 static lks_status make_head(const lks__export_model *e, const lks__table *all, const float *params,
-                            const float *zeros, tensor *list, char **head_p, size_t *bytes_p)
+                            tensor *list, char **head_p, size_t *bytes_p)
 {
     uint64_t counts[2] = {all->n_tensors, 0};
     size_t rows;
@@ -159,7 +157,7 @@ static lks_status make_head(const lks__export_model *e, const lks__table *all, c
     put_model(e, &g);
     lks_status st = lks__gguf_tokenizer(e, &g, &rows);
     if (st == LKS_OK) {
-        list_tensors(e, all, params, zeros, rows, list);
+        list_tensors(all, params, rows, list);
         put_list(&g, list, all->n_tensors);
     }
     if (lks__memstream_end(g.out, head_p) == NULL && st == LKS_OK)
@@ -176,15 +174,13 @@ static lks_status write_model(const lks__export_model *e, const lks__table *all,
     char *head = NULL;
     size_t bytes;
     tensor *list = calloc(all->n_tensors, sizeof *list);
-    float *zeros = calloc(4 * (size_t)e->config.n_embd, sizeof *zeros);
     lks_status st = LKS_OK;
-    if (list == NULL || zeros == NULL)
+    if (list == NULL)
         st = lks__no_memory("to list %zu tensors", all->n_tensors);
-    LKS__THEN(st, make_head(e, all, params, zeros, list, &head, &bytes));
+    LKS__THEN(st, make_head(e, all, params, list, &head, &bytes));
     LKS__THEN(st, write_file(e->s->out, head, bytes, list, all->n_tensors));
     free(head);
     free(list);
-    free(zeros);
     return st;
 }
 
@@ -204,13 +200,10 @@ static void print_limits(const lks__export_model *e)
 
 lks_status lks__export_gguf(const lks__export_model *e)
 {
-    lks__model_config config = e->config;
-    lks__table all;
+    lks__table all = {0};
     float *params = NULL;
     LKS__TRY(lks__export_gpt2_only(e));
-    config.bias = true;
-    LKS__TRY(lks__model_table(&config, &all));
-    lks_status st = lks__export_params(e, &params);
+    lks_status st = lks__export_biased(e, &all, &params);
     LKS__THEN(st, write_model(e, &all, params));
     if (st == LKS_OK)
         print_limits(e);

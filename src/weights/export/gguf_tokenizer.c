@@ -63,15 +63,11 @@ static void put_bpe(lks__gguf *g, const json_t *json, size_t n, const char **tex
     put_merges(g, json_object_get(json_object_get(json, "model"), "merges"));
 }
 
-static lks_status write_bpe(const lks__bpe *bpe, lks__gguf *g)
+static lks_status write_bpe(const lks__export_vocabulary *v, lks__gguf *g)
 {
-    const size_t n = lks__bpe_size(bpe);
-    const uint32_t end = (uint32_t)lks__bpe_end_of_text(bpe);
-    char *text;
-    size_t bytes;
-    uint64_t hash;
-    LKS__TRY(lks__bpe_text(bpe, &text, &bytes, &hash));
-    json_t *json = json_loadb(text, bytes, 0, NULL);
+    const size_t n = v->size;
+    const uint32_t end = (uint32_t)v->end_of_text;
+    json_t *json = json_loadb(v->text, v->bytes, 0, NULL);
     const char **texts = calloc(n, sizeof *texts);
     int32_t *types = calloc(n, sizeof *types);
     const bool memory = json != NULL && texts != NULL && types != NULL;
@@ -83,7 +79,6 @@ static lks_status write_bpe(const lks__bpe *bpe, lks__gguf *g)
     free(types);
     free(texts);
     json_decref(json);
-    free(text);
     return memory ? LKS_OK : lks__no_memory("for the tokenizer of a GGUF file");
 }
 
@@ -104,29 +99,24 @@ static void write_characters(const lks__meta *meta, lks__gguf *g)
 
 lks_status lks__gguf_tokenizer(const lks__export_model *e, lks__gguf *g, size_t *rows_p)
 {
-    lks__bpe *bpe;
-    bool characters;
+    lks__export_vocabulary v;
     lks_status st = LKS_OK;
-    LKS__TRY(lks__export_tokenizer(e, &bpe, &characters));
-    if (bpe != NULL && lks__bpe_end_of_text(bpe) < 0) {
+    LKS__TRY(lks__export_tokenizer(e, &v));
+    const bool has_bpe = v.text != NULL && v.end_of_text >= 0;
+    if (v.text != NULL && !has_bpe)
         lks__export_note(e, "no tokenizer is written: the vocabulary has no <|endoftext|>, and "
                             "llama.cpp would end each text at token 11 instead");
-        lks__bpe_close(bpe);
-        bpe = NULL;
-    }
-    *rows_p = bpe != NULL  ? lks__bpe_size(bpe)
-              : characters ? e->meta.vocab_size
-                           : (size_t)e->config.vocab_size;
-    if (characters) {
+    *rows_p = has_bpe ? v.size : v.characters ? e->meta.vocab_size : (size_t)e->config.vocab_size;
+    if (v.characters) {
         write_characters(&e->meta, g);
         lks__export_note(e, "a prompt may contain only characters of the training text: llama.cpp "
                             "aborts, or never returns, on others");
-    } else if (bpe != NULL)
-        st = write_bpe(bpe, g);
+    } else if (has_bpe)
+        st = write_bpe(&v, g);
     else {
         lks__gguf_string(g, "tokenizer.ggml.model", "none");
         lks__gguf_uint(g, "gpt2.vocab_size", (uint32_t)*rows_p);
     }
-    lks__bpe_close(bpe);
+    free(v.text);
     return st;
 }

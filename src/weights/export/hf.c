@@ -74,23 +74,21 @@ static void transpose(float *x, size_t out, size_t in, float *scratch)
     memcpy(x, scratch, out * in * sizeof *x);
 }
 
-/* List the tensors of `all`, which has biases; those that the model lacks are `zeros`. */
-static void list_tensors(const lks__export_model *e, float *params, const lks__table *all,
-                         const float *zeros, float *scratch, lks__st_tensor *list)
+static void list_tensors(const lks__table *all, float *params, float *scratch, lks__st_tensor *list)
 {
     for (size_t i = 0; i < all->n_tensors; i++) {
-        const lks__table_tensor *t = &all->tensors[i], *own = lks__table_find(&e->table, t->name);
+        const lks__table_tensor *t = &all->tensors[i];
         const bool turned = t->kind == LKS__PARAM_MATRIX;
         list[i] = (lks__st_tensor){.name = t->name,
                                    .dtype = "F32",
                                    .n_dims = t->n_dims,
                                    .shape = {t->shape[turned], t->shape[!turned]},
-                                   .data = own == NULL ? zeros : params + own->offset,
+                                   .data = params + t->offset,
                                    .bytes = t->count * sizeof(float)};
         if (t->n_dims == 1)
             list[i].shape[0] = t->shape[0];
         if (turned)
-            transpose(params + own->offset, t->shape[0], t->shape[1], scratch);
+            transpose(params + t->offset, t->shape[0], t->shape[1], scratch);
     }
 }
 
@@ -98,27 +96,21 @@ static lks_status write_weights(const lks__export_model *e)
 {
     const size_t C = (size_t)e->config.n_embd;
     char path[LKS__SETTING_STR + 64];
-    lks__model_config config = e->config;
-    lks__table all;
-    float *params = NULL;
-    config.bias = true;
-    LKS__TRY(lks__model_table(&config, &all));
-    lks__st_tensor *list = calloc(all.n_tensors, sizeof *list);
-    float *zeros = calloc(4 * C, sizeof *zeros), *scratch = malloc(4 * C * C * sizeof *scratch);
-    lks_status st = LKS_OK;
+    lks__table all = {0};
+    float *params = NULL, *scratch = malloc(4 * C * C * sizeof *scratch);
+    lks_status st = lks__export_biased(e, &all, &params);
+    lks__st_tensor *list = calloc(all.n_tensors + 1, sizeof *list);
     snprintf(path, sizeof path, "%s/model.safetensors", e->s->out);
-    if (list == NULL || zeros == NULL || scratch == NULL)
+    if (st == LKS_OK && (list == NULL || scratch == NULL))
         st = lks__no_memory("to write %zu tensors", all.n_tensors);
-    LKS__THEN(st, lks__export_params(e, &params));
     if (st == LKS_OK) {
-        list_tensors(e, params, &all, zeros, scratch, list);
+        list_tensors(&all, params, scratch, list);
         st = lks__export_tensors(path, list, all.n_tensors);
     }
     if (st == LKS_OK && !e->config.bias)
         lks__export_note(e, "the model has no biases: those in the folder are zeros");
     free(params);
     free(list);
-    free(zeros);
     free(scratch);
     lks__table_free(&all);
     return st;

@@ -22,16 +22,12 @@ static lks_status write_config(const lks__export_model *e, const char *kind, boo
 
 /* --- GPT-2's --------------------------------------------------------------------------------- */
 
-static lks_status write_vocabulary(const lks__export_model *e, const lks__bpe *bpe)
+static lks_status write_vocabulary(const lks__export_model *e, const lks__export_vocabulary *v)
 {
-    char path[LKS__SETTING_STR + 64], *text;
-    size_t bytes;
-    uint64_t hash;
-    LKS__TRY(lks__bpe_text(bpe, &text, &bytes, &hash));
+    char path[LKS__SETTING_STR + 64];
     snprintf(path, sizeof path, "%s/" TOKENIZER, e->s->out);
-    lks_status st = lks__sys_write_file(path, text, bytes);
-    free(text);
-    return st == LKS_OK ? write_config(e, "GPT2Tokenizer", lks__bpe_end_of_text(bpe) >= 0) : st;
+    LKS__TRY(lks__sys_write_file(path, v->text, v->bytes));
+    return write_config(e, "GPT2Tokenizer", v->end_of_text >= 0);
 }
 
 /* --- characters ------------------------------------------------------------------------------ */
@@ -74,16 +70,13 @@ static lks_status write_characters(const lks__export_model *e, const lks__meta *
 
 static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
 {
-    lks__bpe *bpe;
-    bool characters;
-    LKS__TRY(lks__export_tokenizer(e, &bpe, &characters));
-    if (characters)
+    lks__export_vocabulary v;
+    LKS__TRY(lks__export_tokenizer(e, &v));
+    if (v.characters)
         return write_characters(e, &e->meta);
-    if (bpe == NULL)
-        return LKS_OK;
-    *end_of_text_p = lks__bpe_end_of_text(bpe);
-    lks_status st = write_vocabulary(e, bpe);
-    lks__bpe_close(bpe);
+    *end_of_text_p = v.end_of_text;
+    const lks_status st = v.text != NULL ? write_vocabulary(e, &v) : LKS_OK;
+    free(v.text);
     return st;
 }
 
