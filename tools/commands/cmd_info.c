@@ -13,7 +13,6 @@
 #include "info.h"
 #include "report/live/serve.h"
 #include "report/plot/plot.h"
-#include "session/session.h"
 
 static const char usage[] =
     "Usage: lockstep info\n"
