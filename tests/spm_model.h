@@ -1,6 +1,6 @@
 /* tests/spm_model.h - write small SentencePiece models and tables of characters by hand, with any
  * error that a test needs. The formats: src/data/text/sentencepiece/spm_check.c,
- * src/data/text/sentencepiece/spm_map.h. */
+ * src/data/text/sentencepiece/spm_map.c. */
 #ifndef LKS_TESTS_SPM_MODEL_H
 #define LKS_TESTS_SPM_MODEL_H
 

@@ -4,9 +4,7 @@
 #include "../tool.h"
 #include "base/text/jsontext.h"
 #include "report/diff/diff.h"
-#include "train/audit/place.h"
-#include "train/audit/reads.h"
-#include "train/audit/remedy.h"
+#include "train/audit/diff.h"
 
 static const char usage[] =
     "Usage: lockstep diff RUN_A RUN_B [--execute=STEPS] [--dataset=DIR] [--json]\n"

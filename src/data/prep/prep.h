@@ -72,7 +72,7 @@ bool lks__prep_takes(const lks__prep_kind *kind, int what);
  * characters, one that isn't among given `chars`, an empty text or an empty split. The text is read
  * twice, in pieces.
  *
- * gpt2, shakespeare, openwebtext: see data/prep/prep_bpe.h.
+ * gpt2, shakespeare, openwebtext: see data/prep/prep_bpe.c.
  *
  * sentencepiece: tokens of a given model, or of one trained on the training documents, up to 256
  * MiB of them. Each document becomes BOS and its ids. The first int(n * val_fraction) documents, at

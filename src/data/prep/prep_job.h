@@ -25,13 +25,14 @@ struct lks__prep_kind {
     int keeps; /* LKS__KEEPS_..., parts of the text that stay unchanged: remarks report them */
     bool needs_tokenizer;
     bool raw;        /* char: single bytes in place of characters */
-    bool shuffles;   /* bpe: see data/prep/prep_bpe.h */
+    bool shuffles;   /* bpe: see data/prep/prep_bpe.c */
     const char *get; /* if the input is missing: how to get the text of this name; or NULL */
     /* Read texts, write splits and describe them, with the functions below. */
     lks_status (*run)(lks__prep_job *job);
 };
 
 /* Each is a kind's `run`, in the file of the same name. */
+lks_status lks__prep_bpe(lks__prep_job *job);
 lks_status lks__prep_bytes(lks__prep_job *job);
 lks_status lks__prep_char(lks__prep_job *job);
 lks_status lks__prep_sentencepiece(lks__prep_job *job);

@@ -17,4 +17,12 @@
 lks_status lks__spm_check(const char *model, size_t bytes, const char *where, char **plain_p,
                           size_t *plain_bytes_p);
 
+/* --- spm_map.c -------------------------------------------------------------------------------- */
+
+/* Check the table of characters in a model, its rules that rewrite a text before it is cut into
+ * tokens: no lookup of any text may leave the table, run in a circle or meet more rules than
+ * SentencePiece has room for. ERR_FORMAT if the table is damaged; records no message: *at_p is the
+ * position in the table, *why_p (static) the reason. ERR_NOMEM. */
+lks_status lks__spm_map_check(const void *map, size_t bytes, size_t *at_p, const char **why_p);
+
 #endif
