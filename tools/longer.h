@@ -1,7 +1,6 @@
 /* tools/longer.h - the longer command for which a short one stands, such as `train` for `resume`:
  * collects its words, and prints them for a shell. */
-#ifndef LKS_TOOLS_LONGER_H
-#define LKS_TOOLS_LONGER_H
+#pragma once
 
 #include <stdio.h>
 
@@ -29,5 +28,3 @@ void longer_add_ranks(longer *l, const lks__settings *s, int64_t virtual_ranks);
 void longer_print(FILE *out, const longer *l);
 /* ERR_CONFIG if the words were too many or too long. */
 lks_status longer_check(const longer *l);
-
-#endif

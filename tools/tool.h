@@ -1,6 +1,5 @@
 /* tools/tool.h - settings, ranks, messages and exit codes of the commands. */
-#ifndef LKS_TOOLS_TOOL_H
-#define LKS_TOOLS_TOOL_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -68,5 +67,3 @@ int tool_stopped(const char *name, int signo, const char *left);
 void tool_print_notes(const char *name, const lks__args *args);
 /* Print to stderr, on rank 0, why `auto` left out a device that the user may have expected. */
 void tool_print_device_note(const char *name, const lks__session *session);
-
-#endif

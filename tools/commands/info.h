@@ -1,6 +1,5 @@
 /* tools/commands/info.h - `lockstep info DATA` and `lockstep info RUN`. */
-#ifndef LKS_TOOLS_COMMANDS_INFO_H
-#define LKS_TOOLS_COMMANDS_INFO_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -11,5 +10,3 @@ int info_data(const char *folder);
 /* Print the model, data, losses and state of the run in `folder`, which may be one of its
  * checkpoints. Returns the exit code. */
 int info_run(const char *folder);
-
-#endif

@@ -1,7 +1,6 @@
 /* tools/train/train_text.h - `lockstep train TEXT`, and the part of `lockstep prep` that it uses.
  */
-#ifndef LKS_TOOLS_TRAIN_TRAIN_TEXT_H
-#define LKS_TOOLS_TRAIN_TRAIN_TEXT_H
+#pragma once
 
 #include "data/prep/prep.h"
 #include "settings/settings.h"
@@ -25,5 +24,3 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
 /* After a failure or stop of the longer command: if it has not begun a run in `out`, remove the
  * tokens that train_text() left there, and move the earlier run back from `moved`. */
 void train_text_undo(const char *out, bool lock, const char *moved);
-
-#endif

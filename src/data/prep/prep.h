@@ -4,8 +4,7 @@
  * files (data/prep/output/split_writer.h), with meta.json, which names the tokenizer. All files are
  * complete on disk before the first gets its name; after a failure the folder is as it was before.
  */
-#ifndef LKS_DATA_PREP_PREP_H
-#define LKS_DATA_PREP_PREP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -93,5 +92,3 @@ enum {
     LKS__PREP_SHARD_TOKENS = 100000000, /* as in parameter-golf's exporter */
     LKS__PREP_VOCAB = 1024,
 };
-
-#endif

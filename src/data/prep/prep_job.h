@@ -1,7 +1,6 @@
 /* data/prep/prep_job.h - a running preparation: the common functions, and the table of a kind of
  * tokens. */
-#ifndef LKS_DATA_PREP_PREP_JOB_H
-#define LKS_DATA_PREP_PREP_JOB_H
+#pragma once
 
 #include "data/prep/input/texts.h"
 #include "data/prep/output/split_writer.h"
@@ -59,5 +58,3 @@ lks_status lks__prep_split(const lks__prep_job *job, uint64_t n, uint64_t *n_tra
  * single document, which would have to be in both splits. `hint` ends the message. */
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,
                                    uint64_t *n_val_p);
-
-#endif

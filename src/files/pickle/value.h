@@ -1,6 +1,5 @@
 /* files/pickle/value.h - the values that the stack machine creates. */
-#ifndef LKS_FILES_PICKLE_VALUE_H
-#define LKS_FILES_PICKLE_VALUE_H
+#pragma once
 
 #include "files/pickle/globals.h"
 #include "files/pickle/pickle.h"
@@ -61,5 +60,3 @@ lks__pickle_value *lks__pickle_rebuild(lks__pickle_heap *heap, const lks__pickle
 /* BINPERSID: ('storage', type, key, device, count). */
 lks__pickle_value *lks__pickle_storage_of(lks__pickle_heap *heap, const lks__pickle_value *id,
                                           const char **why_p);
-
-#endif

@@ -1,6 +1,5 @@
 /* report/diff/diff.h - the first difference between two runs, or between two checkpoints. */
-#ifndef LKS_REPORT_DIFF_DIFF_H
-#define LKS_REPORT_DIFF_DIFF_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -27,5 +26,3 @@ json_t *lks__diff_outcomes(const json_t *report);
  * second contains the place in that step, and the cause. */
 void lks__diff_print(FILE *out, const json_t *report);
 void lks__diff_print_cause(FILE *out, const json_t *report);
-
-#endif

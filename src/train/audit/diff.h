@@ -1,8 +1,7 @@
 /* train/audit/diff.h - the parts of `lockstep diff` that open a run's data or execute its steps:
  * the first token in which the data of two runs differ, and the first step that has read such a
  * token; the place in a step where the runs part; the command that makes them equal. */
-#ifndef LKS_TRAIN_AUDIT_DIFF_H
-#define LKS_TRAIN_AUDIT_DIFF_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -57,5 +56,3 @@ lks_status lks__place_diff(lks__history both[2], const lks__settings *s, FILE *o
  *
  * Call it after lks__place_diff(). ERR_NOMEM. */
 lks_status lks__remedy_add(lks__history both[2], const lks__settings *asked, json_t *report);
-
-#endif

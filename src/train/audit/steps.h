@@ -1,7 +1,6 @@
 /* train/audit/steps.h - executes steps of a run again, on this process only, and compares them with
  * the run's record. Nothing is written. */
-#ifndef LKS_TRAIN_AUDIT_STEPS_H
-#define LKS_TRAIN_AUDIT_STEPS_H
+#pragma once
 
 #include "train/audit/replay.h"
 #include "train/setup/trainer.h"
@@ -34,5 +33,3 @@ lks_status lks__replay_each(const lks__trainer *t, lks__replay_tensor_fn *fn, vo
 /* Compare the state with the run's checkpoint of this iteration: with its folder if it still
  * exists, and with the hash in metrics.jsonl. */
 lks_status lks__replay_saved(lks__replay *r, lks__trainer *t);
-
-#endif

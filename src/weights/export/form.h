@@ -1,6 +1,5 @@
 /* weights/export/form.h - definitions that the export formats share. */
-#ifndef LKS_WEIGHTS_EXPORT_FORM_H
-#define LKS_WEIGHTS_EXPORT_FORM_H
+#pragma once
 
 #include "data/text/bpe/bpe.h"
 #include "data/text/meta.h"
@@ -54,5 +53,3 @@ lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, 
 /* Print a sentence for the user. */
 void lks__export_note(const lks__export_model *e, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-
-#endif
