@@ -1,8 +1,7 @@
 /* tests/spm_model.h - write small SentencePiece models and tables of characters by hand, with any
  * error that a test needs. The formats: src/data/text/sentencepiece/spm_check.c,
- * src/data/text/sentencepiece/spm_map.h. */
-#ifndef LKS_TESTS_SPM_MODEL_H
-#define LKS_TESTS_SPM_MODEL_H
+ * src/data/text/sentencepiece/spm_map.c. */
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ void spm_put_map(spm_bytes *b, const spm_trie *t, const char *texts, size_t n);
 void spm_put_small_map(spm_bytes *b);
 /* Pieces <unk>, x, y, z, yz, xy (unused), "--" (user-defined), the small map, a sample. */
 void spm_put_small_model(spm_bytes *b, unsigned type);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Strings, JSON values and folders that these functions return live until the program ends. Nobody
  * frees them, so a test that fails half-way leaves nothing behind either. */
-#ifndef LKS_TESTS_SUPPORT_H
-#define LKS_TESTS_SUPPORT_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -270,5 +269,3 @@ lks_test_result lks_test_run(const char *const argv[], const char *const env[], 
                    (const char *const[]){"", ##__VA_ARGS__, NULL})
 lks_test_result lks_test_exits(lks_test_result r, int code, const char *file, int line,
                                const char *const texts[]);
-
-#endif

@@ -1,6 +1,5 @@
 /* zip_file.h - zip archives for tests, sound or with lies. */
-#ifndef LKS_TESTS_ZIP_FILE_H
-#define LKS_TESTS_ZIP_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ typedef struct lks_zip_entry {
 
 /* Write the archive into out[room]; returns its size, or 0 if that is too small. */
 size_t lks_zip_make(const lks_zip_entry *parts, size_t n, void *out, size_t room);
-
-#endif

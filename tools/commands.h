@@ -1,6 +1,5 @@
 /* tools/commands.h - all commands of the tool, one row each. */
-#ifndef LKS_TOOLS_COMMANDS_H
-#define LKS_TOOLS_COMMANDS_H
+#pragma once
 
 enum {
     /* It starts other programs, which inherit signal actions: leave these unchanged. */
@@ -28,5 +27,3 @@ enum {
     X(bench, 0, "measure the speed of this machine and of training steps")                         \
     X(doctor, 0, "find problems on this host and between hosts")                                   \
     X(info, 0, "show the features of this build and this machine, or a run")
-
-#endif

@@ -41,17 +41,16 @@ void longer_add_text(longer *l, const char *fmt, ...)
     }
 }
 
-int longer_add_ranks(longer *l, const lks__settings *s, int64_t virtual_ranks)
+void longer_add_ranks(longer *l, const lks__settings *s, int64_t virtual_ranks)
 {
     const bool on_cpu = strcmp(s->device, "auto") == 0 || strcmp(s->device, "cpu") == 0;
     const int cores = lks__choose_cores();
     if (s->from[LKS__SETTING_nproc_per_node] != LKS__FROM_DEFAULT || tool_is_rank() || !on_cpu)
-        return 0;
+        return;
     const int ranks = lks__choose_ranks(cores, virtual_ranks);
     longer_add_text(l, "--nproc_per_node=%d", ranks);
     if (cores < lks__cpu_count() && s->threads == 0)
         longer_add_text(l, "--threads=%d", cores / ranks);
-    return ranks;
 }
 
 void longer_print(FILE *out, const longer *l)

@@ -2,8 +2,7 @@
  *
  * Rank 0 prints it to stderr, if that is a terminal, once the command has run for a second. A
  * thread redraws it, so a long call needs no hooks. Call progress_hide() before other output. */
-#ifndef LKS_TOOLS_PROGRESS_H
-#define LKS_TOOLS_PROGRESS_H
+#pragma once
 
 /* Show "NAME: TEXT, 12 s". `name` is not copied. */
 void progress_begin(const char *name, const char *text);
@@ -13,5 +12,3 @@ void progress_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void progress_hide(void);
 /* Erase the line for good. Does nothing if none has begun. */
 void progress_end(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* tools/runs.h - the runs that a command line names. */
-#ifndef LKS_TOOLS_RUNS_H
-#define LKS_TOOLS_RUNS_H
+#pragma once
 
 #include "report/view/series.h"
 #include "settings/settings.h"
@@ -23,5 +22,3 @@ const char *tool_run_example(char out[600]);
 bool tool_utf8(void);
 /* Columns of the terminal; without one COLUMNS, else `otherwise`. */
 int tool_columns(int otherwise);
-
-#endif

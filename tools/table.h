@@ -15,8 +15,7 @@
  * NAME begins with dashes. KIND: flag (no value), truth and help (an optional value), value, words,
  * path, dataset, run, checkpoint, weights. WORDS, separated by blanks: all values of the kinds
  * `words` and `help`, some of weights. */
-#ifndef LKS_TOOLS_TABLE_H
-#define LKS_TOOLS_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -27,5 +26,3 @@ void table_usage(const char *command, const char *usage);
 void table_settings(const char *command, unsigned bit);
 void table_option(const char *command, const char *name, const char *kind, const char *preset,
                   const char *help);
-
-#endif

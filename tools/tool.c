@@ -12,6 +12,7 @@
 #include "base/place.h"
 #include "base/system/early.h"
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "comm/world.h"
 #include "files/checkpoint/folder.h"
 #include "launch/launch.h"
@@ -158,6 +159,15 @@ lks_status tool_flush(void)
     const int err = errno;
     return lks__fail(LKS_ERR_IO, "writing to the standard output failed%s%s", err != 0 ? ": " : "",
                      err != 0 ? strerror(err) : "");
+}
+
+lks_status tool_print_json(const json_t *report)
+{
+    char *text = lks__json_dump(report, JSON_INDENT(1));
+    LKS__MEMORY(text, "for the report");
+    puts(text);
+    free(text);
+    return LKS_OK;
 }
 
 void tool_wrote(const char *name, const char *path)

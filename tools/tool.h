@@ -1,7 +1,7 @@
 /* tools/tool.h - settings, ranks, messages and exit codes of the commands. */
-#ifndef LKS_TOOLS_TOOL_H
-#define LKS_TOOLS_TOOL_H
+#pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "base/status.h"
@@ -57,6 +57,8 @@ void tool_wrote(const char *name, const char *path);
 bool tool_reader_left(void);
 /* Flush stdout. ERR_IO if any output couldn't be written, unless its reader has left. */
 lks_status tool_flush(void);
+/* Print a report to stdout. */
+lks_status tool_print_json(const json_t *report);
 /* Print "stopped by SIGTERM: " and `left`, a sentence about the remaining state, to stderr. Returns
  * the exit code. */
 int tool_stopped(const char *name, int signo, const char *left);
@@ -65,5 +67,3 @@ int tool_stopped(const char *name, int signo, const char *left);
 void tool_print_notes(const char *name, const lks__args *args);
 /* Print to stderr, on rank 0, why `auto` left out a device that the user may have expected. */
 void tool_print_device_note(const char *name, const lks__session *session);
-
-#endif

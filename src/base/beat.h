@@ -1,6 +1,5 @@
 /* base/beat.h - long computations report progress, which counts as a heartbeat. */
-#ifndef LKS_BASE_BEAT_H
-#define LKS_BASE_BEAT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -15,5 +14,3 @@ static inline void lks__beat_now(const lks__beat *beat)
     if (beat->call != NULL)
         beat->call(beat->ctx);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* base/list.h - room for the elements of a growing array. */
-#ifndef LKS_BASE_LIST_H
-#define LKS_BASE_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -29,5 +28,3 @@ static inline bool lks__list_grow(void *list_p, size_t n, size_t *room_p, size_t
 {
     return lks__list_room(list_p, n + 1, room_p, bytes);
 }
-
-#endif

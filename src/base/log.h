@@ -4,8 +4,7 @@
  * The caller escapes text from files or peers. If a write fails, the failure is recorded and later
  * writes are skipped: a run doesn't die in mid-step because its terminal went away, but it ends as
  * failed. */
-#ifndef LKS_BASE_LOG_H
-#define LKS_BASE_LOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,5 +71,3 @@ void lks__log_work(lks__log *log);
 
 /* ERR_IO if a write has failed; names the output. */
 lks_status lks__log_check(const lks__log *log);
-
-#endif

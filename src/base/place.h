@@ -1,6 +1,5 @@
 /* base/place.h - folders of the program and of its installed files. */
-#ifndef LKS_BASE_PLACE_H
-#define LKS_BASE_PLACE_H
+#pragma once
 
 #include <limits.h>
 #include <stddef.h>
@@ -20,5 +19,3 @@ const char *lks__library_folder(char out[PATH_MAX]);
  * both can be moved together. Returns `out`, "" if it is too long or the program's folder isn't
  * known. */
 const char *lks__share_path(const char *below, char out[PATH_MAX]);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Work is cut into tasks whose borders depend only on shapes. So neither the number of threads nor
  * the assignment of tasks to threads changes any bit of a result. */
-#ifndef LKS_BASE_POOL_H
-#define LKS_BASE_POOL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -32,5 +31,3 @@ lks__pool *lks__pool_alone(const lks__pool *pool, int thread);
 int lks__pool_threads(const lks__pool *pool);
 void *lks__pool_scratch(const lks__pool *pool, int thread);
 size_t lks__pool_scratch_bytes(const lks__pool *pool);
-
-#endif

@@ -1,7 +1,6 @@
 /* base/status.h - recording failures. A function that fails records one message where the exact
  * cause is known, and returns the status; callers pass it on. */
-#ifndef LKS_BASE_STATUS_H
-#define LKS_BASE_STATUS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -58,5 +57,3 @@ char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_byt
         if ((st) == LKS_OK)                                                                        \
             (st) = (expr);                                                                         \
     } while (0)
-
-#endif

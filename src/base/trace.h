@@ -4,8 +4,7 @@
  * part, the time of each span without the spans inside it, so the parts of a step add up to the
  * step. Without a recorder a mark costs one branch. Recording only reads the clock and writes to
  * the ring: it changes no bit of a run. */
-#ifndef LKS_BASE_TRACE_H
-#define LKS_BASE_TRACE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -90,5 +89,3 @@ void lks__trace_begin(lks__trace_span span, int64_t index);
 void lks__trace_end(void);
 /* Record a span from `start` until now that may overlap others. It is kept but not summed. */
 void lks__trace_past(lks__trace_span span, int64_t index, double start);
-
-#endif

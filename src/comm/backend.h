@@ -1,6 +1,5 @@
 /* comm/backend.h - the interface of a communication backend. */
-#ifndef LKS_COMM_BACKEND_H
-#define LKS_COMM_BACKEND_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -230,5 +229,3 @@ lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms);
  * backend can't be used. True if it can be used on this machine. */
 enum { LKS__BACKEND_TEXT = 512 };
 bool lks__comm_describe(const struct lks_comm_ops *ops, char text[LKS__BACKEND_TEXT]);
-
-#endif

@@ -1,8 +1,7 @@
 /* comm/engines.h - the engines between hosts, one row each. An engine is a module in the program's
  * folder with the calls of comm/hier/link/engine.h; src/comm/CMakeLists.txt builds it, and names it
  * to the tests. */
-#ifndef LKS_COMM_ENGINES_H
-#define LKS_COMM_ENGINES_H
+#pragma once
 
 /* X(name of --backend, fields of struct lks__engine_module), in the order in which "auto" tries
  * them, after shm. */
@@ -14,5 +13,3 @@
 /* The values of --backend. */
 #define LKS__ENGINE_CHOICE(name, ...) "|" #name
 #define LKS__BACKEND_CHOICES          "auto|shm" LKS__ENGINES(LKS__ENGINE_CHOICE)
-
-#endif

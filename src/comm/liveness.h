@@ -2,8 +2,7 @@
  * The shared memory of each host holds them, for the host's ranks and its launcher. Leaders pass
  * failures and requests on to other hosts with their heartbeats. See also lks_comm_abort(),
  * lks_comm_note() and lks_comm_beat(). */
-#ifndef LKS_COMM_LIVENESS_H
-#define LKS_COMM_LIVENESS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -60,5 +59,3 @@ static const double LKS__OWN_WORD_S = 1.0;
  * transfer and has had no heartbeat for the deadline and LKS__OWN_WORD_S: a rank whose own device
  * hangs can report that first. ERR_PEER names a rank whose process has ended. */
 lks_status lks__comm_among_devices(lks_comm *comm, bool waits);
-
-#endif

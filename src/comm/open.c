@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/number/cpu.h"
-#include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/hier/hier.h"
 #include "comm/liveness.h"

@@ -1,7 +1,6 @@
 /* comm/samelist.h - a collective that checks that all ranks have the same list, and finds the first
  * difference. */
-#ifndef LKS_COMM_SAMELIST_H
-#define LKS_COMM_SAMELIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ typedef struct lks__list {
  * that differs from rank 0. `alone`: the lists have a single entry, so the message omits its
  * number. */
 lks_status lks__list_compare(lks_comm *comm, const char *what, const lks__list *list, bool alone);
-
-#endif

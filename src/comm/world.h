@@ -1,7 +1,6 @@
 /* comm/world.h - the rank and world that a launcher has assigned to this process; see also
  * lks_world_from_env(). */
-#ifndef LKS_COMM_WORLD_H
-#define LKS_COMM_WORLD_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -28,5 +27,3 @@ bool lks__env_int(const char *name, int most, int *value_p);
 
 /* Set the variable. Call it before starting threads. */
 void lks__env_put(const char *name, int value);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Layer operations (layers.h) use the compute queue. The CPU completes everything within the
  * call. */
-#ifndef LKS_COMPUTE_DEVICE_H
-#define LKS_COMPUTE_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -169,5 +168,3 @@ static inline int lks__device_batches(const lks__device *device)
 /* The contents of this memory aren't needed any more. If it is host memory, the host gets its pages
  * back until they are written again. */
 void lks__device_discard(lks__device *device, void *p, size_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* compute/devices.h - the devices besides the CPU, one row each, best first. A test
  * program replaces the list (tests/device/devices.h). */
-#ifndef LKS_COMPUTE_DEVICES_H
-#define LKS_COMPUTE_DEVICES_H
+#pragma once
 
 #include "compute/device.h"
 
@@ -54,5 +53,3 @@ extern const lks__device_row lks__device_rows[];
 
 /* The row for "NAME" or "NAME:N", and N (-1: none); NULL if there is none. */
 const lks__device_row *lks__device_find(const char *text, int *number_p);
-
-#endif

@@ -1,6 +1,5 @@
 /* compute/dropout.h - one dropout mask. */
-#ifndef LKS_COMPUTE_DROPOUT_H
-#define LKS_COMPUTE_DROPOUT_H
+#pragma once
 
 #include "base/number/rng.h"
 
@@ -16,5 +15,3 @@ typedef struct lks__dropout {
 
 /* The most elements of a tensor with a mask: the counter's last word has 32 bits. */
 #define LKS__DROPOUT_MOST (UINT64_C(1) << 34)
-
-#endif

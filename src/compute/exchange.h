@@ -1,8 +1,7 @@
 /* compute/exchange.h - moves device memory from rank to rank without the host: the operations that
  * a device provides for it (compute/device.h). All of them are queued, like other work of the
  * device. */
-#ifndef LKS_COMPUTE_EXCHANGE_H
-#define LKS_COMPUTE_EXCHANGE_H
+#pragma once
 
 #include "compute/device.h"
 
@@ -81,5 +80,3 @@ struct lks__exchange_ops {
     /* The group has failed: queued work ends at once, undone, and all later moves are dropped. */
     void (*cut)(lks__device *device);
 };
-
-#endif

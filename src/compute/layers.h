@@ -11,8 +11,7 @@
  * of the device. The operation reads and writes them when its turn on the compute queue comes.
  * Structs are memory of the host. They, and the structs that they point to, are read before the
  * call returns. */
-#ifndef LKS_COMPUTE_LAYERS_H
-#define LKS_COMPUTE_LAYERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -432,5 +431,3 @@ typedef struct lks__layers {
 } lks__layers;
 
 extern const lks__layers lks__layers_cpu;
-
-#endif

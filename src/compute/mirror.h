@@ -1,7 +1,6 @@
 /* compute/mirror.h - an array with a copy on the host and one on the device. If the device's memory
  * is host memory, both are the same array, and copies cost nothing. */
-#ifndef LKS_COMPUTE_MIRROR_H
-#define LKS_COMPUTE_MIRROR_H
+#pragma once
 
 #include "compute/device.h"
 
@@ -23,5 +22,3 @@ void lks__mirror_close(lks__mirror *m);
 /* Put a copy of bytes [from, from + n) on the queue. */
 void lks__mirror_to_device(const lks__mirror *m, lks__queue queue, size_t from, size_t n);
 void lks__mirror_to_host(const lks__mirror *m, lks__queue queue, size_t from, size_t n);
-
-#endif

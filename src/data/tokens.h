@@ -3,8 +3,7 @@
  * They are read by pread, one sample per call, and not mapped: if a mapped file shrinks, the
  * process gets SIGBUS; here it is an error that names the file. A micro-batch needs only B small
  * copies out of the page cache. */
-#ifndef LKS_DATA_TOKENS_H
-#define LKS_DATA_TOKENS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ lks_status lks__tokens_hash(const lks__tokens *tokens, uint64_t *hash_p);
  * the file has shrunk since it was opened, ERR_ARG if the range leaves the file. Several threads
  * may call it at the same time. */
 lks_status lks__tokens_read(const lks__tokens *tokens, uint64_t first, size_t n, int32_t *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* ddp/buckets.h - cuts the gradient arena into contiguous ranges that are reduced as one. */
-#ifndef LKS_DDP_BUCKETS_H
-#define LKS_DDP_BUCKETS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ bool lks__bucket_next(const lks__table *table, size_t bytes, int *first_p, int *
 lks_status lks__buckets_cut(const lks__table *table, size_t first_bytes, size_t bytes,
                             lks__buckets *buckets);
 void lks__buckets_free(lks__buckets *buckets); /* a zeroed one does nothing */
-
-#endif

@@ -1,7 +1,6 @@
 /* ddp/nodes.h - the nodes of the canonical tree (comm/tree/tree.h) that a rank holds while it
  * processes its leaves, the virtual ranks. The gradients of each node are in one arena. */
-#ifndef LKS_DDP_NODES_H
-#define LKS_DDP_NODES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ int lks__tree_nodes_rehearse(int V, int first, int end, bool staging, lks__tree_
 /* lks__tree_nodes_rehearse() for each of W ranks: the largest number of arenas. *left_p: the
  * largest number of nodes that remain on one rank. */
 int lks__tree_nodes_rehearse_all(int V, int W, bool staging, bool *merges_p, int *left_p);
-
-#endif

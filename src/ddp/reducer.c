@@ -14,7 +14,6 @@
 #include "base/trace.h"
 #include "comm/backend.h"
 #include "comm/liveness.h"
-#include "compute/cpu/exec.h"
 #include "ddp/memory/mode.h"
 
 struct lks__reducer {

@@ -7,8 +7,7 @@
  *
  * The reducer assigns virtual ranks and micro-steps (lks__reducer_next), so it knows the last
  * micro-step without a flag that a caller could set wrongly. */
-#ifndef LKS_DDP_REDUCER_H
-#define LKS_DDP_REDUCER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -103,5 +102,3 @@ float *lks__reducer_leaf(lks__reducer *reducer); /* the arena to fill next; cont
 void lks__reducer_last(lks__reducer *reducer);
 lks_status lks__reducer_leaf_end(lks__reducer *reducer);
 lks_status lks__reducer_failed(const lks__reducer *reducer); /* the first failure of this step */
-
-#endif

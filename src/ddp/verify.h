@@ -1,6 +1,5 @@
 /* ddp/verify.h - checks that the parameters are the same on all ranks. */
-#ifndef LKS_DDP_VERIFY_H
-#define LKS_DDP_VERIFY_H
+#pragma once
 
 #include "base/status.h"
 #include "lockstep/comm.h"
@@ -20,5 +19,3 @@ lks_status lks__named_floats_verify(lks_comm *comm, const lks__named_floats *val
 
 /* lks__named_floats_verify() for the tensors of a table, in its arena `params`. */
 lks_status lks__params_verify(lks_comm *comm, const lks__table *table, const float *params);
-
-#endif

@@ -1,6 +1,5 @@
 /* launch/attempt.h - one start of a job's ranks on this host, and their processes. */
-#ifndef LKS_LAUNCH_ATTEMPT_H
-#define LKS_LAUNCH_ATTEMPT_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -86,5 +85,3 @@ void lks__guard_stop(struct lks__attempt *a);
  * processes that ended ranks have left (we are their subreaper, so orphans are our children).
  * Returns the number of processes or groups. */
 int lks__signal_all(const struct lks__attempt *a, int sig, int spared);
-
-#endif

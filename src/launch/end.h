@@ -1,6 +1,5 @@
 /* launch/end.h - how an attempt has ended on this node. */
-#ifndef LKS_LAUNCH_END_H
-#define LKS_LAUNCH_END_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -30,5 +29,3 @@ struct lks__verdict {
     int exit_code;
     char text[LKS__LAUNCH_MESSAGE];
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* launch/job.h - the state of a launch that stays the same over all its attempts. */
-#ifndef LKS_LAUNCH_JOB_H
-#define LKS_LAUNCH_JOB_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -79,5 +78,3 @@ lks_status lks__files_open(struct lks__job *job);
 
 /* A TCP port at that address of this host on which no program is listening. */
 int lks__free_port(const char *host);
-
-#endif

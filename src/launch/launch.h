@@ -1,6 +1,5 @@
 /* launch/launch.h - starts ranks as processes, for any program, as torchrun does. */
-#ifndef LKS_LAUNCH_LAUNCH_H
-#define LKS_LAUNCH_LAUNCH_H
+#pragma once
 
 #include "base/status.h"
 #include "launch/options.h"
@@ -30,5 +29,3 @@
  * *exit_code_p: 0, or the exit code of the rank that failed first (128 + signal if it was
  * killed). */
 lks_status lks__launch(const lks__launch_options *options, int *exit_code_p);
-
-#endif

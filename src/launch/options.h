@@ -1,6 +1,5 @@
 /* launch/options.h - the options of a launch. */
-#ifndef LKS_LAUNCH_OPTIONS_H
-#define LKS_LAUNCH_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ typedef struct lks__launch_options {
     const unsigned *redirect; /* [nproc] only to the file; or NULL */
     const bool *shown;        /* [nproc] on the console; NULL: all */
 } lks__launch_options;
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The host reads the next micro-batch while the device computes with the current one. So there are
  * two slots in turn, or one if the device's memory is the host's. */
-#ifndef LKS_MODEL_BATCH_H
-#define LKS_MODEL_BATCH_H
+#pragma once
 
 #include "compute/mirror.h"
 #include "model/model.h"
@@ -34,5 +33,3 @@ lks_status lks__batch_next(lks__batch *b, int32_t **tokens_p, int32_t **targets_
 /* Send the tokens that were written there, B sequences of T tokens, to the device. Layer operations
  * may use the micro-batch if they are called before the next lks__batch_next(). */
 lks__micro_batch lks__batch_send(lks__batch *b, int B, int T);
-
-#endif

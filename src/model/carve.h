@@ -1,7 +1,6 @@
 /* model/carve.h - divides an activation arena, which is memory of the device, into parts; with base
  * == NULL it only measures. */
-#ifndef LKS_MODEL_CARVE_H
-#define LKS_MODEL_CARVE_H
+#pragma once
 
 #include "base/number/checked.h"
 #include "compute/device.h"
@@ -36,5 +35,3 @@ static inline float *lks__carve_floats(lks__carver *c, size_t n, size_t width)
 {
     return lks__carve(c, n, width, sizeof(float));
 }
-
-#endif

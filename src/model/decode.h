@@ -2,8 +2,7 @@
  *
  * The logits of a token don't depend on how its context was cut into passes, or on the number of
  * sequences in a pass, to the last bit. They differ from lks__model_logits() by rounding. */
-#ifndef LKS_MODEL_DECODE_H
-#define LKS_MODEL_DECODE_H
+#pragma once
 
 #include "model/model.h"
 
@@ -49,5 +48,3 @@ void lks__decoder_run(lks__decoder *d, const float *params, const lks__decoder_p
 
 /* Copy the first n positions of sequence 0 to the sequences [1, sequences). */
 void lks__decoder_share(lks__decoder *d, size_t sequences, size_t n);
-
-#endif

@@ -4,8 +4,7 @@
  * frame.c contains the code that all families share: the tensor table, memory, the order of a pass,
  * the head, and the names of places. A family provides its lists of tensors and activations, and
  * its mathematics: struct lks__model_ops. Its state is a struct that begins with a lks__model. */
-#ifndef LKS_MODEL_FRAME_H
-#define LKS_MODEL_FRAME_H
+#pragma once
 
 #include <stddef.h>
 
@@ -201,5 +200,3 @@ void lks__model_forward(const lks__pass *p, const lks__visitor *visitor);
 
 /* The activation of layer `l` that a row describes. */
 void *lks__model_activation(const lks__model *m, int l, const lks__activation_row *row);
-
-#endif

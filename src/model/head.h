@@ -2,8 +2,7 @@
  *
  * Logits exist for only one chunk of rows at a time. If gradients are needed, they replace the
  * logits in place, so forward and backward of the head are one pass. */
-#ifndef LKS_MODEL_HEAD_H
-#define LKS_MODEL_HEAD_H
+#pragma once
 
 #include <stdint.h>
 
@@ -41,5 +40,3 @@ void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__h
 void lks__head_logits(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
                       lks__linear_fwd_fn *linear, float *logits, const lks__act *x, const float *w,
                       size_t rows, size_t V, size_t C);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Parameters, gradients, tokens, losses and logits are memory of the model's device. A call queues
  * its work on the compute queue; the results are valid after a wait. */
-#ifndef LKS_MODEL_MODEL_H
-#define LKS_MODEL_MODEL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -127,5 +126,3 @@ bool lks__model_has_positions(const lks__model_config *config);
 
 /* The families (model/frame.h). */
 extern const struct lks__model_ops lks__model_gpt2, lks__model_golf;
-
-#endif

@@ -1,7 +1,6 @@
 /* plan/choose.h - the choices of `lockstep train TEXT` and `lockstep resume`: ranks for this
  * machine, and settings that fit a text. */
-#ifndef LKS_PLAN_CHOOSE_H
-#define LKS_PLAN_CHOOSE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -40,5 +39,3 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
  * steps at a higher rate. */
 void lks__choose_tuning(const lks__choose_text *text, int64_t block_size, int64_t gpt2_width,
                         const lks__settings *given, lks__choice *choice);
-
-#endif

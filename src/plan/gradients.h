@@ -1,6 +1,5 @@
 /* plan/gradients.h - how a run's settings sum and exchange gradients. */
-#ifndef LKS_PLAN_GRADIENTS_H
-#define LKS_PLAN_GRADIENTS_H
+#pragma once
 
 #include "ddp/reducer.h"
 #include "settings/settings.h"
@@ -16,5 +15,3 @@ bool lks__chosen_must_join(const lks__settings *s);
  * all ranks in each step (train/checks/votes.h). LKS__VOTE_BYTES are the votes. */
 enum { LKS__VOTE_BYTES = 104 };
 size_t lks__step_message_bytes(int V, int A, int W);
-
-#endif

@@ -1,6 +1,5 @@
 /* session/bind.h - binding of a host's ranks to its cores, by hwloc. */
-#ifndef LKS_SESSION_BIND_H
-#define LKS_SESSION_BIND_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ const char *lks__bind_find(int rank, int ranks, lks__bind_share *share, char *wh
  * failure it stays unbound. Every rank calls it with the same `ranks` (more than 1), and must have
  * inherited the same processors. */
 void lks__bind(enum lks__bind mode, int rank, int ranks);
-
-#endif

@@ -1,7 +1,6 @@
 /* session/bind_module.h - the interface of the module lockstep_hwloc.so to session/bind.c: the
  * machine's cores and memory nodes. It is loaded when several ranks of a host start. */
-#ifndef LKS_SESSION_BIND_MODULE_H
-#define LKS_SESSION_BIND_MODULE_H
+#pragma once
 
 #include <sched.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ typedef struct lks__bind_module {
      * can't be read. */
     int (*share)(int rank, int ranks, lks__bind_share *share, char *why, size_t why_bytes);
 } lks__bind_module;
-
-#endif

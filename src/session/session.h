@@ -1,7 +1,6 @@
 /* session/session.h - used by every command that computes: this rank's place among the ranks, the
  * kernels that all ranks agreed on, and its threads. */
-#ifndef LKS_SESSION_SESSION_H
-#define LKS_SESSION_SESSION_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -127,5 +126,3 @@ lks_status lks__session_fail(const lks__session *s, lks_status st);
 /* True if this process has reported its failure to all ranks. Then lockstep's launcher prints it,
  * too. */
 bool lks__session_on_record(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* session/signals.h - signals that ask this process for an orderly stop or for a checkpoint. */
-#ifndef LKS_SESSION_SIGNALS_H
-#define LKS_SESSION_SIGNALS_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -27,5 +26,3 @@ void lks__signals_answer(const char *text);
 
 /* The request to stop has been answered: the next signal counts as the first again. */
 void lks__signals_rearm(void);
-
-#endif

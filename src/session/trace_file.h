@@ -1,7 +1,6 @@
 /* session/trace_file.h - `--trace=FILE`: writes the spans of all ranks into one file for
  * chrome://tracing and Perfetto. */
-#ifndef LKS_SESSION_TRACE_FILE_H
-#define LKS_SESSION_TRACE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,5 +24,3 @@ lks_status lks__trace_file_open(lks__trace_file *f, lks__session *s);
 lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *dropped_p);
 /* May be called at any time, also after a failure; removes a new file that was not written. */
 void lks__trace_file_close(lks__trace_file *f);
-
-#endif

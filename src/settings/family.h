@@ -2,8 +2,7 @@
  * src/train/procedure/families. Code never compares names of families; differences are fields of
  * this struct, of the model's operations (model/model.h) or of the procedure
  * (train/procedure/procedure.h). */
-#ifndef LKS_SETTINGS_FAMILY_H
-#define LKS_SETTINGS_FAMILY_H
+#pragma once
 
 #include "base/status.h"
 #include "settings/map.h"
@@ -94,5 +93,3 @@ lks_status lks__family_presets(lks__settings *s, unsigned command);
 
 /* Check that n_head divides n_embd, for families with attention. */
 lks_status lks__family_check_heads(const lks__settings *s);
-
-#endif

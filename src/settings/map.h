@@ -3,8 +3,7 @@
  * The table defines fields, parsing, defaults, ranges, help, the metrics' config line, checkpoints,
  * and the settings that may change on a resume. Names and defaults are nanoGPT's if it has the
  * setting. */
-#ifndef LKS_SETTINGS_MAP_H
-#define LKS_SETTINGS_MAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -466,5 +465,3 @@ bool lks__parse_int(const char *text, int64_t *i_p);
 bool lks__parse_float(const char *text, double *f_p);
 /* true, True, 1, false, False, 0 */
 bool lks__parse_bool(const char *text, bool *b_p);
-
-#endif

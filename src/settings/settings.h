@@ -1,7 +1,6 @@
 /* settings/settings.h - values of the settings in settings/map.h: from the command line, files,
  * checkpoints and the environment, with the relations between them. */
-#ifndef LKS_SETTINGS_SETTINGS_H
-#define LKS_SETTINGS_SETTINGS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -151,5 +150,3 @@ int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned 
 
 /* One value as text, doubles as %.17g; returns `out`. */
 const char *lks__settings_text(const lks__settings *s, int setting, char out[LKS__SETTING_STR]);
-
-#endif

@@ -1,7 +1,6 @@
 /* settings/settings_table.h - LKS__SETTING_MAP as descriptors, for the files that read, print and
  * write settings. All other code uses settings/settings.h. */
-#ifndef LKS_SETTINGS_SETTINGS_TABLE_H
-#define LKS_SETTINGS_SETTINGS_TABLE_H
+#pragma once
 
 #include "settings/map.h"
 
@@ -94,5 +93,3 @@ int64_t lks__setting_choice(const lks__setting *d, const char *text);
 
 /* Describe the values that `d` accepts; returns `out`. */
 const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_RANGE]);
-
-#endif

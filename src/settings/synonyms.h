@@ -1,6 +1,5 @@
 /* settings/synonyms.h - other programs' words for settings and values, for "did you mean". */
-#ifndef LKS_SETTINGS_SYNONYMS_H
-#define LKS_SETTINGS_SYNONYMS_H
+#pragma once
 
 #include "settings/settings_table.h"
 
@@ -14,5 +13,3 @@ const char *lks__suggest_setting(const char *key, unsigned command, char out[LKS
 /* Suggest one of the words of `d` for the invalid `text`: "cuda" for "gpu". NULL if nothing is
  * similar, or if `d` has no list of words. */
 const char *lks__suggest_value(const lks__setting *d, const char *text, char out[LKS__SUGGESTION]);
-
-#endif

@@ -10,7 +10,6 @@
 #include "base/number/units.h"
 #include "base/text/jsontext.h"
 #include "base/text/shell.h"
-#include "settings/family.h"
 #include "train/procedure/procedure.h"
 
 /* An arena: PARAMS, or the optimizer's 0, 1, … */

@@ -1,6 +1,5 @@
 /* train/checkpoint.h - the state of a run, written to and read from checkpoints. */
-#ifndef LKS_TRAIN_CHECKPOINT_H
-#define LKS_TRAIN_CHECKPOINT_H
+#pragma once
 
 #include "files/checkpoint/ckpt.h"
 #include "train/trainer.h"
@@ -39,5 +38,3 @@ uint64_t lks__state_tokens(const lks__run *run, const lks__state *state);
  * for the batch: then a new segment begins at its iteration. With zero=1 each host then holds all
  * moments, until lks__memory_fetched(). */
 lks_status lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
-
-#endif

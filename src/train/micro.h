@@ -1,6 +1,5 @@
 /* train/micro.h - a micro-batch of a step: its tokens and its pass. */
-#ifndef LKS_TRAIN_MICRO_H
-#define LKS_TRAIN_MICRO_H
+#pragma once
 
 #include "train/trainer.h"
 
@@ -15,5 +14,3 @@ lks_status lks__train_alone(lks__trainer *t, int v, int m, float *grads);
  * whose memory is the host's. Call it after begin_step(); ERR_STOPPED if a rank was asked to stop.
  */
 lks_status lks__train_leaf(lks__trainer *t, int v, uint64_t *hash_p);
-
-#endif

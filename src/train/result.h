@@ -1,6 +1,5 @@
 /* train/result.h - results of a step and of an evaluation. */
-#ifndef LKS_TRAIN_RESULT_H
-#define LKS_TRAIN_RESULT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ typedef struct lks__eval_result {
     bool has_train, has_bpb; /* the procedure computes these values */
     double train_loss, val_loss, val_bpb;
 } lks__eval_result;
-
-#endif

@@ -1,6 +1,5 @@
 /* train/run.h - a run on one rank, as set-up has found it: nothing in it changes afterwards. */
-#ifndef LKS_TRAIN_RUN_H
-#define LKS_TRAIN_RUN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ typedef struct lks__run {
     char resumed_fingerprint[17]; /* the fingerprint of the kernels that made it, */
     lks__asked resumed_asked;     /* and the reason for writing it */
 } lks__run;
-
-#endif

@@ -1,7 +1,6 @@
 /* train/state.h - the state of a run on one rank: everything that steps change and a checkpoint
  * contains. */
-#ifndef LKS_TRAIN_STATE_H
-#define LKS_TRAIN_STATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ typedef struct lks__state {
     double elapsed_s;
     uint64_t elapsed_from; /* iter + data_shift at which elapsed_s was 0 */
 } lks__state;
-
-#endif

@@ -10,7 +10,6 @@
 #include "train/checks/votes.h"
 #include "train/micro.h"
 #include "train/procedure/procedure.h"
-#include "train/update.h"
 
 /* Forward and backward of one micro-batch. Its gradient is added to micro->grads. */
 static lks_status micro_step(lks__trainer *t, const lks__reducer_micro *micro)

@@ -1,6 +1,5 @@
 /* train/step.h - one optimizer step of a run. */
-#ifndef LKS_TRAIN_STEP_H
-#define LKS_TRAIN_STEP_H
+#pragma once
 
 #include "train/result.h"
 #include "train/trainer.h"
@@ -8,4 +7,6 @@
 /* Do iteration state->iter. Collective. */
 lks_status lks__train_step(lks__trainer *t, lks__step_result *result);
 
-#endif
+/* Clip the mean gradient r->grads and update this rank's share of the parameters with it. Fills in
+ * r->lr. update.c */
+lks_status lks__train_update(const lks__trainer *t, lks__step_result *r);

@@ -1,7 +1,6 @@
 /* train/trainer.h - one training run on one rank. Functions that need one or two of its parts get
  * those; all others get the trainer. */
-#ifndef LKS_TRAIN_TRAINER_H
-#define LKS_TRAIN_TRAINER_H
+#pragma once
 
 #include "session/session.h"
 #include "session/trace_file.h"
@@ -18,5 +17,3 @@ typedef struct lks__trainer {
     lks__step_work work;
     lks__checks checks;
 } lks__trainer;
-
-#endif

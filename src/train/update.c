@@ -1,7 +1,7 @@
-#include "train/update.h"
-
+/* train/update.c - the update of the parameters. */
 #include "model/optim/schedule.h"
 #include "train/procedure/procedure.h"
+#include "train/step.h"
 
 lks_status lks__train_update(const lks__trainer *t, lks__step_result *r)
 {

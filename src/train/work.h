@@ -1,7 +1,6 @@
 /* train/work.h - buffers of a step or an evaluation on one rank. Their contents don't outlive it.
  */
-#ifndef LKS_TRAIN_WORK_H
-#define LKS_TRAIN_WORK_H
+#pragma once
 
 #include "compute/mirror.h"
 #include "ddp/reducer.h"
@@ -20,5 +19,3 @@ typedef struct lks__step_work {
     bool skipped;            /* this rank left out micro-batches of the current step */
     uint64_t micro_batches;  /* computed by this rank since the start */
 } lks__step_work;
-
-#endif

@@ -9,8 +9,7 @@
  *
  * A form is a row in open.c and a file (weights/forms/form.h has its interface). Only the
  * weights are read, not the rest of a run: no optimizer's state, no schedule, no iteration. */
-#ifndef LKS_WEIGHTS_WEIGHTS_H
-#define LKS_WEIGHTS_WEIGHTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -89,5 +88,3 @@ void lks__weights_close(lks__weights *w); /* NULL does nothing */
  * finite. */
 lks_status lks__weights_read(lks__weights *w, const lks__model_config *config,
                              const lks__table *table, uint64_t seed, float *params);
-
-#endif

@@ -1,6 +1,5 @@
 /* Artifacts for tests: a small golf model, its files, and files with wrong contents. */
-#ifndef LKS_TESTS_ARTIFACT_FORGE_H
-#define LKS_TESTS_ARTIFACT_FORGE_H
+#pragma once
 
 #include "support.h"
 
@@ -45,5 +44,3 @@ char *forge_decompress(const char *path, size_t *bytes_p);
 
 /* Open, check, read and close. */
 lks_status forge_load(const char *path, const lks__table *table, float *params);
-
-#endif

@@ -1,7 +1,6 @@
 /* tests/attention/reference.h - plain attention in double, with its T x T matrices: the reference
  * for the blocked version. */
-#ifndef LKS_TESTS_ATTENTION_REFERENCE_H
-#define LKS_TESTS_ATTENTION_REFERENCE_H
+#pragma once
 
 #include "compute/cpu/layers.h"
 
@@ -13,5 +12,3 @@ void reference_bwd(const lks__attention_shape *shape, double *dqkv, const double
 
 /* The factors of `drop`, from Philox with the counter that rng.h defines. */
 void reference_mask(const lks__attention_shape *shape, double *mask, const lks__dropout *drop);
-
-#endif

@@ -1,6 +1,5 @@
 /* Checkpoints of a small made-up model: everything in one is a function of (iter, variant). */
-#ifndef LKS_TESTS_CKPT_CONTENT_H
-#define LKS_TESTS_CKPT_CONTENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ bool has_content(lks__ckpt *ckpt, uint64_t iter, int variant);
 
 /* Open OUT with the optimizer, compare, close. False also if it doesn't open. */
 bool opens_as(const char *out, uint64_t iter, int variant);
-
-#endif

@@ -1,6 +1,5 @@
 /* A folder for one test program, and whole files in it. Failures end the test. */
-#ifndef LKS_TESTS_CKPT_SCRATCH_H
-#define LKS_TESTS_CKPT_SCRATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ bool any_name_ends(const char *folder, const char *tail);
 
 /* xorshift64*: fixed seeds, the same on every machine. */
 uint64_t next_random(uint64_t *state);
-
-#endif

@@ -1,7 +1,6 @@
 /* comm/fake_engine.h - an engine between "hosts" that are threads of one process, so that the layer
  * above engines can be tested, also under sanitizers, without MPI or Gloo. */
-#ifndef LKS_TESTS_COMM_FAKE_ENGINE_H
-#define LKS_TESTS_COMM_FAKE_ENGINE_H
+#pragma once
 
 #include "comm/hier/link/engine.h"
 #include "comm/shm/segment/status.h"
@@ -53,5 +52,3 @@ struct fake_deeds {
 void fake_engine_deeds(int host, struct fake_deeds *deeds);
 
 extern const lks__engine fake_engine;
-
-#endif

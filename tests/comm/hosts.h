@@ -1,7 +1,6 @@
 /* comm/hosts.h - run programs as the ranks of several hosts on this machine: each host is a group
  * of processes, according to LOCAL_WORLD_SIZE. "212" are hosts with 2, 1 and 2 ranks. */
-#ifndef LKS_TESTS_COMM_HOSTS_H
-#define LKS_TESTS_COMM_HOSTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ int hosts_run(const char *engine, const char *hosts, const char *const argv[]);
 const char *hosts_failure(void);
 /* hosts_run() over Gloo without lockstep's launcher: MASTER_ADDR and MASTER_PORT, and no store. */
 int hosts_run_at_master(const char *hosts, const char *const argv[]);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A test program runs itself: `program --rank BODY` in the environment of a rank. Its main() calls
  * ranks_main() first, which runs the body and ends the process if it finds those arguments. */
-#ifndef LKS_TESTS_COMM_RANKS_H
-#define LKS_TESTS_COMM_RANKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,5 +86,3 @@ void ranks_as_threads(int n, double timeout_s, void (*body)(lks_comm *comm, void
  * `aborts` the thread also reports failures, and the next group opens when it has let go of the
  * last one; else it beats on. */
 void ranks_close_in_beats(int n, bool aborts);
-
-#endif

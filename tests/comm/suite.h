@@ -2,8 +2,7 @@
  *
  * Ranks are threads or child processes, in which cmocka's assertions can't be used: a check that
  * fails prints itself and makes the rank return false. */
-#ifndef LKS_TESTS_COMM_SUITE_H
-#define LKS_TESTS_COMM_SUITE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -53,5 +52,3 @@ void suite_failed(lks_comm *comm, const char *file, int line, const char *what);
 /* The sum of `n` values by the definition: neighbours are added, a last one without neighbour moves
  * up. Destroys `v`. */
 float suite_tree_sum(float *v, int n);
-
-#endif

@@ -14,8 +14,7 @@
  *
  * What it doesn't show: blocks of one launch never run at the same time, lanes of a warp don't run
  * in step, and math functions are the host's. */
-#ifndef LKS_TESTS_CUDA_FIBERS_H
-#define LKS_TESTS_CUDA_FIBERS_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -304,5 +303,3 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, const
     put(stream, l);
 }
 } // namespace lks_fibers
-
-#endif

@@ -1,7 +1,6 @@
 /* harness.h - how tests steer kernels that run as fibers (fibers.h). For C and C++; needs nothing
  * of CUDA. */
-#ifndef LKS_TESTS_CUDA_HARNESS_H
-#define LKS_TESTS_CUDA_HARNESS_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,6 +26,4 @@ unsigned long long lks_fibers_switches(void);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

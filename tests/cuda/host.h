@@ -1,7 +1,6 @@
 /* host.h - what kernel tests need in place of a GPU, and what they share. Device memory is the
  * host's; launches run at once (fibers.h). Include it after support.h. */
-#ifndef LKS_TESTS_CUDA_HOST_H
-#define LKS_TESTS_CUDA_HOST_H
+#pragma once
 
 #include "compute/cpu/exec.h"
 #include "compute/cuda/cuda.h"
@@ -77,5 +76,3 @@ enum { HOST_ORDERS = 5 };
 #endif
 #define EACH_ORDER(seed)                                                                           \
     for (unsigned seed = 0; seed < HOST_ORDERS && (lks_fibers_order(seed), true); seed++)
-
-#endif

@@ -9,7 +9,6 @@
 #include "base/system/module.h"
 #include "data/text/sentencepiece/spm.h"
 #include "data/text/sentencepiece/spm_check.h"
-#include "data/text/sentencepiece/spm_map.h"
 #include "spm_model.h"
 
 /* ---- tables of characters ---------------------------------------------------------------- */

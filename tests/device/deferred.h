@@ -13,8 +13,7 @@
  * It ends the process with a sentence (SIGABRT, or SIGSEGV for memory) if the caller changes the
  * source or destination of a queued copy, releases memory that queued work needs, or calls from a
  * second thread. */
-#ifndef LKS_TESTS_DEVICE_DEFERRED_H
-#define LKS_TESTS_DEVICE_DEFERRED_H
+#pragma once
 
 #include "compute/cpu/exec.h"
 #include "compute/device.h"
@@ -34,5 +33,3 @@ lks_status deferred_open(const lks__exec *ex, unsigned seed, lks__device **devic
 
 /* How many operations and copies have run. */
 uint64_t deferred_count(void);
-
-#endif

@@ -1,7 +1,4 @@
 /* devices.h - the list of devices of lockstep_deferred, which replaces compute/devices.h. */
-#ifndef LKS_TESTS_DEVICE_DEVICES_H
-#define LKS_TESTS_DEVICE_DEVICES_H
+#pragma once
 
 #define LKS__DEVICES(X) X(deferred)
-
-#endif

@@ -1,6 +1,5 @@
 /* entry.h - an entry of a queue of the deferred device. */
-#ifndef LKS_TESTS_DEVICE_ENTRY_H
-#define LKS_TESTS_DEVICE_ENTRY_H
+#pragma once
 
 #include "compute/device.h"
 
@@ -30,5 +29,3 @@ void deferred_entry_put(deferred_entry *e, lks__queue queue);
 
 /* Every operation of the table, put on the compute queue (operations.c). */
 extern const lks__layers deferred_layers;
-
-#endif

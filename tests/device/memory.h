@@ -1,7 +1,6 @@
 /* memory.h - device memory that only the device can access: an access by the host ends the process
  * with a sentence that names the address. One device in a thread. */
-#ifndef LKS_TESTS_DEVICE_MEMORY_H
-#define LKS_TESTS_DEVICE_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ int deferred_memory_block(const char *what, const void *p, size_t bytes);
 
 size_t deferred_memory_peak(void); /* the most bytes that were allocated at a time */
 int deferred_memory_count(void);   /* blocks that are not released */
-
-#endif

@@ -604,9 +604,8 @@ TEST(test_large_tokenizer)
 {
     lks__weights w = {.shown = "out/their"};
     const lks__export_model e = {.w = &w, .meta.vocab_size = 5, .config.vocab_size = 4};
-    lks__bpe *bpe;
-    bool characters;
-    assert_int_equal(lks__export_tokenizer(&e, &bpe, &characters), LKS_ERR_FORMAT);
+    lks__export_vocabulary v;
+    assert_int_equal(lks__export_tokenizer(&e, &v), LKS_ERR_FORMAT);
     assert_string_equal(lks_last_error(),
                         "out/their: its tokenizer has 5 tokens, but its model only 4");
 }

@@ -1,6 +1,5 @@
 /* chance.h - random numbers and pauses of the campaigns. */
-#ifndef LKS_TESTS_CHANCE_H
-#define LKS_TESTS_CHANCE_H
+#pragma once
 
 #include "support.h"
 
@@ -21,5 +20,3 @@ const char *chance_folder(void);
 int draw(int n); /* 0 .. n - 1 */
 
 void sleep_us(int us); /* signals don't shorten it */
-
-#endif

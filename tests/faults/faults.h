@@ -1,6 +1,5 @@
 /* faults.h - runs of the tool that must fail in an orderly way. */
-#ifndef LKS_TESTS_FAULTS_H
-#define LKS_TESTS_FAULTS_H
+#pragma once
 
 #include "laws/laws.h"
 
@@ -34,5 +33,3 @@ const char *fault_fails(const fault_run *run, int exit_code, const char *const e
 /* Names and bytes of all files below a folder, as one text, to check that nothing in it has
  * changed. */
 const char *fault_snapshot(const char *folder);
-
-#endif

@@ -7,8 +7,7 @@
  *     fuzz_NAME [--inputs=N] [--seed=S] [--seeds=DIR] [FILE ...]
  *
  * runs N inputs, or the files; --seeds writes the seeds into a folder, as libFuzzer's corpus. */
-#ifndef LKS_TESTS_FUZZ_FUZZ_H
-#define LKS_TESTS_FUZZ_FUZZ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,5 +46,3 @@ size_t fuzz_greeting(uint8_t *out);
 /* Must hold for whatever a reader accepts; otherwise the input counts as a crash. */
 #define FUZZ_HOLDS(condition) ((condition) ? (void)0 : fuzz_broken(#condition, __FILE__, __LINE__))
 _Noreturn void fuzz_broken(const char *condition, const char *file, int line);
-
-#endif

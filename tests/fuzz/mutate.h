@@ -1,6 +1,5 @@
 /* mutate.h - inputs: the seeds, inputs that reached new code, and changes that make new ones. */
-#ifndef LKS_TESTS_FUZZ_MUTATE_H
-#define LKS_TESTS_FUZZ_MUTATE_H
+#pragma once
 
 #include "fuzz.h"
 
@@ -13,5 +12,3 @@ const uint8_t *mutate_get(size_t i, size_t *bytes_p);
  * are the seeds. Then every second one is a seed cut or altered at one place, until all places (for
  * long seeds, some) have been used. The others are random. */
 size_t mutate_input(uint64_t seed, uint64_t i, uint8_t *out);
-
-#endif

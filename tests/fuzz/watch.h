@@ -1,6 +1,5 @@
 /* watch.h - side effects of an input: new code reached, and memory used. */
-#ifndef LKS_TESTS_FUZZ_WATCH_H
-#define LKS_TESTS_FUZZ_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,5 +10,3 @@ void watch_begin(size_t bytes);
 /* After it: did it reach code that no earlier input has reached? Always false if the build can't
  * tell (CMakeLists.txt). Ends the process if it used too much memory. */
 bool watch_end(void);
-
-#endif

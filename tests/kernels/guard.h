@@ -2,8 +2,7 @@
  *
  * A buffer has pages of its own between two inaccessible ones, and the unused bytes in its pages
  * hold canaries. */
-#ifndef LKS_TESTS_KERNELS_GUARD_H
-#define LKS_TESTS_KERNELS_GUARD_H
+#pragma once
 
 #include <stddef.h>
 
@@ -24,5 +23,3 @@ void guard_release(void);
 
 /* n values in [-1, 1) * scale from a fixed generator; each `seed` gives other values. */
 void fill_random(float *x, size_t n, float scale, unsigned seed);
-
-#endif

@@ -1,6 +1,5 @@
 /* tests/launch/played_store.h - a client of a store that isn't there. */
-#ifndef LKS_TESTS_LAUNCH_PLAYED_STORE_H
-#define LKS_TESTS_LAUNCH_PLAYED_STORE_H
+#pragma once
 
 #include "comm/store/store.h"
 
@@ -8,5 +7,3 @@
  * texts, at most 8,000 bytes together. So a client finds each at once, and the next one, too. The
  * caller closes the other end after the client. */
 lks__store *played_store(const char *token, const char *const *list, size_t n, int *other_end_p);
-
-#endif

@@ -1,6 +1,5 @@
 /* strike.h - the faults of the fault table, and how to make them. */
-#ifndef LKS_TESTS_STRIKE_H
-#define LKS_TESTS_STRIKE_H
+#pragma once
 
 #include "support.h"
 
@@ -69,5 +68,3 @@ int strike_find_ranks(strike_run *r);
 /* The shared memory of a rank's node, or NULL if the rank has ended. */
 lks__segment *strike_look_inside(const struct strike_rank *rank, int n_local);
 bool strike_is_gone(pid_t pid);
-
-#endif

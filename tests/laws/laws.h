@@ -1,6 +1,5 @@
 /* laws.h - runs of the tool that must give the same bytes. */
-#ifndef LKS_TESTS_LAWS_H
-#define LKS_TESTS_LAWS_H
+#pragma once
 
 #include "support.h"
 
@@ -117,5 +116,3 @@ int law_count_checkpoints(const char *out);
 /* Is a checkpoint scheduled there? Every third iteration has one, and so do 4, 8 and 12, when the
  * validation loss falls; the end is not on the schedule. */
 bool law_on_schedule(int iter);
-
-#endif

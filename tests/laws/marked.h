@@ -1,6 +1,5 @@
 /* marked.h - processes that a test started, and those that they started. */
-#ifndef LKS_TESTS_MARKED_H
-#define LKS_TESTS_MARKED_H
+#pragma once
 
 #include "support.h"
 
@@ -25,5 +24,3 @@ pid_t marked_child_of(pid_t pid);
 
 /* All have ended within `seconds`; otherwise they are killed and the test fails. */
 void marked_assert_gone(const char *variable, double seconds);
-
-#endif

@@ -4,8 +4,7 @@
  * hashes), so exactly the micro-batches that read that token have no finite loss. The model is
  * golf's, whose head has its own weights. The data have the token in iterations 5 and 6: first in
  * micro-batch 1 of virtual rank 2, then in 0 of 0 and 1 of 3. */
-#ifndef LKS_TESTS_LAWS_POISON_H
-#define LKS_TESTS_LAWS_POISON_H
+#pragma once
 
 #include "laws.h"
 
@@ -35,5 +34,3 @@ void poison_moment(const char *out);
 void poison_state(const char *out, const char *member, json_t *value);
 void poison_value(const char *out);
 void poison_fingerprint(const char *out);
-
-#endif

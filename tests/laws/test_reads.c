@@ -12,7 +12,7 @@
 
 #include "data/tokens.h"
 #include "report/diff/diff.h"
-#include "train/audit/reads.h"
+#include "train/audit/diff.h"
 
 enum { N = 900, VOCAB = 64 };
 

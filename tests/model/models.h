@@ -1,6 +1,5 @@
 /* models.h - small models of both families, for tests of what every model does. */
-#ifndef LKS_TESTS_MODEL_MODELS_H
-#define LKS_TESTS_MODEL_MODELS_H
+#pragma once
 
 #include "support.h"
 
@@ -35,5 +34,3 @@ int small_open_exec(void **state); /* for cmocka_run_group_tests() */
 int small_close_exec(void **state);
 void small_open(const small_model *m, small_run *run);
 void small_close(small_run *run);
-
-#endif

@@ -1,6 +1,5 @@
 /* tests/optim/level.h - pools, and fixed numbers. */
-#ifndef LKS_TESTS_OPTIM_LEVEL_H
-#define LKS_TESTS_OPTIM_LEVEL_H
+#pragma once
 
 #include "support.h"
 
@@ -14,5 +13,3 @@ void *level_memory(size_t bytes, int byte);
 
 /* n values in (-0.5, 0.5), with the pattern of tests/figures/golf_optim.json. */
 void level_fill(float *x, size_t n, uint64_t seed);
-
-#endif

@@ -1,6 +1,5 @@
 /* parity.h - shared by the tests against the scripts' figures. */
-#ifndef LKS_TESTS_PARITY_H
-#define LKS_TESTS_PARITY_H
+#pragma once
 
 #include "support.h"
 
@@ -118,5 +117,3 @@ const char *const *parity_golf_figures(void);
 
 /* The sampler of the figure's script, over token files of these lengths. */
 lks__batch_sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val);
-
-#endif

@@ -1,6 +1,5 @@
 /* fake.h - folders of runs, written by the test. */
-#ifndef LKS_TESTS_WATCH_FAKE_H
-#define LKS_TESTS_WATCH_FAKE_H
+#pragma once
 
 #include "support.h"
 
@@ -13,5 +12,3 @@ void fake_append(const char *dir, const char *lines);
 
 /* Replace its ranks.jsonl. */
 void fake_ranks(const char *dir, const char *lines);
-
-#endif

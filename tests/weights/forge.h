@@ -1,7 +1,6 @@
 /* forge.h - a small GPT-2 with made-up weights, written in the forms that lockstep reads, right or
  * with one thing wrong. */
-#ifndef LKS_TESTS_WEIGHTS_FORGE_H
-#define LKS_TESTS_WEIGHTS_FORGE_H
+#pragma once
 
 #include "support.h"
 
@@ -46,5 +45,3 @@ const char *forge_config(const forge_model *m, const char *gelu);
 
 /* A model file of llm.c: version 3 or 5; the vocabulary padded to a multiple of 128. */
 const char *forge_llmc(const forge_model *m, int version, size_t *bytes_p);
-
-#endif

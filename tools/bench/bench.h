@@ -1,6 +1,5 @@
 /* tools/bench/bench.h - the measurements of `lockstep bench`, one file each. */
-#ifndef LKS_TOOLS_BENCH_BENCH_H
-#define LKS_TOOLS_BENCH_BENCH_H
+#pragma once
 
 #include "session/session.h"
 #include "settings/settings.h"
@@ -83,5 +82,3 @@ void bench_print_peaks(const lks__device *device, const struct bench_peaks *peak
 
 /* Time the operations of the session's device by the shapes of the settings' model. */
 lks_status bench_device_kernels(lks__session *session, const lks__settings *s);
-
-#endif

@@ -202,7 +202,7 @@ static double window_of(const struct bench_link *link, double seconds)
     return WINDOW_BYTES / (exp2(rounds + 1) - 1);
 }
 
-static bool measure(int fd, bool first, struct bench_link *link)
+static void measure(int fd, bool first, struct bench_link *link)
 {
     double seconds, in_a_second = 0.0;
     char *bufs = calloc(2, CHUNK);
@@ -220,7 +220,6 @@ static bool measure(int fd, bool first, struct bench_link *link)
         link->window = ok ? window_of(link, seconds) : 0.0;
     }
     free(bufs);
-    return ok;
 }
 
 lks_status bench_link(lks_comm *comm, int other, bool same_machine, struct bench_link *link)

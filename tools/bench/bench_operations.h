@@ -1,7 +1,6 @@
 /* tools/bench/bench_operations.h - the operations that `lockstep bench kernels --device=...`
  * measures. */
-#ifndef LKS_TOOLS_BENCH_BENCH_OPERATIONS_H
-#define LKS_TOOLS_BENCH_BENCH_OPERATIONS_H
+#pragma once
 
 #include "compute/cpu/layers.h"
 
@@ -61,5 +60,3 @@ extern const int bench_n_items;
 
 /* Measure the device's ceilings: copies of C floats, products of matrices [C, C]. */
 extern const struct bench_item bench_copies, bench_products;
-
-#endif

@@ -371,6 +371,24 @@ static lks_status suggest_step(int argc, char **argv)
                      n < sizeof words ? words : " FILE");
 }
 
+/* Refuse settings that don't apply to it. */
+static lks_status check(const lks__settings *s, const char *what, int which)
+{
+    const bool on_host = measurements[which].on_host, trains = measurements[which].trains;
+    if (on_host && strcmp(s->device, "auto") != 0 && strcmp(s->device, "cpu") != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "bench %s measures the host: --device=%s is for peak, kernels and step",
+                         what, s->device);
+    if (s->trace[0] != '\0' && measurements[which].run != bench_step)
+        return lks__fail(LKS_ERR_CONFIG, "bench %s writes no trace: --trace is for step", what);
+    if (!on_host && !trains && tool_launches(s))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "bench %s measures one process: --nproc_per_node is for step, comm and "
+                         "machine",
+                         what);
+    return LKS_OK;
+}
+
 int tool_bench(int argc, char **argv)
 {
     lks__settings s;
@@ -390,22 +408,10 @@ int tool_bench(int argc, char **argv)
                                             "name a measurement: `lockstep bench peak`, `step`, "
                                             "`comm`, `kernels` or `machine`%s%s",
                                             *what ? ", not " : "", shown));
-    const bool on_host = measurements[which].on_host, trains = measurements[which].trains;
-    if (on_host && strcmp(s.device, "auto") != 0 && strcmp(s.device, "cpu") != 0)
-        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
-                                            "bench %s measures the host: --device=%s is for peak, "
-                                            "kernels and step",
-                                            what, s.device));
-    if (s.trace[0] != '\0' && measurements[which].run != bench_step)
-        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
-                                            "bench %s writes no trace: --trace is "
-                                            "for step",
-                                            what));
-    if (!on_host && !trains && tool_launches(&s))
-        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
-                                            "bench %s measures one process: --nproc_per_node is "
-                                            "for step, comm and machine",
-                                            what));
+    lks_status st = check(&s, what, which);
+    if (st != LKS_OK)
+        return tool_fail("bench", st);
+    const bool trains = measurements[which].trains;
     if (!tool_is_rank())
         tool_print_notes("bench", &args);
     if (tool_launches(&s))
@@ -415,7 +421,7 @@ int tool_bench(int argc, char **argv)
         choose_small_model(&s);
     snprintf(name, sizeof name, "lockstep bench %s", what);
     progress_begin(name, "preparing");
-    lks_status st = measurements[which].run(&s);
+    st = measurements[which].run(&s);
     progress_end();
     return st == LKS_OK ? TOOL_OK : tool_fail("bench", st);
 }

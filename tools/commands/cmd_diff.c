@@ -1,13 +1,10 @@
 /* lockstep diff: finds the first difference between two runs. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "../tool.h"
 #include "base/text/jsontext.h"
 #include "report/diff/diff.h"
-#include "train/audit/place.h"
-#include "train/audit/reads.h"
-#include "train/audit/remedy.h"
+#include "train/audit/diff.h"
 
 static const char usage[] =
     "Usage: lockstep diff RUN_A RUN_B [--execute=STEPS] [--dataset=DIR] [--json]\n"
@@ -28,15 +25,6 @@ static const char usage[] =
     "\n"
     "  lockstep diff out/mine out/theirs\n"
     "  lockstep diff out/mine/ckpt-00000020 out/theirs/ckpt-00000020\n";
-
-static lks_status print_json(const json_t *report)
-{
-    char *text = lks__json_dump(report, JSON_INDENT(1));
-    LKS__MEMORY(text, "for the report");
-    puts(text);
-    free(text);
-    return LKS_OK;
-}
 
 struct diff {
     const char *a, *b;
@@ -60,7 +48,7 @@ static void conclude(void *arg)
     struct diff *d = arg;
     d->st = lks__remedy_add(d->both, d->s, d->report);
     if (d->st == LKS_OK && d->s->json)
-        d->st = print_json(d->report);
+        d->st = tool_print_json(d->report);
     else if (d->st == LKS_OK)
         lks__diff_print_cause(stdout, d->report);
 }

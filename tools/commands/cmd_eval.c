@@ -1,6 +1,5 @@
 /* lockstep eval: computes the loss of a model over a whole split. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,7 +11,6 @@
 #include "base/number/units.h"
 #include "base/system/sys.h"
 #include "base/text/shell.h"
-#include "base/text/utf8.h"
 #include "report/record/metrics/evals.h"
 #include "session/signals.h"
 #include "train/checks/agree.h"

@@ -10,11 +10,9 @@
 #include "data/fetch/download.h"
 #include "data/text/sentencepiece/spm.h"
 #include "files/zip/zip.h"
-#include "info_data.h"
-#include "info_run.h"
+#include "info.h"
 #include "report/live/serve.h"
 #include "report/plot/plot.h"
-#include "session/session.h"
 
 static const char usage[] =
     "Usage: lockstep info\n"

@@ -1,10 +1,8 @@
 /* lockstep report: compares runs. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "../runs.h"
 #include "../tool.h"
-#include "base/text/jsontext.h"
 #include "report/view/compare.h"
 
 static const char usage[] =
@@ -24,7 +22,6 @@ static const char usage[] =
 static lks_status report(const lks__settings *s, tool_runs *runs)
 {
     json_t *report;
-    char *text = NULL;
     if (s->json + s->markdown + s->csv > 1)
         return lks__fail(LKS_ERR_CONFIG, "give only one of --json, --markdown and --csv");
     const lks__compare_how how = {
@@ -34,19 +31,13 @@ static lks_status report(const lks__settings *s, tool_runs *runs)
         .alpha = s->alpha,
     };
     LKS__TRY(lks__compare(runs->all, runs->n, &how, &report));
-    lks_status st = LKS_OK;
-    if (!s->json)
-        st = lks__compare_print(stdout, report,
-                                s->markdown ? LKS__COMPARE_MARKDOWN
-                                : s->csv    ? LKS__COMPARE_CSV
-                                            : LKS__COMPARE_TEXT,
-                                tool_columns(120));
-    else if ((text = lks__json_dump(report, JSON_INDENT(1))) != NULL)
-        puts(text);
-    else
-        st = lks__no_memory("for the report");
+    const lks_status st = s->json ? tool_print_json(report)
+                                  : lks__compare_print(stdout, report,
+                                                       s->markdown ? LKS__COMPARE_MARKDOWN
+                                                       : s->csv    ? LKS__COMPARE_CSV
+                                                                   : LKS__COMPARE_TEXT,
+                                                       tool_columns(120));
     json_decref(report);
-    free(text);
     LKS__TRY(st);
     for (size_t i = 0; i < runs->n; i++)
         if (runs->all[i].bad > 0)

@@ -1,6 +1,5 @@
 /* lockstep resume: `lockstep train --out_dir=RUN --init_from=resume`, on all cores. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../longer.h"

@@ -1,5 +1,5 @@
 /* lockstep info DATA: describes a folder of tokens in a few lines. */
-#include "info_data.h"
+#include "info.h"
 
 #include <inttypes.h>
 #include <stdio.h>

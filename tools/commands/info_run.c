@@ -1,5 +1,5 @@
 /* lockstep info RUN: describes a run in a few lines. */
-#include "info_run.h"
+#include "info.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -1,6 +1,5 @@
 /* tools/run/run.h - `lockstep run`: from the command line to a launch. */
-#ifndef LKS_TOOLS_RUN_RUN_H
-#define LKS_TOOLS_RUN_RUN_H
+#pragma once
 
 #include "comm/store/store.h"
 #include "launch/launch.h"
@@ -78,5 +77,3 @@ lks_status run_read_options(struct run *r, int argc, char **argv);
 /* Convert `given` into the launch. */
 lks_status run_read_values(struct run *r);
 lks_status run_read_nodes(struct run *r); /* after the hosts, if any */
-
-#endif

@@ -12,9 +12,9 @@
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
 #include "files/checkpoint/folder.h"
-#include "prep.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
+#include "train_text.h"
 #include "weights/choice/known.h"
 #include "weights/weights.h"
 

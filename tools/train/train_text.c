@@ -24,7 +24,6 @@
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
 #include "plan/choose.h"
-#include "prep.h"
 #include "report/record/files.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"

@@ -1,6 +1,5 @@
 /* base/number/bf16.h - bfloat16 as bits: the upper half of a float's, rounded to nearest even. */
-#ifndef LKS_BASE_NUMBER_BF16_H
-#define LKS_BASE_NUMBER_BF16_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -23,5 +22,3 @@ static inline float lks__bf16_to_float(uint16_t half)
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* base/number/checked.h - arithmetic on sizes from outside. If the result doesn't fit, each
  * function returns false and leaves the output unchanged. */
-#ifndef LKS_BASE_NUMBER_CHECKED_H
-#define LKS_BASE_NUMBER_CHECKED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ static inline size_t lks__min(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* base/number/cpu.h - the instructions of this machine, the level of kernels to use, and the
  * floating-point mode. */
-#ifndef LKS_BASE_NUMBER_CPU_H
-#define LKS_BASE_NUMBER_CPU_H
+#pragma once
 
 #include <stdint.h>
 
@@ -73,5 +72,3 @@ void lks__float_mode_leave(const lks__float_mode *callers);
 #define LKS__FLOAT_MODE()                                                                          \
     __attribute__((unused, cleanup(lks__float_mode_leave))) lks__float_mode callers_mode_ =        \
         lks__float_mode_enter()
-
-#endif

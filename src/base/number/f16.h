@@ -1,7 +1,6 @@
 /* base/number/f16.h - IEEE float16 as bits, rounded to nearest even. Needs a floating-point mode
  * that rounds so (cpu.h), and works with subnormal numbers flushed or kept. */
-#ifndef LKS_BASE_NUMBER_F16_H
-#define LKS_BASE_NUMBER_F16_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -45,5 +44,3 @@ static inline float lks__f16_to_float(uint16_t half)
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-
-#endif

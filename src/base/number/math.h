@@ -4,8 +4,7 @@
  * only additions, multiplications, divisions and comparisons of doubles, in one order. The error is
  * below 1 unit in the last place (seen: 0.83), and special values are those of C's functions.
  * tests/base/test_math.c compares them with the C library's and records their bits. */
-#ifndef LKS_BASE_NUMBER_MATH_H
-#define LKS_BASE_NUMBER_MATH_H
+#pragma once
 
 double lks__math_exp(double x);
 double lks__math_log(double x);
@@ -14,5 +13,3 @@ double lks__math_pow(double x, double y);
 /* |x| <= 2^30; NaN for greater ones. */
 double lks__math_sin(double x);
 double lks__math_cos(double x);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * lks__philox: Philox4x32-10 (Salmon et al., SC 2011), a pure function of key and counter, for
  * everything that is keyed by (seed, step, virtual rank, micro-step). */
-#ifndef LKS_BASE_NUMBER_RNG_H
-#define LKS_BASE_NUMBER_RNG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,5 +55,3 @@ enum {
     LKS__SITE_SAMPLE = 0x40000010,  /* text generation: word 0 token, word 1 sample number */
     LKS__SITE_RECHECK = 0x40000018, /* --recheck: word 0 iteration */
 };
-
-#endif

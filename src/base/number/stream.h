@@ -1,7 +1,6 @@
 /* base/number/stream.h - stores that bypass the caches, for memory that is larger than them. They
  * save the read of each cache line before it is written. */
-#ifndef LKS_BASE_NUMBER_STREAM_H
-#define LKS_BASE_NUMBER_STREAM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ static inline void lks__stream_end(void)
     _mm_sfence();
 #endif
 }
-
-#endif

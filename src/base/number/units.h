@@ -1,6 +1,5 @@
 /* base/number/units.h - numbers as text. */
-#ifndef LKS_BASE_NUMBER_UNITS_H
-#define LKS_BASE_NUMBER_UNITS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ char *lks__hex_to(char out[17], uint64_t hash); /* returns `out` */
 /* The value, but a NaN without a sign: printf() writes "-nan" for the NaN that a processor
  * computes. */
 double lks__units_plain(double x);
-
-#endif

@@ -1,6 +1,5 @@
 /* base/system/cgroup.h - the control groups (cgroups) that limit this process, versions 1 and 2. */
-#ifndef LKS_BASE_SYSTEM_CGROUP_H
-#define LKS_BASE_SYSTEM_CGROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ bool lks__cgroup_number(const char *dir, const char *name, uint64_t *value_p);
 /* Cores that the quotas of this process's groups allow, for example 0.5; INFINITY without
  * quotas. */
 double lks__cgroup_cores(const char *root);
-
-#endif

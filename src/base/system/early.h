@@ -1,7 +1,6 @@
 /* base/system/early.h - signals that arrive before a program has installed its handlers, and
  * threads that receive none. */
-#ifndef LKS_BASE_SYSTEM_EARLY_H
-#define LKS_BASE_SYSTEM_EARLY_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -34,5 +33,3 @@ const char *lks__signal_name(int sig);
 /* Start a thread with all signals blocked: only the program's own threads handle signals. Returns
  * 0, or the error's number. */
 int lks__thread_start(pthread_t *thread, void *(*run)(void *), void *ctx);
-
-#endif

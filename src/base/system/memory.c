@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/system/cgroup.h"
 #include "base/system/sys.h"

@@ -1,6 +1,5 @@
 /* base/system/memory.h - the available memory. */
-#ifndef LKS_BASE_SYSTEM_MEMORY_H
-#define LKS_BASE_SYSTEM_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,5 +9,3 @@
 uint64_t lks__memory_available(void);
 /* With /proc and control groups below `root`, for tests. */
 uint64_t lks__memory_available_in(const char *root);
-
-#endif

@@ -1,8 +1,7 @@
 /* base/system/module.h - optional libraries. Code that needs one is built as a module, a shared
  * object that is loaded at its first use. If the libraries were linked at start, every run would
  * lose milliseconds, and a program without them would not start at all. */
-#ifndef LKS_BASE_SYSTEM_MODULE_H
-#define LKS_BASE_SYSTEM_MODULE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -44,5 +43,3 @@ const void *lks__module_get(lks__module *module);
  * the advice, or "", and `package` is the package to install, or "". For lists, which would
  * otherwise repeat the whole message. */
 bool lks__module_is_missing(const char *sentence, const char **advice_p, char package[80]);
-
-#endif

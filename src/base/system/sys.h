@@ -10,8 +10,7 @@
  * half, then ENOSPC), `die` (SIGKILL before the call), `die-after`, `term` or `usr1` (that signal
  * before the call, which is then made), `slow` or `slower` (0.4 or 2.5 s late) or `hang` (never).
  * LOCKSTEP_FAULT_RANK=r limits faults to rank r (environment RANK). */
-#ifndef LKS_BASE_SYSTEM_SYS_H
-#define LKS_BASE_SYSTEM_SYS_H
+#pragma once
 
 #include <limits.h>
 #include <signal.h>
@@ -183,5 +182,3 @@ lks_status lks__sys_fail(const char *what, const char *path);
 bool lks__sys_is_lasting(const char *failure);
 /* Record that this failure, of this or another rank's thread, lasts. */
 void lks__sys_set_lasting(const char *failure);
-
-#endif

@@ -1,8 +1,7 @@
 /* base/text/jsontext.h - jansson's reader and writer, made safe for low memory. If a string can't
  * grow, jansson 2.14 drops some of its bytes and continues. Here the call returns NULL at the first
  * allocation that fails; its earlier allocations are not freed. */
-#ifndef LKS_BASE_TEXT_JSONTEXT_H
-#define LKS_BASE_TEXT_JSONTEXT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -69,5 +68,3 @@ json_t *lks__json_utf8(const char *text);
 
 /* json_dumps(): the caller frees the text; NULL if out of memory. */
 char *lks__json_dump(const json_t *json, size_t flags);
-
-#endif

@@ -3,8 +3,7 @@
  * Metrics fix the format of each number (losses %.9g, other doubles %.17g); a general JSON library
  * can't mix formats. Jansson does the reading. lks__jsonw_close() reports a line that doesn't fit,
  * so the calls before it need no checks. */
-#ifndef LKS_BASE_TEXT_JSONW_H
-#define LKS_BASE_TEXT_JSONW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,5 +39,3 @@ void lks__jsonw_double(lks__jsonw *w, const char *key, double value); /* %.17g *
 /* End the line: append '\n' and a 0 byte. *len_p counts the '\n'. ERR_NOMEM if the buffer was too
  * small, ERR_ARG if objects are still open; the line must not be used then. */
 lks_status lks__jsonw_close(lks__jsonw *w, size_t *len_p);
-
-#endif

@@ -1,6 +1,5 @@
 /* base/text/memstream.h - the end of a text that was written to open_memstream(). */
-#ifndef LKS_BASE_TEXT_MEMSTREAM_H
-#define LKS_BASE_TEXT_MEMSTREAM_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,5 +13,3 @@ static inline char *lks__memstream_end(FILE *out, char **text_p)
     free(*text_p);
     return *text_p = NULL;
 }
-
-#endif

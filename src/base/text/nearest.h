@@ -1,6 +1,5 @@
 /* base/text/nearest.h - "did you mean": the name closest to a mistyped one. */
-#ifndef LKS_BASE_TEXT_NEAREST_H
-#define LKS_BASE_TEXT_NEAREST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -8,5 +7,3 @@
  * cost 1 each; '-' equals '_'), or NULL if all are too far away. NULL entries are skipped. Words
  * may have any length; only the first 64 bytes count. */
 const char *lks__nearest(const char *word, const char *const *names, size_t n_names);
-
-#endif

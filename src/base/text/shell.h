@@ -1,6 +1,5 @@
 /* base/text/shell.h - words of commands that are printed for people to paste into a shell. */
-#ifndef LKS_BASE_TEXT_SHELL_H
-#define LKS_BASE_TEXT_SHELL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ char *lks__shell_word(char *out, size_t bytes, const char *word);
 /* Write the program as the user started it, because it may not be in the path; "lockstep" in
  * another program, which uses this as a library. Returns `out`. */
 char *lks__shell_program(char *out, size_t bytes);
-
-#endif

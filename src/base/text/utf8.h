@@ -1,6 +1,5 @@
 /* base/text/utf8.h - strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
-#ifndef LKS_BASE_TEXT_UTF8_H
-#define LKS_BASE_TEXT_UTF8_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ void lks__utf8_make(char *text);
  * its own escapes. Replace invalid bytes and control characters by question marks instead, except
  * line feeds in a text of several `lines`. */
 void lks__utf8_printable(char *text, bool lines);
-
-#endif

@@ -1,8 +1,7 @@
 /* base/text/utf8_stream.h - receives bytes in pieces of any size and passes them on as whole
  * characters that are safe on a terminal: invalid UTF-8 and control characters, except line feed
  * and tab, become U+FFFD. */
-#ifndef LKS_BASE_TEXT_UTF8_STREAM_H
-#define LKS_BASE_TEXT_UTF8_STREAM_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ typedef struct lks__utf8_stream {
 /* Both fail only if `put` does. */
 lks_status lks__utf8_stream_add(lks__utf8_stream *s, const char *bytes, size_t n);
 lks_status lks__utf8_stream_end(lks__utf8_stream *s); /* an incomplete character becomes U+FFFD */
-
-#endif

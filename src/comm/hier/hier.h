@@ -9,8 +9,7 @@
  *
  * Every operation between hosts begins with an exchange of descriptors, as in shm: calls that don't
  * match are found before any data move. */
-#ifndef LKS_COMM_HIER_HIER_H
-#define LKS_COMM_HIER_HIER_H
+#pragma once
 
 #include <pthread.h>
 
@@ -292,5 +291,3 @@ lks_status lks__hier_fail(struct lks__hier *h, lks_status st, int rank, const ch
 lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why);
 /* Send the last heartbeat, leave the engine and set it to NULL. */
 void lks__hier_end_engine(struct lks__hier *h, bool orderly);
-
-#endif

@@ -1,7 +1,6 @@
 /* comm/hier/pieces.h - divides the blocks of a reduction into one shard per host, and each shard
  * into the same number of pieces. Pure arithmetic, the same on all hosts. */
-#ifndef LKS_COMM_HIER_PIECES_H
-#define LKS_COMM_HIER_PIECES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -26,5 +25,3 @@ size_t lks__pieces_start(const lks__pieces *p, int host, size_t piece);
 size_t lks__pieces_size(const lks__pieces *p, int host, size_t piece);
 /* Elements of the host's largest piece. */
 size_t lks__pieces_room(const lks__pieces *p, int host);
-
-#endif

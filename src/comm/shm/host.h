@@ -5,8 +5,7 @@
  * all its ranks, unless the comment says otherwise; the status and the sentence are the group's.
  * Calls marked "any thread" may run at the same time as another thread of the rank: the leader's
  * thread. */
-#ifndef LKS_COMM_SHM_HOST_H
-#define LKS_COMM_SHM_HOST_H
+#pragma once
 
 #include "comm/backend.h"
 #include "comm/liveness.h"
@@ -96,5 +95,3 @@ int lks__shm_between_sums(lks_comm *local, struct lks__plan *plan,
                           const struct lks__shm_between *task, lks_node *nodes, float **bufs);
 /* Mark the reduction as complete on this host. Any thread. */
 void lks__shm_between_done(lks_comm *local, uint64_t seq);
-
-#endif

@@ -5,8 +5,7 @@
  * compares the descriptors, so calls that don't match are found before any data move. If ranks must
  * also know that all have done their share, they increment a second counter: they *finish*. The
  * last rank to finish wakes the sleeping ranks. */
-#ifndef LKS_COMM_SHM_SHM_H
-#define LKS_COMM_SHM_SHM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -169,5 +168,3 @@ void lks__shm_work_forget(lks_comm *comm, lks_work *work);
 /* Complete the reductions in flight. Every blocking collective calls it first, so that operations
  * finish in order, and ranks that wait at different points can't deadlock. */
 lks_status lks__shm_drain(struct lks__shm *g);
-
-#endif

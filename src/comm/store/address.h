@@ -1,7 +1,6 @@
 /* comm/store/address.h - TCP addresses: parsing, formatting, and the options of every
  * connection. */
-#ifndef LKS_COMM_STORE_ADDRESS_H
-#define LKS_COMM_STORE_ADDRESS_H
+#pragma once
 
 #include <netdb.h>
 #include <stdbool.h>
@@ -50,5 +49,3 @@ lks_status lks__address_listen(const char *host, int port, int *fd_p, int *port_
 /* Make a socket non-blocking, without delay, and closed once the peer's machine has been silent for
  * `link_s` seconds. */
 void lks__address_tune(int fd, int link_s);
-
-#endif

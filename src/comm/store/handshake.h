@@ -7,8 +7,7 @@
  *     client: struct lks__request, key, value       any number of times, one after the other
  *     server: struct lks__reply, value
  */
-#ifndef LKS_COMM_STORE_HANDSHAKE_H
-#define LKS_COMM_STORE_HANDSHAKE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,5 +60,3 @@ lks_status lks__random(void *out, size_t bytes);
 void lks__prove(const char *token, const char *role, const unsigned char *nonce_s,
                 const unsigned char *nonce_c, unsigned char mac[LKS__MAC_BYTES]);
 bool lks__same_mac(const unsigned char *a, const unsigned char *b); /* in constant time */
-
-#endif

@@ -15,8 +15,7 @@
  * If a peer's machine or cable fails, the kernel's keep-alive notices it after
  * LOCKSTEP_LINK_TIMEOUT seconds (5 by default). A process that is only stopped or starved keeps its
  * connection. */
-#ifndef LKS_COMM_STORE_STORE_H
-#define LKS_COMM_STORE_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -121,5 +120,3 @@ lks_status lks__store_answer(lks__store *store, void **data_p, size_t *bytes_p);
 
 /* This end's address, as a number: the address of this host in the server's network. */
 lks_status lks__store_local_address(const lks__store *store, char *text, size_t text_bytes);
-
-#endif

@@ -1,8 +1,7 @@
 /* comm/store/store_conn.h - one connection of the store's server: parses its bytes and queues the
  * answers. These functions never wait: store_server.c has the thread and calls them when there are
  * bytes to read or room to write. */
-#ifndef LKS_COMM_STORE_STORE_CONN_H
-#define LKS_COMM_STORE_STORE_CONN_H
+#pragma once
 
 #include <poll.h>
 #include <pthread.h>
@@ -62,5 +61,3 @@ void lks__conn_free(struct lks__conn *c); /* also closes it; the caller posts it
 /* Append to a list, and answer all connections that wait for the new entry. */
 enum lks__answer lks__store_server_post(lks__store_server *s, const char *list, const void *data,
                                         size_t bytes);
-
-#endif

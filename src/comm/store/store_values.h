@@ -1,6 +1,5 @@
 /* comm/store/store_values.h - the values of the store's server by key, within a limit of memory. */
-#ifndef LKS_COMM_STORE_STORE_VALUES_H
-#define LKS_COMM_STORE_STORE_VALUES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -29,5 +28,3 @@ enum lks__answer lks__values_add(lks__values *values, const char *key, int64_t n
 enum lks__answer lks__values_next(lks__values *values, const char *list,
                                   char key[LKS__STORE_KEY_BYTES]);
 void lks__values_free(lks__values *values);
-
-#endif

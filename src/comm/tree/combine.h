@@ -1,7 +1,6 @@
 /* comm/tree/combine.h - combines several arrays of one type element by element (sum, mean, product,
  * minimum or maximum), in the order of a plan (tree.h). */
-#ifndef LKS_COMM_TREE_COMBINE_H
-#define LKS_COMM_TREE_COMBINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ lks_dtype lks__partial_type(lks_dtype dtype);
 /* Compute elements [first, first + n) of dst. The way a range is divided doesn't change an
  * element's bits. */
 void lks__combine_range(const struct lks__combine *c, size_t first, size_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* comm/tree/plan.h - the parts that ranks, or hosts, contribute to one reduction, and the order of
  * their sum. */
-#ifndef LKS_COMM_TREE_PLAN_H
-#define LKS_COMM_TREE_PLAN_H
+#pragma once
 
 #include "comm/tree/sum.h"
 #include "lockstep/reduce.h"
@@ -35,5 +34,3 @@ void lks__plan_sort(struct lks__plan *p);
 /* Sum all parts into `dst`, times `scale`. False if they don't cover each leaf once. */
 bool lks__plan_sum(const struct lks__plan *p, int V, float *dst, float scale, const lks__exec *exec,
                    struct lks__sum *sum);
-
-#endif

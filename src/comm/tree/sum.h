@@ -1,6 +1,5 @@
 /* comm/tree/sum.h - sums parts in the order of a plan, times a factor, in one pass over memory. */
-#ifndef LKS_COMM_TREE_SUM_H
-#define LKS_COMM_TREE_SUM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ struct lks__sum {
 /* dst[first, first + n) = scale * (sum of the parts there). The way a range is divided doesn't
  * change an element's bits. With lanes != NULL, lane i % 8 gets the square of dst[first + i]. */
 void lks__sum_range(const struct lks__sum *s, size_t first, size_t n, double lanes[8]);
-
-#endif

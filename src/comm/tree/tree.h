@@ -4,8 +4,7 @@
  * is node 2i + node 2i+1 of level l, and a last node without neighbour moves up unchanged. The top
  * level has one node, the root. Which rank adds which nodes, and when, changes no bit, because
  * every addition has fixed operands. */
-#ifndef LKS_COMM_TREE_TREE_H
-#define LKS_COMM_TREE_TREE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ bool lks__tree_plan(int V, const lks_node *nodes, int n, uint8_t *merges);
  * describes the sum of each of these runs. False if a leaf is covered twice. */
 bool lks__tree_plan_some(int V, const lks_node *nodes, int n, uint8_t *merges, lks_node *left,
                          int *first, int *n_left);
-
-#endif

@@ -1,7 +1,6 @@
 /* compute/cpu/exec.h - the CPU's execution context of layers: a table of kernels and the threads of
  * this rank. */
-#ifndef LKS_COMPUTE_CPU_EXEC_H
-#define LKS_COMPUTE_CPU_EXEC_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -39,5 +38,3 @@ static inline const lks__tiles *lks__exec_tiles(const lks__exec *ex)
 {
     return ex->bf16 ? ex->k->gemm_bf16_tiles : &lks__gemm_tiles;
 }
-
-#endif

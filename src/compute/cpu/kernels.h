@@ -5,8 +5,7 @@
  * depends only on its arguments: no threads, no global state. Rows are contiguous; `n` counts
  * elements. Pointers need only float alignment. In-place use is allowed only if the comment of an
  * operation says so. */
-#ifndef LKS_COMPUTE_CPU_KERNELS_H
-#define LKS_COMPUTE_CPU_KERNELS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -268,5 +267,3 @@ typedef struct lks__gemm_kinds {
     size_t library, own;
 } lks__gemm_kinds;
 lks__gemm_kinds lks__kernels_gemm_kinds(void);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Rows: an operation works on a row while it is in the first-level cache. Gradients of vectors go
  * through `partial`, which holds the sums of each block of rows; these are added in order. */
-#ifndef LKS_COMPUTE_CPU_LAYERS_H
-#define LKS_COMPUTE_CPU_LAYERS_H
+#pragma once
 
 #include "compute/cpu/exec.h"
 #include "compute/layers.h"
@@ -32,5 +31,3 @@ static inline lks__act *lks__acts(const float *x)
 {
     return (lks__act *)(uintptr_t)x;
 }
-
-#endif

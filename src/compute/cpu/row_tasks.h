@@ -1,7 +1,6 @@
 /* compute/cpu/row_tasks.h - cuts operations on [rows, C] into tasks. The cuts depend only on the
  * shape. */
-#ifndef LKS_COMPUTE_CPU_ROW_TASKS_H
-#define LKS_COMPUTE_CPU_ROW_TASKS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -29,5 +28,3 @@ static inline size_t col_tasks(size_t C)
 {
     return (C + COLS_A_TASK - 1) / COLS_A_TASK;
 }
-
-#endif

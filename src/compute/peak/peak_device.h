@@ -1,6 +1,5 @@
 /* compute/peak/peak_device.h - the peak rate of a device with separate memory. */
-#ifndef LKS_COMPUTE_PEAK_PEAK_DEVICE_H
-#define LKS_COMPUTE_PEAK_PEAK_DEVICE_H
+#pragma once
 
 #include "compute/device.h"
 
@@ -9,5 +8,3 @@
  * for any. bf16: the factors are bfloat16. Nothing else may use the compute queue. */
 lks_status lks__peak_of_device(lks__device *device, bool bf16, void *memory, size_t bytes,
                                double *flops_p);
-
-#endif

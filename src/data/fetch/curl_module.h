@@ -1,7 +1,6 @@
 /* data/fetch/curl_module.h - the interface of the module lockstep_curl.so to download.c: libcurl's
  * GET over HTTP and HTTPS, without its file access. */
-#ifndef LKS_DATA_FETCH_CURL_MODULE_H
-#define LKS_DATA_FETCH_CURL_MODULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ typedef struct lks__curl_module {
     lks__curl_end (*get)(const char *url, uint64_t offset, const lks__curl_sink *sink, char *why,
                          size_t why_bytes);
 } lks__curl_module;
-
-#endif

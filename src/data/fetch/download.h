@@ -1,7 +1,6 @@
 /* data/fetch/download.h - one file from a server or a folder, by way of a partial file that a later
  * call continues. */
-#ifndef LKS_DATA_FETCH_DOWNLOAD_H
-#define LKS_DATA_FETCH_DOWNLOAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ lks_status lks__download_available(void);
  * partial file is then removed. After a broken connection, ERR_IO, and after a stop it stays, and
  * the next call continues it, if the server's file is still the same. */
 lks_status lks__download_get(const lks__download *d);
-
-#endif

@@ -1,7 +1,6 @@
 /* data/fetch/fetch.h - brings the files of a set (sets.h) into a folder: `lockstep fetch`. This is
  * the only code that contacts an address which isn't another rank's or node's. */
-#ifndef LKS_DATA_FETCH_FETCH_H
-#define LKS_DATA_FETCH_FETCH_H
+#pragma once
 
 #include "base/status.h"
 #include "data/fetch/sets.h"
@@ -21,5 +20,3 @@ typedef struct lks__fetch {
  * sum is recorded. Files that exist are hashed, and a different sum is ERR_FORMAT. Other errors are
  * those of lks__download_get(); the message says how to get the file by hand. */
 lks_status lks__fetch_all(const lks__fetch *fetch);
-
-#endif

@@ -1,7 +1,6 @@
 /* data/fetch/sets.h - the data and weights that `lockstep fetch` knows: files, public addresses,
  * licences and, if they are known, sizes. */
-#ifndef LKS_DATA_FETCH_SETS_H
-#define LKS_DATA_FETCH_SETS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ bool lks__fetch_has_shards(const lks__fetch_set *set);     /* the caller chooses
  * last. */
 const lks__fetch_file *lks__fetch_file_at(const lks__fetch_set *set, int shards, int i,
                                           char name[LKS__FETCH_NAME]);
-
-#endif

@@ -1,7 +1,6 @@
 /* data/fetch/sums.h - SHA-256 of fetched files, in a folder's .sha256sums, which `sha256sum -c`
  * reads, too. The name begins with a dot, so that `prep` doesn't read it as a text. */
-#ifndef LKS_DATA_FETCH_SUMS_H
-#define LKS_DATA_FETCH_SUMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ bool lks__sums_line(const char *text);
 
 /* Compute the sum of n bytes. */
 void lks__sums_text(const char *text, size_t n, char sum[LKS__SUM]);
-
-#endif

@@ -4,8 +4,7 @@
  * files (data/prep/output/split_writer.h), with meta.json, which names the tokenizer. All files are
  * complete on disk before the first gets its name; after a failure the folder is as it was before.
  */
-#ifndef LKS_DATA_PREP_PREP_H
-#define LKS_DATA_PREP_PREP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,7 +71,7 @@ bool lks__prep_takes(const lks__prep_kind *kind, int what);
  * characters, one that isn't among given `chars`, an empty text or an empty split. The text is read
  * twice, in pieces.
  *
- * gpt2, shakespeare, openwebtext: see data/prep/prep_bpe.h.
+ * gpt2, shakespeare, openwebtext: see data/prep/prep_bpe.c.
  *
  * sentencepiece: tokens of a given model, or of one trained on the training documents, up to 256
  * MiB of them. Each document becomes BOS and its ids. The first int(n * val_fraction) documents, at
@@ -93,5 +92,3 @@ enum {
     LKS__PREP_SHARD_TOKENS = 100000000, /* as in parameter-golf's exporter */
     LKS__PREP_VOCAB = 1024,
 };
-
-#endif

@@ -1,5 +1,18 @@
-#include "data/prep/prep_bpe.h"
-
+/* data/prep/prep_bpe.c - `lockstep prep gpt2`: tokens of a byte-level BPE vocabulary.
+ *
+ * A plain file is one document, byte for byte. In JSON lines, each line is a document.
+ *
+ * A single plain file: its first int(n * (1 - val_fraction)) characters are for training, as in
+ * nanoGPT's prepare.py for shakespeare, and nothing is added. Otherwise <|endoftext|> follows each
+ * document, and the first int(n * val_fraction) documents, at least one, are for validation.
+ *
+ * With `shuffles`, in the order of datasets' train_test_split(seed=2357, shuffle=True), as in
+ * nanoGPT's prepare.py for openwebtext: documents are permuted; the first ceil(n * val_fraction)
+ * are for validation, and the others, in that order, for training. Needs 12 bytes of memory per
+ * document. A single plain file is one document.
+ *
+ * Also writes tokenizer.json. An empty input gives empty files. Memory doesn't grow with the text,
+ * but with its longest run of characters without white space, and with its longest line of JSON. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +20,7 @@
 #include "base/list.h"
 #include "base/system/sys.h"
 #include "data/prep/input/docs.h"
+#include "data/prep/prep_job.h"
 #include "data/read/numpy_order.h"
 #include "data/read/sampler.h"
 #include "data/text/bpe/bpe_pipe.h"

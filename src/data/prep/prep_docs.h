@@ -1,7 +1,6 @@
 /* data/prep/prep_docs.h - prepares documents as parameter-golf's exporter does: each becomes BOS
  * and its ids, and the first ones are for validation. */
-#ifndef LKS_DATA_PREP_PREP_DOCS_H
-#define LKS_DATA_PREP_PREP_DOCS_H
+#pragma once
 
 #include "data/prep/input/docs.h"
 #include "data/prep/prep_job.h"
@@ -24,5 +23,3 @@ typedef lks_status lks__prep_encode(void *ctx, const char *text, size_t bytes, i
 /* Write all splits, with lks__prep_begin() and the functions after it. */
 lks_status lks__prep_docs_write(lks__prep_docs *d, uint32_t vocab_size, int32_t bos,
                                 lks__prep_encode *encode, void *ctx);
-
-#endif

@@ -1,7 +1,6 @@
 /* data/prep/prep_job.h - a running preparation: the common functions, and the table of a kind of
  * tokens. */
-#ifndef LKS_DATA_PREP_PREP_JOB_H
-#define LKS_DATA_PREP_PREP_JOB_H
+#pragma once
 
 #include "data/prep/input/texts.h"
 #include "data/prep/output/split_writer.h"
@@ -25,13 +24,14 @@ struct lks__prep_kind {
     int keeps; /* LKS__KEEPS_..., parts of the text that stay unchanged: remarks report them */
     bool needs_tokenizer;
     bool raw;        /* char: single bytes in place of characters */
-    bool shuffles;   /* bpe: see data/prep/prep_bpe.h */
+    bool shuffles;   /* bpe: see data/prep/prep_bpe.c */
     const char *get; /* if the input is missing: how to get the text of this name; or NULL */
     /* Read texts, write splits and describe them, with the functions below. */
     lks_status (*run)(lks__prep_job *job);
 };
 
 /* Each is a kind's `run`, in the file of the same name. */
+lks_status lks__prep_bpe(lks__prep_job *job);
 lks_status lks__prep_bytes(lks__prep_job *job);
 lks_status lks__prep_char(lks__prep_job *job);
 lks_status lks__prep_sentencepiece(lks__prep_job *job);
@@ -58,5 +58,3 @@ lks_status lks__prep_split(const lks__prep_job *job, uint64_t n, uint64_t *n_tra
  * single document, which would have to be in both splits. `hint` ends the message. */
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,
                                    uint64_t *n_val_p);
-
-#endif

@@ -4,7 +4,6 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "data/prep/prep_bpe.h"
 #include "data/prep/prep_job.h"
 #include "data/read/sampler.h"
 #include "data/text/bpe/bpe.h"

@@ -1,6 +1,5 @@
 /* data/read/differ.h - the tokens in which two datasets differ, position by position. */
-#ifndef LKS_DATA_READ_DIFFER_H
-#define LKS_DATA_READ_DIFFER_H
+#pragma once
 
 #include "data/read/shards.h"
 
@@ -23,5 +22,3 @@ void lks__differ_close(lks__differ *d); /* a zeroed one does nothing */
 #define LKS__DIFFER_NONE UINT64_MAX
 lks_status lks__differ_reads(const lks__differ *d, int side, uint64_t position, size_t n,
                              uint64_t *token_p);
-
-#endif

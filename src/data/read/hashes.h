@@ -1,8 +1,7 @@
 /* data/read/hashes.h - hashes of whole token files. A digest samples files over 256 MiB, so it can
  * miss a changed token; a run on such files also records one hash over those that `prep` wrote to
  * meta.json (data/text/meta.h). */
-#ifndef LKS_DATA_READ_HASHES_H
-#define LKS_DATA_READ_HASHES_H
+#pragma once
 
 #include "data/read/shards.h"
 
@@ -13,5 +12,3 @@ lks_status lks__hashes_recorded(const char *dir, lks__shards *const data[2], cha
 /* Read all files, and compare their combined hash with a recorded one. ERR_SUPPORT if it differs:
  * the message names a file that isn't as `prep` wrote it, if there is one. */
 lks_status lks__hashes_check(const char *dir, lks__shards *const data[2], const char recorded[17]);
-
-#endif

@@ -3,8 +3,7 @@
  * Every rank computes the offsets of all virtual ranks: this is cheap, and no state has to be sent.
  * An offset is the first token of a sample: sample = tokens[ix, ix + T), with targets one token
  * further. */
-#ifndef LKS_DATA_READ_SAMPLER_H
-#define LKS_DATA_READ_SAMPLER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,5 +86,3 @@ size_t lks__batch_sampler_state_bytes(const lks__batch_sampler *sampler);
 void lks__batch_sampler_state_save(const lks__batch_sampler *sampler, void *out);
 lks_status lks__batch_sampler_state_load(lks__batch_sampler *sampler, const void *data,
                                          size_t bytes);
-
-#endif

@@ -4,8 +4,7 @@
  * parameter-golf's script reads its shards in order and starts again after the last one. Here the
  * stream is a function of an absolute position, so no reading position has to be stored: token p of
  * the endless stream is token p mod (number of tokens) of the concatenated files. */
-#ifndef LKS_DATA_READ_SHARDS_H
-#define LKS_DATA_READ_SHARDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ lks_status lks__shards_samples(const lks__shards *data, const uint64_t *offsets,
 /* The number of tokens that validation uses: whole sequences of `seq_len`, and one more token for
  * the last target, as in the script's load_validation_tokens(). ERR_CONFIG if no sequence fits. */
 lks_status lks__shards_usable(const lks__shards *shards, uint64_t seq_len, uint64_t *usable_p);
-
-#endif

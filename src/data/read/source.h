@@ -1,7 +1,6 @@
 /* data/read/source.h - the two forms of tokens in a folder, train.bin and val.bin, or shards: the
  * form that a family prefers, and a function to write a dataset of it. */
-#ifndef LKS_DATA_READ_SOURCE_H
-#define LKS_DATA_READ_SOURCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ struct lks__source_ops {
 
 /* train.bin and val.bin, as nanoGPT's scripts write them, and shards, as parameter-golf's do. */
 extern const struct lks__source_ops lks__source_tokens, lks__source_shards;
-
-#endif

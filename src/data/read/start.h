@@ -1,8 +1,7 @@
 /* data/read/start.h - the place in the data at which a segment of a run begins.
  *
  * A resume that changes the batch begins a new segment, which reads on where the old one ended. */
-#ifndef LKS_DATA_READ_START_H
-#define LKS_DATA_READ_START_H
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@ typedef struct lks__data_start {
     uint64_t epoch;    /* epoch: the pass */
     uint64_t position; /* epoch: samples of this pass that were dealt; stream: the first token */
 } lks__data_start;
-
-#endif

@@ -6,8 +6,7 @@
  * A + m) * V + v) * (local_tokens + 1). The spans of a step depend only on the product N = V * A; V
  * = 8 and A = 1 are the script's values on 1, 2, 4 and 8 workers. There is no state. In a later
  * segment of a run, steps and positions count from its start. */
-#ifndef LKS_DATA_READ_STREAM_H
-#define LKS_DATA_READ_STREAM_H
+#pragma once
 
 #include "data/read/shards.h"
 #include "data/read/start.h"
@@ -21,5 +20,3 @@ typedef struct lks__stream {
 
 /* Position of the span's first token in the shards, below lks__shards_count(). */
 uint64_t lks__stream_start(const lks__stream *stream, uint64_t step, int v, int m);
-
-#endif

@@ -7,8 +7,7 @@
  * the bytes of its piece without the mark of a leading space. The space counts if the previous
  * token is text. A byte token counts one byte. Control, unknown and unused tokens count none, and a
  * space after them doesn't count. */
-#ifndef LKS_DATA_TEXT_BPB_H
-#define LKS_DATA_TEXT_BPB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ uint64_t lks__byte_count(const lks__byte_table *table, const int32_t *prev, cons
 /* Bits per byte for a mean loss in nats over n_tokens tokens of n_bytes bytes; infinite for 0
  * bytes. */
 double lks__bpb(double loss, uint64_t n_tokens, uint64_t n_bytes);
-
-#endif

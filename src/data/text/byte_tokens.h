@@ -1,7 +1,6 @@
 /* data/text/byte_tokens.h - parameter-golf's single-byte tokens (PureByteTokenizer in its data
  * script): 0 is padding, 1 BOS, 2 EOS, 3 unknown, and 4 + b the byte b. */
-#ifndef LKS_DATA_TEXT_BYTE_TOKENS_H
-#define LKS_DATA_TEXT_BYTE_TOKENS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ void lks__byte_tokens(const char *text, size_t bytes, int32_t *ids);
 /* *found_p: true if the file at `path` is the data script's description of this tokenizer
  * (fineweb_pure_byte_260.json). ERR_FORMAT if it has other numbers. */
 lks_status lks__byte_tokens_at(const char *path, bool *found_p);
-
-#endif

@@ -1,7 +1,6 @@
 /* data/text/encoding.h - text that should be UTF-8 but is not: guesses its encoding, and suggests a
  * command that converts it. */
-#ifndef LKS_DATA_TEXT_ENCODING_H
-#define LKS_DATA_TEXT_ENCODING_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ enum {
 };
 const char *lks__text_remark(const char *path, const char *head, size_t bytes, int keeps,
                              char out[LKS__REMARK]);
-
-#endif

@@ -18,8 +18,7 @@
  * token file, without a shard's header.
  *
  * A folder that nanoGPT's prepare.py wrote contains meta.pkl instead. */
-#ifndef LKS_DATA_TEXT_META_H
-#define LKS_DATA_TEXT_META_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -84,5 +83,3 @@ lks_status lks__meta_encode(const lks__meta *meta, const char *text, size_t byte
  * the vocabulary. For the kind bytes: the byte; nothing for an id without one. For other kinds: the
  * decimal id and a space, at most 12 bytes. */
 size_t lks__meta_decode(const lks__meta *meta, int32_t id, char out[16]);
-
-#endif

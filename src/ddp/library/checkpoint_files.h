@@ -1,7 +1,6 @@
 /* ddp/library/checkpoint_files.h - rank 0's part of lockstep/checkpoint.h, and its result on all
  * ranks. */
-#ifndef LKS_DDP_LIBRARY_CHECKPOINT_FILES_H
-#define LKS_DDP_LIBRARY_CHECKPOINT_FILES_H
+#pragma once
 
 #include <signal.h>
 
@@ -65,5 +64,3 @@ lks_status lks__read_block(lks_comm *comm, const char *call, const char *dir, co
  */
 const char *lks__st_dtype_name(lks_dtype dtype);
 lks_dtype lks__st_dtype_of(const char *name);
-
-#endif

@@ -1,7 +1,6 @@
 /* ddp/library/checkpoint_ranks.h - tensors that each rank has its own of, on their way between
  * their rank and rank 0, which reads and writes the files. */
-#ifndef LKS_DDP_LIBRARY_CHECKPOINT_RANKS_H
-#define LKS_DDP_LIBRARY_CHECKPOINT_RANKS_H
+#pragma once
 
 #include "files/checkpoint/ckpt.h"
 #include "lockstep/checkpoint.h"
@@ -28,5 +27,3 @@ lks_status lks__all_tensors_move(lks_comm *comm, const lks__all_tensors *all, bo
 
 /* ERR_CONFIG if another number of ranks saved a tensor that each of W ranks asks for. */
 lks_status lks__check_rank_count(const lks__ckpt *ckpt, const lks_checkpoint_more *more, int W);
-
-#endif

@@ -2,8 +2,7 @@
  * (they are sent while backward still changes them, so the result depends on the number of ranks),
  * changes after they were added, or doesn't store although nothing zeroes them. Active only if the
  * environment has LOCKSTEP_CHECK=1, since it reads each gradient twice more. */
-#ifndef LKS_DDP_LIBRARY_EARLY_MARK_H
-#define LKS_DDP_LIBRARY_EARLY_MARK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ lks_status lks__settled_compare(uint64_t hash, const lks_param *p);
  * ERR_ARG names parameter and element. */
 void lks__unstored_fill(const lks_param *p);
 lks_status lks__unstored_find(const lks_param *p, int v);
-
-#endif

@@ -1,7 +1,6 @@
 /* ddp/library/params.h - the state of an lks_ddp: params_open.c makes it, params.c runs its steps.
  */
-#ifndef LKS_DDP_LIBRARY_PARAMS_H
-#define LKS_DDP_LIBRARY_PARAMS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -57,5 +56,3 @@ size_t lks__ddp_tally_bytes(const lks_ddp *d);
 /* Compare over ranks, before a step, the steps that programs have noted and the values of trained
  * parameters. Collective. ERR_DIVERGED names two ranks (step_check.c). */
 lks_status lks__ddp_check_step(const lks_ddp *d);
-
-#endif

@@ -1,6 +1,5 @@
 /* ddp/library/params_check.h - checks the arguments of params.c. */
-#ifndef LKS_DDP_LIBRARY_PARAMS_CHECK_H
-#define LKS_DDP_LIBRARY_PARAMS_CHECK_H
+#pragma once
 
 #include "lockstep/ddp.h"
 
@@ -25,5 +24,3 @@ lks_status lks__params_check_list(const lks_param *params, size_t n, bool own);
 lks_status lks__params_check_numbers(int V, int W, int A, double mb);
 /* `weight`: the sum of a step's weights, to divide by. ERR_ARG. */
 lks_status lks__params_check_weight(const char *call, double weight);
-
-#endif

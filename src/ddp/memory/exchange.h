@@ -3,8 +3,7 @@
  * and then sends their parameters to all. The bits are those of the group's reduction (comm.h).
  *
  * All of it is put on the copy queue, in the same order on all ranks. */
-#ifndef LKS_DDP_MEMORY_EXCHANGE_H
-#define LKS_DDP_MEMORY_EXCHANGE_H
+#pragma once
 
 #include "compute/exchange.h"
 #include "ddp/buckets.h"
@@ -39,5 +38,3 @@ double lks__ddp_exchange_squares(const lks__ddp_exchange *x, size_t block); /* a
 /* Put on the copy queue: send the owners' blocks of `arena`, device memory with the table's
  * offsets, to all ranks. */
 void lks__ddp_exchange_spread(lks__ddp_exchange *x, float *arena);
-
-#endif

@@ -12,8 +12,7 @@
  * device with its own memory has a replica of the parameters, and only the moments of this rank's
  * pieces, which reach the host only for a checkpoint. With `zero` (modes host and staged) a host
  * keeps and updates only its share of each bucket's moments, as in ZeRO-1. */
-#ifndef LKS_DDP_MEMORY_MEMORY_H
-#define LKS_DDP_MEMORY_MEMORY_H
+#pragma once
 
 #include "ddp/memory/state.h"
 
@@ -108,5 +107,3 @@ bool lks__memory_passes_have_copies(const lks__memory *m);
 /* Name of the exchange of gradients from device to device, for messages; NULL: none. `asked`: the
  * user chose it by name (--exchange=nccl). */
 const char *lks__memory_exchange(const lks__memory *m, bool asked);
-
-#endif

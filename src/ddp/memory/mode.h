@@ -1,7 +1,6 @@
 /* ddp/memory/mode.h - one table of functions per mode (host, staged, joined: memory.h), and the
  * functions that two modes share. Only this folder's files, and the sizes in plan/bytes, use it. */
-#ifndef LKS_DDP_MEMORY_MODE_H
-#define LKS_DDP_MEMORY_MODE_H
+#pragma once
 
 #include "ddp/memory/state.h"
 
@@ -57,5 +56,3 @@ void lks__group_forget(lks__memory *m);
 lks_status lks__own_open_arenas(lks__memory *m);
 lks_status lks__own_upload(lks__memory *m, bool moments);
 lks_status lks__own_hash(lks__memory *m, size_t first, size_t count, uint64_t *hash_p);
-
-#endif

@@ -1,6 +1,5 @@
 /* ddp/memory/state.h - a rank's memory, as its modes (mode.h) and users (memory.h) see it. */
-#ifndef LKS_DDP_MEMORY_STATE_H
-#define LKS_DDP_MEMORY_STATE_H
+#pragma once
 
 #include "compute/mirror.h"
 #include "ddp/buckets.h"
@@ -61,5 +60,3 @@ static inline void lks__memory_part(const lks__memory *m, size_t n, size_t *firs
     lks__local_part(0, n, m->shared ? w->local_rank : 0, m->shared ? w->local_world_size : 1, first,
                     end);
 }
-
-#endif

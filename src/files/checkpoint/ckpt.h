@@ -9,8 +9,7 @@
  * A hash protects every byte. state.json has its own "state_hash" (XXH3-64 of the file with zeros
  * for that value's digits). Its "files" has the hashes of the other files' headers, and the
  * headers' metadata have the hashes of the tensors. */
-#ifndef LKS_FILES_CHECKPOINT_CKPT_H
-#define LKS_FILES_CHECKPOINT_CKPT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -109,5 +108,3 @@ lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lk
  * exists. */
 lks_status lks__ckpt_open_target(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt);
 void lks__ckpt_close(lks__ckpt *ckpt); /* a zeroed struct is fine */
-
-#endif

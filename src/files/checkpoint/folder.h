@@ -4,8 +4,7 @@
  *     ckpt-%08d.old  replaced by a save of the same iter whose process died
  *     ckpt-%08d.tmp  being written, or being deleted: never read
  *     latest, best   names of a "ckpt-%08d" (name.h); latest.tmp before the rename */
-#ifndef LKS_FILES_CHECKPOINT_FOLDER_H
-#define LKS_FILES_CHECKPOINT_FOLDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -86,5 +85,3 @@ lks_status lks__ckpt_remove(const char *path);
  * top level. Returns the position of the digits, or NULL. *hash_p is the hash of the text with
  * these digits replaced by zeros (the call overwrites them for a moment). */
 char *lks__state_hash(char *text, size_t bytes, uint64_t *hash_p);
-
-#endif

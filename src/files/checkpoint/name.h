@@ -2,8 +2,7 @@
  *
  * A name is a symbolic link to "ckpt-%08d". On a file system without symbolic links it is a small
  * file that contains this text and a line break. Both are read as hostile input, and only here. */
-#ifndef LKS_FILES_CHECKPOINT_NAME_H
-#define LKS_FILES_CHECKPOINT_NAME_H
+#pragma once
 
 #include "files/checkpoint/folder.h"
 
@@ -24,5 +23,3 @@ lks_status lks__name_remove(const char *out_dir, const char *name); /* OK if it 
 /* Before a run: check that OUT can contain names. *links_p: true for symbolic links; false for
  * small files, and *err_p is the errno of a link. ERR_IO if neither works. */
 lks_status lks__name_probe(const char *out_dir, bool *links_p, int *err_p);
-
-#endif

@@ -13,7 +13,6 @@
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
-#include "files/safetensors/dtype.h"
 
 /* ---- one folder ---------------------------------------------------------------------------- */
 

@@ -14,7 +14,6 @@
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
-#include "files/safetensors/dtype.h"
 
 void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17])
 {

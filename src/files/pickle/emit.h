@@ -1,7 +1,6 @@
 /* files/pickle/emit.h - writes pickles with a fixed sequence of opcodes of protocol 2: equal calls
  * give equal bytes. The memo isn't used, so a repeated text is written twice. */
-#ifndef LKS_FILES_PICKLE_EMIT_H
-#define LKS_FILES_PICKLE_EMIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ void lks__emit_tuple_end(lks__emit *e);
 /* A whole storage as a tensor, in C order. */
 void lks__emit_tensor(lks__emit *e, const char *dtype, int n_dims, const uint64_t *shape,
                       unsigned storage);
-
-#endif

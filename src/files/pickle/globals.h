@@ -1,7 +1,6 @@
 /* files/pickle/globals.h - the names that a pickle may use. Python would import and call them; here
  * each name is a kind of value. */
-#ifndef LKS_FILES_PICKLE_GLOBALS_H
-#define LKS_FILES_PICKLE_GLOBALS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ const lks__pickle_global *lks__pickle_global_find(const char *module, size_t mod
                                                   const char *name, size_t name_bytes);
 /* The storage type of a dtype ("F32"), or NULL. */
 const lks__pickle_global *lks__pickle_global_of(const char *dtype);
-
-#endif

@@ -8,7 +8,6 @@
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "files/pickle/opcodes.h"
-#include "files/pickle/rebuild.h"
 #include "files/pickle/value.h"
 
 /* Limit in bytes for the keys of all dicts, which are compared to sort them. */

@@ -1,6 +1,5 @@
 /* files/pickle/opcodes.h - the opcodes of Python's pickles, with pickletools' names. */
-#ifndef LKS_FILES_PICKLE_OPCODES_H
-#define LKS_FILES_PICKLE_OPCODES_H
+#pragma once
 
 /* clang-format off */
 /* X(name, byte): opcodes of protocols 2 to 5 for the supported kinds of values. */
@@ -30,5 +29,3 @@ enum {
     LKS__PICKLE_OPCODES(LKS__X)
 #undef LKS__X
 };
-
-#endif

@@ -9,8 +9,7 @@
  * value at most, copies of text are limited, and a value that is part of another value can't change
  * any more. So cycles are impossible, and the depth and expanded size of each value are known when
  * it is used. */
-#ifndef LKS_FILES_PICKLE_PICKLE_H
-#define LKS_FILES_PICKLE_PICKLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -95,5 +94,3 @@ const lks__pickle_value *lks__pickle_find(const lks__pickle_value *dict, const c
 const lks__pickle_value *lks__pickle_find_text(const lks__pickle_value *dict, const char *key,
                                                size_t bytes);
 const lks__pickle_value *lks__pickle_find_int(const lks__pickle_value *dict, int64_t key);
-
-#endif

@@ -1,4 +1,4 @@
-#include "files/pickle/rebuild.h"
+#include "files/pickle/value.h"
 
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* files/pickle/value.h - the values that the stack machine creates. */
-#ifndef LKS_FILES_PICKLE_VALUE_H
-#define LKS_FILES_PICKLE_VALUE_H
+#pragma once
 
 #include "files/pickle/globals.h"
 #include "files/pickle/pickle.h"
@@ -50,4 +49,14 @@ bool lks__pickle_append(lks__pickle_value *whole, lks__pickle_value *part, const
 /* Check a dict's keys and forbid further appends. Errors as above. */
 bool lks__pickle_seal(lks__pickle_value *v, const char **why_p);
 
-#endif
+/* --- rebuild.c -------------------------------------------------------------------------------- */
+
+/* Calls of the known names: the values that they return for their arguments. On failure these
+ * functions return NULL and set *why_p to a reason, or to NULL if out of memory. */
+
+/* REDUCE: `arguments` is a tuple. */
+lks__pickle_value *lks__pickle_rebuild(lks__pickle_heap *heap, const lks__pickle_global *global,
+                                       const lks__pickle_value *arguments, const char **why_p);
+/* BINPERSID: ('storage', type, key, device, count). */
+lks__pickle_value *lks__pickle_storage_of(lks__pickle_heap *heap, const lks__pickle_value *id,
+                                          const char **why_p);

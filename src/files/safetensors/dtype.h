@@ -1,6 +1,5 @@
 /* files/safetensors/dtype.h - definitions for both the writer and the reader of the container. */
-#ifndef LKS_FILES_SAFETENSORS_DTYPE_H
-#define LKS_FILES_SAFETENSORS_DTYPE_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -27,5 +26,3 @@ static inline const lks__st_dtype *lks__st_dtype_find(const char *name)
             return &table[i];
     return NULL;
 }
-
-#endif

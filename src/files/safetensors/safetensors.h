@@ -1,8 +1,7 @@
 /* files/safetensors/safetensors.h - the safetensors container: 8 bytes header length, a JSON
  * header, raw bytes. Source: the format's README (huggingface/safetensors). It contains only data,
  * never code. */
-#ifndef LKS_FILES_SAFETENSORS_SAFETENSORS_H
-#define LKS_FILES_SAFETENSORS_SAFETENSORS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -82,5 +81,3 @@ uint64_t lks__st_header_hash(const lks__st_file *file);
 /* Read all bytes (in pieces) and check the hash of every tensor; a tensor without a hash is
  * ERR_FORMAT here. hashes: NULL, or out [lks__st_count]. */
 lks_status lks__st_verify(lks__st_file *file, uint64_t *hashes);
-
-#endif

@@ -1,6 +1,5 @@
 /* files/zip/unzip.h - a file compressed by zlib, decompressed piece by piece. */
-#ifndef LKS_FILES_ZIP_UNZIP_H
-#define LKS_FILES_ZIP_UNZIP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ lks_status lks__unzip_some(lks__unzip *s, void *out, size_t bytes, size_t *got_p
 lks_status lks__unzip_exactly(lks__unzip *s, void *out, size_t bytes);
 /* Check that the stream ends here with the right checksum, and that the file ends, too. */
 lks_status lks__unzip_end(lks__unzip *s);
-
-#endif

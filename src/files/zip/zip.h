@@ -1,6 +1,5 @@
 /* files/zip/zip.h - reads zip archives with stored entries, as torch.save writes them. */
-#ifndef LKS_FILES_ZIP_ZIP_H
-#define LKS_FILES_ZIP_ZIP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ lks_status lks__zip_read(const lks__zip *zip, const lks__zip_entry *entry, uint6
 /* Read a whole entry into `out`, or only check it if `out` is NULL. ERR_FORMAT if its checksum
  * differs. */
 lks_status lks__zip_read_all(const lks__zip *zip, const lks__zip_entry *entry, void *out);
-
-#endif

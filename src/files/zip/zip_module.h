@@ -1,7 +1,6 @@
 /* files/zip/zip_module.h - the interface of the module lockstep_zip.so: libzip without its file
  * access. The module is loaded when a zip file is first read or written. */
-#ifndef LKS_FILES_ZIP_ZIP_MODULE_H
-#define LKS_FILES_ZIP_ZIP_MODULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ typedef struct lks__zip_module {
     int (*finish)(void *zip, char *why, size_t why_bytes);
     void (*close)(void *zip); /* for both kinds of archives */
 } lks__zip_module;
-
-#endif

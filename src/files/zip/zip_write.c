@@ -1,7 +1,6 @@
 #include "files/zip/zip_write.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 /* files/zip/zip_write.h - writes a zip archive of stored entries to a file or to memory. */
-#ifndef LKS_FILES_ZIP_ZIP_WRITE_H
-#define LKS_FILES_ZIP_ZIP_WRITE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ void lks__zip_writer_take(lks__zip_writer *w, unsigned char **data_p, size_t *by
 /* If `st` is OK, rename the file to its final name; else remove it. Returns `st`, or the rename's
  * error. */
 lks_status lks__zip_writer_close(lks__zip_writer *w, lks_status st);
-
-#endif

@@ -1,7 +1,6 @@
 /* launch/doctor/doctor.h - finds problems that would stop a run or slow it down, before it starts:
  * on this host, and between it and other hosts. */
-#ifndef LKS_LAUNCH_DOCTOR_DOCTOR_H
-#define LKS_LAUNCH_DOCTOR_DOCTOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -45,5 +44,3 @@ lks_status lks__doctor_serve(lks__doctor *d, const char *address);
 /* Measure the connection to a host that serves, and compare that host with this one. LOCKSTEP_TOKEN
  * is the token that the other host has printed. */
 void lks__doctor_peer(lks__doctor *d, const char *address);
-
-#endif

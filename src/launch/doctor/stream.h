@@ -1,7 +1,6 @@
 /* launch/doctor/stream.h - measures a link's speed for a run's data: one connection that is kept
  * full, in one direction. */
-#ifndef LKS_LAUNCH_DOCTOR_STREAM_H
-#define LKS_LAUNCH_DOCTOR_STREAM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ void lks__stream_stop(lks__stream_sink *sink); /* NULL does nothing */
  * LKS_ERR_PEER if no data arrives: a firewall drops it, or the path has a smaller MTU. */
 lks_status lks__stream_send(const char *host, int port, const uint8_t secret[LKS__STREAM_SECRET],
                             double seconds, double *rate_p);
-
-#endif

@@ -10,7 +10,6 @@
 #include <sys/time.h>
 
 #include "base/system/sys.h"
-#include "comm/store/address.h"
 
 bool lks__tcp_address(const struct sockaddr *a, char text[INET6_ADDRSTRLEN])
 {

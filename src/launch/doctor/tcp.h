@@ -1,7 +1,6 @@
 /* launch/doctor/tcp.h - blocking TCP connections for measurements. A connection's waits end after
  * `limit_ms`, with errno EAGAIN. */
-#ifndef LKS_LAUNCH_DOCTOR_TCP_H
-#define LKS_LAUNCH_DOCTOR_TCP_H
+#pragma once
 
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -23,5 +22,3 @@ int lks__tcp_connect(const struct addrinfo *to, int wait_ms, int limit_ms);
 /* Transfer all `bytes`. False with errno 0: the other side has closed the connection. */
 bool lks__tcp_send(int fd, const void *data, size_t bytes);
 bool lks__tcp_recv(int fd, void *data, size_t bytes);
-
-#endif

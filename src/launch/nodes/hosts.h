@@ -4,8 +4,7 @@
  * The launchers' standard inputs are their lifelines. The first line is the job's token, so it
  * isn't in any argument. Later lines are signals that we received. A lifeline ends when we end, and
  * that ends the launchers. LKS__LIFELINE_ENV tells a launcher that it has a lifeline. */
-#ifndef LKS_LAUNCH_NODES_HOSTS_H
-#define LKS_LAUNCH_NODES_HOSTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -53,5 +52,3 @@ lks_status lks__lifeline_token(char *token, int bytes);
 int lks__lifeline_code(int code);
 /* Check for later lines without blocking: a signal's number, 0 if there is none, -1 at the end. */
 int lks__lifeline_look(void);
-
-#endif

@@ -7,8 +7,7 @@
  * the job's next attempt or end ("end"). One node, the coordinator, serves the store and posts the
  * decisions: refusals of hellos, round and end. Every launcher reads the list from its beginning,
  * so all have the same information. */
-#ifndef LKS_LAUNCH_NODES_NODES_H
-#define LKS_LAUNCH_NODES_NODES_H
+#pragma once
 
 #include "launch/end.h"
 #include "launch/job.h"
@@ -46,5 +45,3 @@ void lks__nodes_signal(struct lks__nodes *n, int sig); /* ... because of the use
  * arrives. */
 lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
                              struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES], bool *again_p);
-
-#endif

@@ -1,8 +1,7 @@
 /* launch/nodes/nodes_state.h - a launcher's state of its job's nodes. nodes_join.c fills it in,
  * nodes_list.c updates it from the list's messages, nodes_coordinate.c, on the coordinator, makes
  * the decisions, and nodes.c contains the calls of the launch while ranks run. */
-#ifndef LKS_LAUNCH_NODES_NODES_STATE_H
-#define LKS_LAUNCH_NODES_NODES_STATE_H
+#pragma once
 
 #include <jansson.h>
 
@@ -153,5 +152,3 @@ void lks__nodes_try_to_decide(struct lks__nodes *n);
 /* Coordinator, while it waits for others: ask whether their launchers run, and drop those that have
  * been silent for n->patience_s. */
 void lks__nodes_ask_for_life(struct lks__nodes *n);
-
-#endif

@@ -1,6 +1,5 @@
 /* launch/nodes/round.h - one round of a job on several nodes: its attempt as one node sees it. */
-#ifndef LKS_LAUNCH_NODES_ROUND_H
-#define LKS_LAUNCH_NODES_ROUND_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -22,5 +21,3 @@ struct lks__nodes_event {
     lks_status status; /* ... status of their failure; OK: it isn't known */
     char why[LKS__LAUNCH_MESSAGE]; /* ... and a sentence about it; "": none */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* launch/output/consoles.h - the launcher's own stdout and stderr: queues that threads write, and
  * the handling of slow readers. */
-#ifndef LKS_LAUNCH_OUTPUT_CONSOLES_H
-#define LKS_LAUNCH_OUTPUT_CONSOLES_H
+#pragma once
 
 #include "launch/output/writer.h"
 
@@ -46,5 +45,3 @@ void lks__consoles_close(lks__consoles *c, int signals);
 /* Check whether the readers have returned, or been missing for too long. Never waits. */
 void lks__consoles_look(lks__consoles *c);
 bool lks__consoles_idle(lks__consoles *c); /* true if all is written */
-
-#endif

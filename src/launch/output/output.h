@@ -7,8 +7,7 @@
  * read, we stop reading, and the ranks' writes wait as they would without us, while the launcher
  * continues to watch the ranks. Output is dropped, and counted, only when ranks must end or have
  * ended, so that no rank waits for a reader when it should save its state. */
-#ifndef LKS_LAUNCH_OUTPUT_OUTPUT_H
-#define LKS_LAUNCH_OUTPUT_OUTPUT_H
+#pragma once
 
 #include <poll.h>
 #include <stdbool.h>
@@ -60,5 +59,3 @@ bool lks__output_drain(lks__output *o, bool last);
 /* The last lines of a rank's stderr, indented, safe on a terminal; "" if there are none, or the
  * stream was inherited. */
 void lks__output_tail(const lks__output *o, int local, char text[2 * LKS__TAIL_BYTES]);
-
-#endif

@@ -4,8 +4,7 @@
  * Records are put into a queue of fixed size and written in order, each completely. A record that
  * doesn't fit is refused; the caller waits for `event` (an eventfd), or drops it. The descriptors
  * stay blocking: O_NONBLOCK would affect all processes that share them. */
-#ifndef LKS_LAUNCH_OUTPUT_WRITER_H
-#define LKS_LAUNCH_OUTPUT_WRITER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ void lks__writer_left(lks__writer *w, int sink, size_t *bytes_p, size_t *lines_p
 /* End the thread. False if it is stuck in a write: then it keeps everything that it needs,
  * including `event` and descriptors, until it returns or the process ends. */
 bool lks__writer_close(lks__writer *w);
-
-#endif

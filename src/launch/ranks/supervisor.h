@@ -1,7 +1,6 @@
 /* launch/ranks/supervisor.h - watches an attempt's ranks: which have ended, which must end, and
  * why. */
-#ifndef LKS_LAUNCH_RANKS_SUPERVISOR_H
-#define LKS_LAUNCH_RANKS_SUPERVISOR_H
+#pragma once
 
 #include <poll.h>
 
@@ -67,5 +66,3 @@ double lks__still_next(const struct lks__supervisor *sup);
 /* True, once, if all have stopped making progress: their state has been recorded, and they must be
  * ended. */
 bool lks__still_look(struct lks__supervisor *sup);
-
-#endif

@@ -1,7 +1,6 @@
 /* model/golf/golf.h - inside the golf family (parameter-golf's train_gpt.py): its tensors and
  * activations, and the functions that its files share. */
-#ifndef LKS_MODEL_GOLF_GOLF_H
-#define LKS_MODEL_GOLF_GOLF_H
+#pragma once
 
 #include "compute/mirror.h"
 #include "model/frame.h"
@@ -117,5 +116,3 @@ lks_status lks__table_golf(const lks__model_config *config, lks__table *table);
 /* Layers of the U-net's first half, whose outputs are handed to the second half; the second half
  * has as many layers or one more. */
 size_t lks__golf_encoders(const lks__model_config *config);
-
-#endif

@@ -1,7 +1,6 @@
 /* model/gpt2/gpt2.h - inside the gpt2 family (nanoGPT's model.py): its tensors and activations, and
  * the functions that its files share. */
-#ifndef LKS_MODEL_GPT2_GPT2_H
-#define LKS_MODEL_GPT2_GPT2_H
+#pragma once
 
 #include "model/frame.h"
 
@@ -114,5 +113,3 @@ void lks__gpt2_block_backward(const lks__pass *p, int layer);
 
 uint64_t lks__init_gpt2(const lks__model_config *config, const lks__table *table, lks__mt *g,
                         float *params);
-
-#endif

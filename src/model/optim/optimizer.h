@@ -1,7 +1,6 @@
 /* model/optim/optimizer.h - optimizers update parameters. Each is one struct in a separate file. A
  * rank's lks__optim contains the parts of the parameters that it updates, and work memory. */
-#ifndef LKS_MODEL_OPTIM_OPTIMIZER_H
-#define LKS_MODEL_OPTIM_OPTIMIZER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -159,5 +158,3 @@ void lks__optim_blend(const lks__optim *o, const lks__optim_arenas *arenas, lks_
 /* Floating-point operations of `steps` Newton-Schulz iterations. Gram matrix and polynomial are
  * symmetric, so only half of each is counted. */
 double lks__muon_flops(size_t rows, size_t cols, int steps);
-
-#endif

@@ -1,6 +1,5 @@
 /* model/optim/schedule.h - learning rates. */
-#ifndef LKS_MODEL_OPTIM_SCHEDULE_H
-#define LKS_MODEL_OPTIM_SCHEDULE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ double lks__golf_lr_scale_clock(double max_wallclock_ms, int64_t warmdown_iters,
 
 /* Muon's momentum in step `iter`: linear from `start` to `end` over warmup_steps (0: `end`). */
 double lks__muon_momentum(double start, double end, int64_t warmup_steps, int64_t iter);
-
-#endif

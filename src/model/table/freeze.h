@@ -1,7 +1,6 @@
 /* model/table/freeze.h - tensors that a run doesn't train (--freeze): they have no gradient and no
  * moments, and are never exchanged. */
-#ifndef LKS_MODEL_TABLE_FREEZE_H
-#define LKS_MODEL_TABLE_FREEZE_H
+#pragma once
 
 #include "model/table/table.h"
 
@@ -19,5 +18,3 @@ enum { LKS__FROZEN_TEXT = 96 };
  * ("transformer.h.0-3,6.ln_1.weight"). *next is 0 before the first call; false: there are no
  * more. */
 bool lks__frozen_next(const lks__table *table, size_t *next, char text[LKS__FROZEN_TEXT]);
-
-#endif

@@ -1,7 +1,6 @@
 /* model/table/parts.h - comma-separated lists of parts of tensors' names, as in parameter-golf's
  * script: "attn_scale,q_gain". Empty parts are ignored. */
-#ifndef LKS_MODEL_TABLE_PARTS_H
-#define LKS_MODEL_TABLE_PARTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -14,5 +13,3 @@ bool lks__parts_match(const char *parts, const char *name);
  * *n_p is its length, and *parts moves past it. NULL: there are no more. */
 const char *lks__parts_unused(const char **parts, const lks__table *table, const char *known,
                               size_t *n_p);
-
-#endif

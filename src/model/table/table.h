@@ -5,8 +5,7 @@
  * tensors, in groups (one for each layer); frozen tensors come after all others. So the arenas of
  * gradients and moments, which contain only the trained tensors, are as long as the first part of
  * the parameters' arena, and the offsets are the same in all of them. */
-#ifndef LKS_MODEL_TABLE_TABLE_H
-#define LKS_MODEL_TABLE_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -146,5 +145,3 @@ const lks__table_tensor *lks__table_find(const lks__table *table, const char *na
 /* Store the offsets of the tensors of `layer` (-1: those outside) in a struct of offsets, by their
  * rows' fields; SIZE_MAX for tensors that the model lacks, such as biases. */
 void lks__table_offsets(const lks__table *table, int layer, void *offsets, size_t bytes);
-
-#endif

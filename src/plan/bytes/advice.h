@@ -1,7 +1,6 @@
 /* plan/bytes/advice.h - checks whether a run fits into this host and its devices, and finds
  * settings that make it fit. */
-#ifndef LKS_PLAN_BYTES_ADVICE_H
-#define LKS_PLAN_BYTES_ADVICE_H
+#pragma once
 
 #include "plan/bytes/needs.h"
 
@@ -32,5 +31,3 @@ lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint
 void lks__advice_find(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
                       const lks__place *place, const lks__process *process,
                       char text[LKS__ADVICE_TEXT]);
-
-#endif

@@ -1,7 +1,6 @@
 /* plan/bytes/needs.h - the memory that a run needs, by kind, computed before it starts. All sizes
  * come from the functions with which the run itself allocates. */
-#ifndef LKS_PLAN_BYTES_NEEDS_H
-#define LKS_PLAN_BYTES_NEEDS_H
+#pragma once
 
 #include "compute/device.h"
 #include "model/table/table.h"
@@ -80,5 +79,3 @@ double lks__needs_of_device(const lks__needs *needs, int ranks);
 /* Bytes per trained parameter on the first host, with all ranks' gradients. The usual count is
  * 16. */
 double lks__needs_per_parameter(const lks__needs *needs);
-
-#endif

@@ -1,6 +1,5 @@
 /* plan/bytes/process.h - measures the memory of a rank's process, and prints a run's memory. */
-#ifndef LKS_PLAN_BYTES_PROCESS_H
-#define LKS_PLAN_BYTES_PROCESS_H
+#pragma once
 
 #include "plan/bytes/needs.h"
 
@@ -10,5 +9,3 @@ lks_status lks__process_measure(const lks__settings *s, const lks__place *place,
 
 /* Print a line for each kind to standard output. */
 void lks__needs_print(const lks__needs *needs);
-
-#endif

@@ -1,8 +1,7 @@
 /* plan/time/forecast.h - the time of a step. Layers finish at measured times, and buckets queue.
  * Each bucket costs delays and its bytes over the bandwidth; the time that remains after backward
  * is exposed. */
-#ifndef LKS_PLAN_TIME_FORECAST_H
-#define LKS_PLAN_TIME_FORECAST_H
+#pragma once
 
 #include "model/model.h"
 #include "plan/time/machine.h"
@@ -30,5 +29,3 @@ lks_status lks__forecast_layer_flops(const lks__model_config *config, double *fl
 
 /* Seconds between checkpoints that minimize the loss if a host fails every mtbf_s (Young). */
 double lks__forecast_checkpoint_every(double write_s, double mtbf_s);
-
-#endif

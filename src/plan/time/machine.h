@@ -1,7 +1,6 @@
 /* plan/time/machine.h - a machine file, measured by `lockstep bench machine` or written by hand
  * (docs/reference/formats.md). */
-#ifndef LKS_PLAN_TIME_MACHINE_H
-#define LKS_PLAN_TIME_MACHINE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -57,5 +56,3 @@ typedef struct lks__machine {
 lks_status lks__machine_read(const char *path, lks__machine *machine);
 /* The file's text. ERR_NOMEM if it doesn't fit, which can't happen with checked figures. */
 lks_status lks__machine_write(const lks__machine *machine, char text[LKS__MACHINE_TEXT]);
-
-#endif

@@ -1,7 +1,6 @@
 /* plan/time/traffic.h - the bytes and messages of a step between hosts, counted as comm/hier sends
  * them. */
-#ifndef LKS_PLAN_TIME_TRAFFIC_H
-#define LKS_PLAN_TIME_TRAFFIC_H
+#pragma once
 
 #include "plan/bytes/needs.h"
 
@@ -33,5 +32,3 @@ typedef struct lks__traffic {
 lks_status lks__traffic_find(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
                              lks__traffic *traffic);
 void lks__traffic_close(lks__traffic *traffic);
-
-#endif

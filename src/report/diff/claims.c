@@ -1,7 +1,5 @@
 #include "report/diff/claims.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

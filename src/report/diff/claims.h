@@ -1,6 +1,5 @@
 /* report/diff/claims.h - claims of a run's record about each step and checkpoint. */
-#ifndef LKS_REPORT_DIFF_CLAIMS_H
-#define LKS_REPORT_DIFF_CLAIMS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -79,5 +78,3 @@ uint64_t lks__claims_resumed(const json_t *host);
 const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *first_p);
 /* The settings that resumes at exactly this iteration changed; NULL: none. */
 const json_t *lks__claims_changed(const lks__claims *c, uint64_t iter);
-
-#endif

@@ -1,6 +1,5 @@
 /* report/diff/diff.h - the first difference between two runs, or between two checkpoints. */
-#ifndef LKS_REPORT_DIFF_DIFF_H
-#define LKS_REPORT_DIFF_DIFF_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -23,9 +22,7 @@ bool lks__diff_same_steps(const json_t *report);
 json_t *lks__diff_causes(const json_t *report);
 /* The rows of "state" that are results of evaluations, not causes; the caller frees the array. */
 json_t *lks__diff_outcomes(const json_t *report);
-/* Print it in two parts, because a step may be executed in between (train/audit/place.h). The
+/* Print it in two parts, because a step may be executed in between (train/audit/diff.h). The
  * second contains the place in that step, and the cause. */
 void lks__diff_print(FILE *out, const json_t *report);
 void lks__diff_print_cause(FILE *out, const json_t *report);
-
-#endif

@@ -1,7 +1,6 @@
 /* report/diff/facts.h - the recorded circumstances in which two runs differ: settings, data,
  * machine, program. */
-#ifndef LKS_REPORT_DIFF_FACTS_H
-#define LKS_REPORT_DIFF_FACTS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -31,5 +30,3 @@ bool lks__facts_given(const json_t *row);   /* true for a row of a setting or of
 
 /* Append a row for each member of two objects that differs, except `kind`. */
 void lks__facts_members(json_t *rows, const json_t *a, const json_t *b);
-
-#endif

@@ -1,7 +1,6 @@
 /* report/diff/history.h - the lines of a run's metrics.jsonl one by one, in the order in which the
  * run wrote them, with the settings that held at each. */
-#ifndef LKS_REPORT_DIFF_HISTORY_H
-#define LKS_REPORT_DIFF_HISTORY_H
+#pragma once
 
 #include "report/diff/claims.h"
 #include "report/record/lines.h"
@@ -28,5 +27,3 @@ lks_status lks__history_next(lks__history *h, const json_t **line_p);
 lks_status lks__history_finish(lks__history *h);
 
 void lks__history_close(lks__history *h); /* a zeroed one does nothing */
-
-#endif

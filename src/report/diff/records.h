@@ -1,6 +1,5 @@
 /* report/diff/records.h - the first step in which the records of two runs differ. */
-#ifndef LKS_REPORT_DIFF_RECORDS_H
-#define LKS_REPORT_DIFF_RECORDS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -26,5 +25,3 @@ lks_status lks__records_diff(lks__history *a, lks__history *b, json_t *report);
  *         null, or {"iter": …, "virtual_rank": …, "different": number of virtual ranks, "a": …,
  *         "b": …}} */
 lks_status lks__hashes_diff(const char *a, const char *b, json_t *report);
-
-#endif

@@ -1,6 +1,5 @@
 /* report/diff/show.h - helpers of diff_print.c and diff_cause.c. */
-#ifndef LKS_REPORT_DIFF_SHOW_H
-#define LKS_REPORT_DIFF_SHOW_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -22,5 +21,3 @@ void lks__diff_print_rows(FILE *out, const char *label, const json_t *rows);
 /* `o` has "step", "entries" and "place", as in trails.h. In a place, "element" to "elements" or
  * "forms", as in tensors.h, name the first element. */
 void lks__diff_print_place(FILE *out, const json_t *o);
-
-#endif

@@ -1,6 +1,5 @@
 /* report/diff/tensors.h - the first element in which two files of tensors differ. */
-#ifndef LKS_REPORT_DIFF_TENSORS_H
-#define LKS_REPORT_DIFF_TENSORS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -28,5 +27,3 @@ json_t *lks__tensor_values(const lks__st_tensor *t, uint64_t n);
 
 /* True if both files have the same tensors with the same hashes. Reads only the headers. */
 bool lks__tensors_same_hashes(const lks__st_file *a, const lks__st_file *b);
-
-#endif

@@ -1,7 +1,6 @@
 /* report/diff/trails.h - trails: files with the results of one step in causal order, so that two
  * machines can compare steps that neither can execute for both (docs/guides/audit.md). */
-#ifndef LKS_REPORT_DIFF_TRAILS_H
-#define LKS_REPORT_DIFF_TRAILS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -52,5 +51,3 @@ bool lks__trail_is(const char *path);
  *
  * ERR_CONFIG if they are of different steps, or if one is incomplete. */
 lks_status lks__trails_diff(const char *a, const char *b, json_t *report);
-
-#endif

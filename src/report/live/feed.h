@@ -12,8 +12,7 @@
  * {"kind":"samples","run":0,"rows":[[iter, text], …]}: replaces earlier samples
  * {"kind":"ranks","run":0,"rows":[[iter, tokens, seconds, compute_ms, wait_ms, memory_bytes], …]}:
  *   the last three by rank, or null; replaces earlier rows */
-#ifndef LKS_REPORT_LIVE_FEED_H
-#define LKS_REPORT_LIVE_FEED_H
+#pragma once
 
 #include "report/view/series.h"
 
@@ -33,5 +32,3 @@ char *lks__feed_page(const lks__runs *runs, size_t *bytes_p);
 /* The page of live/page, without messages. */
 extern const char lks__page[];
 extern const size_t lks__page_bytes;
-
-#endif

@@ -1,6 +1,5 @@
 /* report/live/http_module.h - the interface of the module lockstep_http.so to live/serve.c. */
-#ifndef LKS_REPORT_LIVE_HTTP_MODULE_H
-#define LKS_REPORT_LIVE_HTTP_MODULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,5 +37,3 @@ typedef struct lks__http_module {
     void (*wake)(void *server); /* readers may have something to read */
     void (*stop)(void *server);
 } lks__http_module;
-
-#endif

@@ -1,6 +1,5 @@
 /* report/live/screen.h - runs in a terminal (`lockstep watch --tty`). */
-#ifndef LKS_REPORT_LIVE_SCREEN_H
-#define LKS_REPORT_LIVE_SCREEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,5 +17,3 @@ size_t lks__screen(FILE *out, const lks__runs *runs, size_t first, int rows, int
  * later. ERR_SUPPORT without the module; ERR_CONFIG if standard input or output isn't a terminal.
  */
 lks_status lks__screen_show(lks__runs *runs, bool utf8, bool (*asked)(void));
-
-#endif

@@ -1,6 +1,5 @@
 /* report/live/serve.h - serves the page over HTTP. */
-#ifndef LKS_REPORT_LIVE_SERVE_H
-#define LKS_REPORT_LIVE_SERVE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,5 +14,3 @@ lks_status lks__serve(lks__runs *runs, const char *address, int port,
                       void (*ready)(const char *url), bool (*asked)(void));
 /* ERR_SUPPORT, with the reason, if pages can't be served. */
 lks_status lks__serve_available(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* report/live/tty_module.h - the interface of the module lockstep_tty.so to live/screen.c. */
-#ifndef LKS_REPORT_LIVE_TTY_MODULE_H
-#define LKS_REPORT_LIVE_TTY_MODULE_H
+#pragma once
 
 #include "base/system/module.h"
 
@@ -18,5 +17,3 @@ typedef struct lks__tty_module {
     int (*key)(int milliseconds);   /* the next key, or one of those above; -1: none in time */
     void (*close)(void);
 } lks__tty_module;
-
-#endif

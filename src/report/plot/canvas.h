@@ -1,6 +1,5 @@
 /* report/plot/canvas.h - the operations that draw a picture. All lengths are in points. */
-#ifndef LKS_REPORT_PLOT_CANVAS_H
-#define LKS_REPORT_PLOT_CANVAS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ typedef struct lks__canvas {
     void (*begin_layer)(void *ctx, double opacity);
     void (*end_layer)(void *ctx, double opacity);
 } lks__canvas;
-
-#endif

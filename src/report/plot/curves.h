@@ -1,6 +1,5 @@
 /* report/plot/curves.h - the points of a picture, and the marks of its axes. */
-#ifndef LKS_REPORT_PLOT_CURVES_H
-#define LKS_REPORT_PLOT_CURVES_H
+#pragma once
 
 #include "report/plot/plot.h"
 
@@ -40,5 +39,3 @@ typedef struct lks__marks {
 /* Round numbers within the bounds. */
 void lks__marks_x(const lks__plot *plot, const lks__bounds *bounds, lks__marks *marks);
 void lks__marks_y(const lks__plot *plot, const lks__bounds *bounds, lks__marks *marks);
-
-#endif

@@ -1,6 +1,5 @@
 /* report/plot/picture.h - draws the losses of runs on a canvas. */
-#ifndef LKS_REPORT_PLOT_PICTURE_H
-#define LKS_REPORT_PLOT_PICTURE_H
+#pragma once
 
 #include "report/plot/canvas.h"
 #include "report/plot/plot.h"
@@ -12,5 +11,3 @@ int lks__picture_height(const lks__plot *plot);
 /* "Training and validation loss of 2 runs". */
 const char *lks__picture_title(const lks__plot *plot, char out[LKS__PICTURE_TITLE]);
 lks_status lks__picture_draw(const lks__plot *plot, lks__canvas *to);
-
-#endif

@@ -1,6 +1,5 @@
 /* report/plot/plot.h - the losses of runs as a picture: SVG, PNG, or characters. */
-#ifndef LKS_REPORT_PLOT_PLOT_H
-#define LKS_REPORT_PLOT_PLOT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -27,5 +26,3 @@ lks_status lks__plot_png_available(void);
 /* Print it as characters, `columns` wide. With `braille` a single run is drawn in Braille dots, 2
  * by 4 per character. Several runs are drawn with one letter each. */
 lks_status lks__plot_text(const lks__plot *plot, FILE *out, int columns, bool braille);
-
-#endif

@@ -1,6 +1,5 @@
 /* report/plot/png_module.h - the interface of the module lockstep_png.so to report/plot/plot.c. */
-#ifndef LKS_REPORT_PLOT_PNG_MODULE_H
-#define LKS_REPORT_PLOT_PNG_MODULE_H
+#pragma once
 
 #include "base/system/module.h"
 #include "report/plot/canvas.h"
@@ -16,5 +15,3 @@ typedef struct lks__png_module {
     /* Close the canvas. Returns the PNG file's bytes, which free() frees, or NULL. */
     unsigned char *(*finish)(lks__canvas *canvas, size_t *bytes_p);
 } lks__png_module;
-
-#endif

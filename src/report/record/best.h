@@ -1,7 +1,6 @@
 /* report/record/best.h - finds the checkpoint of a run with the lowest validation loss, which
  * OUT/best names. Only rank 0 does this. */
-#ifndef LKS_REPORT_RECORD_BEST_H
-#define LKS_REPORT_RECORD_BEST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best)
 /* lks__best_decide() without metrics.jsonl: OUT/best stays, unless it names a later checkpoint.
  * `val_loss` is the lowest that checkpoint `iter` records. */
 lks_status lks__best_keep(const char *out_dir, uint64_t iter, double val_loss, lks__best *best);
-
-#endif

@@ -1,7 +1,6 @@
 /* report/record/files.h - every file that a run writes into its folder, in one list
  * (docs/reference/formats.md has the same, and a test compares them). */
-#ifndef LKS_REPORT_RECORD_FILES_H
-#define LKS_REPORT_RECORD_FILES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ bool lks__run_own_data(const char *out_dir, const char *path, char *out, size_t 
 
 /* NULL if no run writes a file of that name. */
 const lks__run_file *lks__run_file_of(const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* report/record/job.h - recognizes a run that its launcher has restarted after a failure. */
-#ifndef LKS_REPORT_RECORD_JOB_H
-#define LKS_REPORT_RECORD_JOB_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@ lks_status lks__job_mark(const char *out_dir);
 
 /* True if this is a later start of the job whose run is in OUT. */
 bool lks__job_restarted(const char *out_dir);
-
-#endif

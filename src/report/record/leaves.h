@@ -1,7 +1,6 @@
 /* report/record/leaves.h - OUT/leaves.bin: a hash of each virtual rank's gradient in each step
  * (docs/reference/formats.md). Rank 0 writes it. */
-#ifndef LKS_REPORT_RECORD_LEAVES_H
-#define LKS_REPORT_RECORD_LEAVES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ lks_status lks__leaves_end(lks__leaves *l);
 lks_status lks__leaves_sync(lks__leaves *l);
 
 lks_status lks__leaves_close(lks__leaves *l); /* a zeroed one does nothing */
-
-#endif

@@ -1,7 +1,6 @@
 /* report/record/lines.h - the lines of a file of JSON objects one by one. Memory doesn't grow with
  * the file. */
-#ifndef LKS_REPORT_RECORD_LINES_H
-#define LKS_REPORT_RECORD_LINES_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -41,5 +40,3 @@ lks_status lks__lines_next(lks__lines *l, json_t **object_p);
 /* ERR_FORMAT for the current line, which `what` describes: "has no \"iter\"". */
 lks_status lks__lines_bad(const lks__lines *l, const char *what);
 void lks__lines_close(lks__lines *l); /* a zeroed one does nothing */
-
-#endif

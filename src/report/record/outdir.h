@@ -1,6 +1,5 @@
 /* report/record/outdir.h - the folder of a run. */
-#ifndef LKS_REPORT_RECORD_OUTDIR_H
-#define LKS_REPORT_RECORD_OUTDIR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p);
 /* ERR_CONFIG as above if the folder is locked; takes no lock and writes nothing. Call it before
  * reading a checkpoint there: while a run writes, ranks could find different ones. */
 lks_status lks__outdir_free(const char *out_dir, bool lock);
-
-#endif

@@ -1,7 +1,6 @@
 /* report/view/compare.h - runs side by side: settings that differ, losses at equal steps and at
  * equal times, speed, and whether a difference over seeds is more than chance. */
-#ifndef LKS_REPORT_VIEW_COMPARE_H
-#define LKS_REPORT_VIEW_COMPARE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -42,5 +41,3 @@ typedef enum lks__compare_form {
 /* Tables in text have lines of at most `columns`, unless a name and one run need more. ERR_NOMEM.
  */
 lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form form, int columns);
-
-#endif

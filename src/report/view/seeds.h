@@ -1,7 +1,6 @@
 /* report/view/seeds.h - groups of runs that differ only in the seed, and whether the difference
  * between two groups is more than chance. */
-#ifndef LKS_REPORT_VIEW_SEEDS_H
-#define LKS_REPORT_VIEW_SEEDS_H
+#pragma once
 
 #include "report/view/compare.h"
 
@@ -20,5 +19,3 @@ lks_status lks__seeds_add(const lks__compared *c, json_t *report);
 
 /* Two-sided p of Student's t with `df` degrees of freedom (any positive number). */
 double lks__t_test_p(double t, double df);
-
-#endif

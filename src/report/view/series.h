@@ -1,7 +1,6 @@
 /* report/view/series.h - the numbers of a run, read from OUT/metrics.jsonl, while the run writes it
  * or later. Reading changes nothing. */
-#ifndef LKS_REPORT_VIEW_SERIES_H
-#define LKS_REPORT_VIEW_SERIES_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -103,5 +102,3 @@ const lks__run_mark *lks__series_segment(const lks__series *s, const lks__run_ma
 const char *lks__series_setting(const lks__series *s, const char *key, char out[256]);
 /* True if both runs have the same value of a setting, or none. */
 bool lks__series_same(const lks__series *a, const lks__series *b, const char *key);
-
-#endif

@@ -1,7 +1,6 @@
 /* settings/config/config_expr.h - arithmetic in config files, with Python's results: numbers,
  * strings, True and False, names, + - * / // % **, parentheses. Nothing else is evaluated. */
-#ifndef LKS_SETTINGS_CONFIG_CONFIG_EXPR_H
-#define LKS_SETTINGS_CONFIG_CONFIG_EXPR_H
+#pragma once
 
 #include "settings/settings.h"
 
@@ -41,5 +40,3 @@ const char *lks__config_string(const char *text, char *out, size_t bytes, const 
 /* The value as text for lks__settings_set(); not for NONE and FOREIGN. A float always has a point
  * or an exponent. Returns `out`, or the value's own text. */
 const char *lks__config_text(const lks__config_value *v, char out[40]);
-
-#endif

@@ -8,8 +8,7 @@
  * nanoGPT's config files (.py) are read by the same rules, and never executed. Lines that only
  * Python could evaluate (imports, calls in strings) are noted and skipped. So are names without a
  * meaning here (wandb_*, compile), and device, backend and dtype if this build lacks the value. */
-#ifndef LKS_SETTINGS_CONFIG_CONFIG_FILE_H
-#define LKS_SETTINGS_CONFIG_CONFIG_FILE_H
+#pragma once
 
 #include "settings/settings.h"
 
@@ -17,5 +16,3 @@
  * bytes. ERR_IO, ERR_FORMAT (not text), ERR_CONFIG (FILE:LINE and the error). */
 lks_status lks__config_file_read(lks__settings *s, unsigned command, const char *path,
                                  lks__args *args);
-
-#endif

@@ -1,7 +1,6 @@
 /* settings/config/recipe.h - recipes by name: config/NAME.conf in the current folder, or the
  * installed recipe. */
-#ifndef LKS_SETTINGS_CONFIG_RECIPE_H
-#define LKS_SETTINGS_CONFIG_RECIPE_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -19,5 +18,3 @@ bool lks__recipe_is_file(const char *arg);
  * recipe, written quickstart, quickstart.conf or config/quickstart.conf; the end may also be .py,
  * as in nanoGPT. `path` is the file to read. NONE: neither exists, and `path` is empty. */
 enum lks__recipe_found lks__recipe_find(const char *arg, char path[PATH_MAX]);
-
-#endif

@@ -1,6 +1,5 @@
 /* settings/rows/audit.h - rows of LKS__SETTING_MAP (settings/map.h): `lockstep audit`. */
-#ifndef LKS_SETTINGS_ROWS_AUDIT_H
-#define LKS_SETTINGS_ROWS_AUDIT_H
+#pragma once
 
 #define LKS__SETTING_ROWS_AUDIT(X)                                                                 \
     X(INT, step, 0, INTS(0, 4294967294), AUDIT, HOST, AUDITS,                                      \
@@ -24,5 +23,3 @@
       "without a value: print the SHA-256 of each file of the run and of its data, and of this "   \
       "list; a sum that was printed, or a file with the list: compare it with the files, and "     \
       "execute only the steps that other settings ask for")
-
-#endif

@@ -1,6 +1,5 @@
 /* settings/rows/golf.h - the rows of LKS__SETTING_MAP (settings/map.h) for the golf family. */
-#ifndef LKS_SETTINGS_ROWS_GOLF_H
-#define LKS_SETTINGS_ROWS_GOLF_H
+#pragma once
 
 /* The script's parts of names of control tensors, and the word for "the same as
  * control_tensor_name_patterns". */
@@ -76,5 +75,3 @@
       "samples; empty: the tokenizer that the data folder's meta.json names (train, eval)")        \
     X(STR, run_id, "", ANY, TRAIN, HOST | GOLF, MODEL_GOLF,                                        \
       "also write the log to logs/RUN_ID.txt, as the script does; empty: only train.log")
-
-#endif

@@ -1,7 +1,6 @@
 /* train/audit/audit.h - `lockstep audit`: executes parts of a run again, and compares them with the
  * run's record. */
-#ifndef LKS_TRAIN_AUDIT_AUDIT_H
-#define LKS_TRAIN_AUDIT_AUDIT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -15,5 +14,3 @@ enum lks__verdict { LKS__VERDICT_EQUAL, LKS__VERDICT_FALSE, LKS__VERDICT_IMPOSSI
  * read. */
 lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
                       enum lks__verdict *verdict_p);
-
-#endif

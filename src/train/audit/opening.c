@@ -1,4 +1,4 @@
-#include "train/audit/opening.h"
+#include "train/audit/steps.h"
 
 #include <inttypes.h>
 #include <stdio.h>

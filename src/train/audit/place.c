@@ -1,4 +1,4 @@
-#include "train/audit/place.h"
+#include "train/audit/diff.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

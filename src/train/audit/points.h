@@ -1,7 +1,6 @@
 /* train/audit/points.h - iterations from which steps of a run can be executed: the seed and the
  * checkpoints. */
-#ifndef LKS_TRAIN_AUDIT_POINTS_H
-#define LKS_TRAIN_AUDIT_POINTS_H
+#pragma once
 
 #include "report/diff/claims.h"
 
@@ -22,5 +21,3 @@ lks_status lks__points_before(const lks__points *p, uint64_t from, uint64_t *sta
 /* "the seed" or "checkpoint 10". Returns `out`. */
 enum { LKS__POINT_TEXT = 40 };
 const char *lks__point_text(uint64_t point, char out[LKS__POINT_TEXT]);
-
-#endif

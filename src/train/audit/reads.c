@@ -1,4 +1,4 @@
-#include "train/audit/reads.h"
+#include "train/audit/diff.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 #include "data/read/differ.h"
 #include "report/diff/facts.h"
 #include "report/record/metrics/metrics.h"
-#include "settings/family.h"
 #include "train/audit/settings.h"
 #include "train/audit/steps.h"
 #include "train/checkpoint.h"

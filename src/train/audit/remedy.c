@@ -1,4 +1,4 @@
-#include "train/audit/remedy.h"
+#include "train/audit/diff.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,6 @@
 #include "settings/config/recipe.h"
 #include "settings/family.h"
 #include "train/audit/points.h"
-#include "train/audit/reads.h"
 #include "train/audit/settings.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/remember.h"

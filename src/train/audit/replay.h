@@ -1,6 +1,5 @@
 /* train/audit/replay.h - an execution of steps of a run again (steps.h), and its results. */
-#ifndef LKS_TRAIN_AUDIT_REPLAY_H
-#define LKS_TRAIN_AUDIT_REPLAY_H
+#pragma once
 
 #include <stdio.h>
 
@@ -38,5 +37,3 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
 /* Print a false claim, and count it. Only the first 20 are printed, and the first one is kept. */
 void lks__replay_false(lks__replay *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-
-#endif

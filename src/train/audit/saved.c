@@ -1,4 +1,4 @@
-#include "train/audit/saved.h"
+#include "train/audit/steps.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

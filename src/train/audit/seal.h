@@ -1,6 +1,5 @@
 /* train/audit/seal.h - the seal of a run that is published: SHA-256 of its files. */
-#ifndef LKS_TRAIN_AUDIT_SEAL_H
-#define LKS_TRAIN_AUDIT_SEAL_H
+#pragma once
 
 #include "train/audit/replay.h"
 
@@ -15,5 +14,3 @@ lks_status lks__seal_check(lks__replay *r, const char *wanted);
 
 /* Compare two lists of lines; other lines in `sealed` don't count. */
 void lks__seal_compare(lks__replay *r, const char *sealed, const char *have);
-
-#endif

@@ -1,6 +1,5 @@
 /* train/audit/settings.h - the settings with which a part of a run was made. */
-#ifndef LKS_TRAIN_AUDIT_SETTINGS_H
-#define LKS_TRAIN_AUDIT_SETTINGS_H
+#pragma once
 
 #include "files/checkpoint/ckpt.h"
 #include "train/audit/replay.h"
@@ -17,5 +16,3 @@ const char *lks__audit_reopens(const lks__claims *claims, uint64_t iter);
 
 /* Set the settings that a resume changed. */
 lks_status lks__audit_change(lks__settings *s, const json_t *changed);
-
-#endif

@@ -6,14 +6,11 @@
 #include <string.h>
 
 #include "base/text/jsontext.h"
-#include "train/audit/opening.h"
-#include "train/audit/saved.h"
 #include "train/audit/settings.h"
 #include "train/audit/trail.h"
 #include "train/checkpoint.h"
 #include "train/micro.h"
 #include "train/procedure/procedure.h"
-#include "train/setup/trainer.h"
 #include "train/step.h"
 
 /* --- one step --------------------------------------------------------------------------------- */

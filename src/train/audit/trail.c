@@ -13,7 +13,7 @@
 #include "base/text/jsontext.h"
 #include "base/text/memstream.h"
 #include "report/diff/tensors.h"
-#include "train/audit/saved.h"
+#include "train/audit/steps.h"
 #include "train/micro.h"
 
 enum { FIRST = 3 }; /* values that an entry shows */

@@ -1,7 +1,6 @@
 /* train/audit/trail.h - the entries of a step's trail (report/diff/trails.h), while it is executed
  * again. */
-#ifndef LKS_TRAIN_AUDIT_TRAIL_H
-#define LKS_TRAIN_AUDIT_TRAIL_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -46,5 +45,3 @@ typedef struct lks__trail_file {
 lks_status lks__trail_file_open(const char *path, lks__trail_file *t);
 /* Write the file if the trail is complete. A zeroed one does nothing. */
 lks_status lks__trail_file_close(lks__trail_file *t);
-
-#endif

@@ -1,7 +1,6 @@
 /* train/checks/agree.h - all ranks begin with the same settings and the same state, or all fail.
  * weights/choice/same_checkpoint.h compares the checkpoints that ranks open. */
-#ifndef LKS_TRAIN_CHECKS_AGREE_H
-#define LKS_TRAIN_CHECKS_AGREE_H
+#pragma once
 
 #include "train/trainer.h"
 
@@ -36,5 +35,3 @@ lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsign
  * the other values of a checkpoint. With `moments` also the optimizer's moments, which every host
  * must then hold completely. ERR_DIVERGED names rank, host and both hashes. Collective. */
 lks_status lks__agree_state(lks__trainer *t, bool moments);
-
-#endif

@@ -1,6 +1,5 @@
 /* train/checks/checks.h - values that a rank keeps from step to step, but in no checkpoint. */
-#ifndef LKS_TRAIN_CHECKS_CHECKS_H
-#define LKS_TRAIN_CHECKS_CHECKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ typedef struct lks__checks {
     double loaded_val_loss;       /* of the newest loaded checkpoint; NAN: none */
     struct lks__recheck *recheck; /* recheck.h; NULL: off */
 } lks__checks;
-
-#endif

@@ -6,8 +6,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "train/procedure/procedure.h"
-
 lks_status lks__divergence_open(const lks__run *run, lks__checks *checks)
 {
     checks->divergence.hashes = calloc(run->table.n_tensors, sizeof *checks->divergence.hashes);

@@ -7,8 +7,7 @@
  *
  * The optimizer's moments aren't hashed: shared replicas have only one copy of each moment, and a
  * flipped bit in it changes all replicas alike. */
-#ifndef LKS_TRAIN_CHECKS_DIVERGENCE_H
-#define LKS_TRAIN_CHECKS_DIVERGENCE_H
+#pragma once
 
 #include "train/trainer.h"
 
@@ -36,5 +35,3 @@ lks_status lks__divergence_hash(lks__trainer *t, lks__divergence_vote *mine);
  * or without the hash that is due, is an error, too. Collective if replicas differ. */
 lks_status lks__divergence_check(const lks__trainer *t, const void *all, size_t stride,
                                  int *rank_p);
-
-#endif

@@ -8,7 +8,6 @@
 
 #include "base/number/units.h"
 #include "train/micro.h"
-#include "train/procedure/procedure.h"
 
 /* --- searching ------------------------------------------------------------------------------- */
 

@@ -1,7 +1,6 @@
 /* train/checks/nonfinite.h - a loss or gradient that isn't finite: all ranks together find the
  * cause and follow --on_nan. */
-#ifndef LKS_TRAIN_CHECKS_NONFINITE_H
-#define LKS_TRAIN_CHECKS_NONFINITE_H
+#pragma once
 
 #include "train/result.h"
 #include "train/trainer.h"
@@ -14,5 +13,3 @@ lks_status lks__nonfinite_check(lks__trainer *t, lks__step_result *r);
 
 /* "the loss of micro-batch 1 of virtual rank 3 (rank 1) is nan; …" */
 void lks__nonfinite_text(const lks__trainer *t, const lks__step_result *r, char text[320]);
-
-#endif

@@ -8,8 +8,7 @@
  * If a pair differs, all ranks compute that gradient, and the majority of hosts is right. The step
  * has changed nothing yet, and is made again. Only the first pair of a step counts: another one is
  * found when the step is made again. */
-#ifndef LKS_TRAIN_CHECKS_RECHECK_H
-#define LKS_TRAIN_CHECKS_RECHECK_H
+#pragma once
 
 #include "files/checkpoint/ckpt.h"
 #include "train/result.h"
@@ -65,5 +64,3 @@ const char *lks__recheck_summary(const lks__checks *checks, char out[LKS__RECHEC
 /* ERR_DIVERGED, with the command that continues the run without it, if a host was wrong for the
  * third time. Ranks must agree on it, so that rank 0 reports the step before the group ends. */
 lks_status lks__recheck_limit(const lks__trainer *t);
-
-#endif

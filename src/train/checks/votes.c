@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/system/sys.h"
-#include "lockstep/reduce.h"
 #include "plan/gradients.h"
 #include "session/signals.h"
 #include "train/checks/divergence.h"

@@ -1,7 +1,6 @@
 /* train/checks/votes.h - ranks agree on a stop and a save and compare their replicas, in the
  * exchange of the losses. So they act in the same step. */
-#ifndef LKS_TRAIN_CHECKS_VOTES_H
-#define LKS_TRAIN_CHECKS_VOTES_H
+#pragma once
 
 #include "train/result.h"
 #include "train/trainer.h"
@@ -18,5 +17,3 @@ void lks__votes_hashes(const lks__trainer *t, uint64_t *hashes);
 
 /* After ERR_STOPPED, on all ranks: set r->outcome and put the sampler back. */
 void lks__votes_discard(const lks__trainer *t, lks__step_result *r);
-
-#endif

@@ -1,7 +1,6 @@
 /* train/evaluate/evaluate.h - evaluation over fixed batches, with the same result on any number of
  * ranks. */
-#ifndef LKS_TRAIN_EVALUATE_EVALUATE_H
-#define LKS_TRAIN_EVALUATE_EVALUATE_H
+#pragma once
 
 #include "data/read/shards.h"
 #include "data/text/bpb.h"
@@ -59,5 +58,3 @@ lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result
 /* A rehearsal (session/session.h) of that evaluation: of the second one if there is a stride. ctx:
  * its lks__split_eval. */
 lks__rehearsal lks__eval_rehearse;
-
-#endif

@@ -4,8 +4,7 @@
  * them only at its end. A command gets the facts of its event as environment variables
  * (docs/guides/watch.md), an empty stdin, OUT/commands.log for its output, and no other open file
  * of ours. A command that runs longer than exec_timeout is ended. */
-#ifndef LKS_TRAIN_LOOP_COMMANDS_H
-#define LKS_TRAIN_LOOP_COMMANDS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -47,5 +46,3 @@ void lks__commands_wait(lks__commands *c, void (*alive)(void *ctx), void *ctx);
 bool lks__commands_any(const lks__settings *s, lks__command_event event);
 /* Run the commands for LKS__ON_FAILURE, and wait for them. Messages begin with `name`. */
 void lks__commands_failed(const lks__settings *s, const char *name, int exit_code);
-
-#endif

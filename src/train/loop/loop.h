@@ -1,10 +1,7 @@
 /* train/loop/loop.h - the loop of a run: evaluations, steps, checkpoints. */
-#ifndef LKS_TRAIN_LOOP_LOOP_H
-#define LKS_TRAIN_LOOP_LOOP_H
+#pragma once
 
 #include "train/setup/trainer.h"
 
 /* Do the whole run. *stopped_p: the signal that ended it, or 0. */
 lks_status lks__train_loop(lks__trainer *t, int *stopped_p);
-
-#endif

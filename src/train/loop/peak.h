@@ -1,8 +1,7 @@
 /* train/loop/peak.h - model FLOPs utilization (MFU): the share of the machine's peak that a run
  * uses. The peak is measured at the start, when other programs may use the cores. If a step is
  * faster than the measured peak, that measurement was too low. */
-#ifndef LKS_TRAIN_LOOP_PEAK_H
-#define LKS_TRAIN_LOOP_PEAK_H
+#pragma once
 
 #include "base/status.h"
 
@@ -17,5 +16,3 @@ typedef struct lks__peak {
 /* `flops` (FLOP/s of all ranks) divided by the peak, at most 1. If `flops` exceeds the peak,
  * measure this rank's peak again and raise all ranks' peaks in proportion, at least to `flops`. */
 double lks__peak_share(lks__peak *peak, double flops);
-
-#endif

@@ -1,7 +1,6 @@
 /* train/loop/samples.h - a short text from a run's weights after each evaluation, to show its
  * progress. */
-#ifndef LKS_TRAIN_LOOP_SAMPLES_H
-#define LKS_TRAIN_LOOP_SAMPLES_H
+#pragma once
 
 #include "train/trainer.h"
 
@@ -19,5 +18,3 @@ void lks__samples_close(lks__samples *s);
 lks_status lks__samples_draw(lks__samples *s, const lks__run *run, const char **text_p);
 
 enum { LKS__SAMPLE_BYTES = 8000 }; /* fits into a line of metrics.jsonl */
-
-#endif

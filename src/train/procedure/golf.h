@@ -1,6 +1,5 @@
 /* train/procedure/golf.h - data of a golf run, shared by procedure_golf.c and golf_lines.c. */
-#ifndef LKS_TRAIN_PROCEDURE_GOLF_H
-#define LKS_TRAIN_PROCEDURE_GOLF_H
+#pragma once
 
 #include "data/read/stream.h"
 #include "data/text/bpb.h"
@@ -22,5 +21,3 @@ void lks__golf_train_line(const lks__run *run, const lks__state *state, const lk
 void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__eval_result *eval,
                          char out[200]);
 void lks__golf_finish_lines(const lks__trainer *t, const lks__finish_result *r, lks__log *log);
-
-#endif

@@ -1,8 +1,7 @@
 /* train/procedure/procedure.h - training procedures: the differences between nanoGPT's train.py and
  * parameter-golf's train_gpt.py, namely batches, evaluation, learning rates, end of a run and log
  * lines. The step and the loop are common. */
-#ifndef LKS_TRAIN_PROCEDURE_PROCEDURE_H
-#define LKS_TRAIN_PROCEDURE_PROCEDURE_H
+#pragma once
 
 #include "base/log.h"
 #include "data/read/source.h"
@@ -119,5 +118,3 @@ lks_status lks__procedure_open_data(lks__run *run, uint32_t vocab_size);
 void lks__procedure_close_data(const lks__run *run);
 /* The digest of both splits, which checkpoints record; NULL for a split that doesn't exist. */
 lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p);
-
-#endif

@@ -9,7 +9,6 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "data/read/sampler.h"
-#include "files/checkpoint/folder.h"
 #include "files/zip/zip.h"
 #include "lockstep/reduce.h"
 #include "model/optim/schedule.h"

@@ -1,7 +1,6 @@
 /* train/setup/continue.h - --init_from=resume in a folder with nanoGPT's ckpt.pt and no checkpoint
  * of lockstep: continue nanoGPT's run, with Adam's moments. */
-#ifndef LKS_TRAIN_SETUP_CONTINUE_H
-#define LKS_TRAIN_SETUP_CONTINUE_H
+#pragma once
 
 #include "train/trainer.h"
 
@@ -14,5 +13,3 @@ lks_status lks__continue_open(lks__run *run);
 uint64_t lks__continue_left_at(const char *out_dir);
 /* Fill this rank's arenas (parameters and moments), and set iteration and best loss. */
 lks_status lks__continue_load(lks__trainer *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* train/setup/dryrun.h - the memory that a run on this host would need, before it starts. */
-#ifndef LKS_TRAIN_SETUP_DRYRUN_H
-#define LKS_TRAIN_SETUP_DRYRUN_H
+#pragma once
 
 #include "base/status.h"
 #include "settings/settings.h"
@@ -19,5 +18,3 @@ lks_status lks__plan_bytes(const lks__settings *s, int world_size, double *bytes
  * --memory. */
 lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int world_size,
                                   double host_bytes);
-
-#endif

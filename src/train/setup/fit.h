@@ -1,7 +1,6 @@
 /* train/setup/fit.h - batch_size=auto: the largest micro-batch that fits into memory, with the same
  * number of samples per step. */
-#ifndef LKS_TRAIN_SETUP_FIT_H
-#define LKS_TRAIN_SETUP_FIT_H
+#pragma once
 
 #include "plan/bytes/advice.h"
 #include "session/session.h"
@@ -34,5 +33,3 @@ lks_status lks__train_check_device(const lks__run *run, const lks__session *ses)
 /* ERR_NOMEM with advice if the run surely doesn't fit into this host with its final settings. The
  * first rank of a host checks before anything is reserved. */
 lks_status lks__train_check_fits(const lks__run *run, const lks__session *ses);
-
-#endif

@@ -1,7 +1,6 @@
 /* train/setup/remember.h - on resume, restore the dataset's path and the settings that checkpoints
  * lack because they change no byte of the run. */
-#ifndef LKS_TRAIN_SETUP_REMEMBER_H
-#define LKS_TRAIN_SETUP_REMEMBER_H
+#pragma once
 
 #include "session/session.h"
 #include "settings/settings.h"
@@ -25,5 +24,3 @@ lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__s
  * Collective. */
 lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, const char *family,
                                    lks__settings *s, char gone[LKS__SETTING_STR]);
-
-#endif

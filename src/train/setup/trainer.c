@@ -10,7 +10,6 @@
 #include "base/text/jsontext.h"
 #include "comm/liveness.h"
 #include "ddp/verify.h"
-#include "lockstep/reduce.h"
 #include "model/table/freeze.h"
 #include "plan/gradients.h"
 #include "report/record/job.h"

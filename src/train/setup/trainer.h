@@ -1,6 +1,5 @@
 /* train/setup/trainer.h - opens and closes a training run. */
-#ifndef LKS_TRAIN_SETUP_TRAINER_H
-#define LKS_TRAIN_SETUP_TRAINER_H
+#pragma once
 
 #include "files/checkpoint/ckpt.h"
 #include "settings/settings.h"
@@ -25,5 +24,3 @@ lks_status lks__trainer_agree(lks__trainer *t, bool loaded);
 /* Go back to the newest checkpoint of LKS__ASKED_NOT, and continue with the data after iteration
  * state->iter - 1, whose loss or gradient wasn't finite (--on_nan=rollback). Collective. */
 lks_status lks__trainer_go_back(lks__trainer *t);
-
-#endif

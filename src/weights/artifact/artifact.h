@@ -4,8 +4,7 @@
  * The file also has iteration, settings and tokenizer of the checkpoint, so the model needs no
  * other file. It doesn't depend on the machine: equal models give equal files (with one version of
  * zlib). The reader also accepts lockstep 0.1.0's own form (weights/artifact/layout.h). */
-#ifndef LKS_WEIGHTS_ARTIFACT_ARTIFACT_H
-#define LKS_WEIGHTS_ARTIFACT_ARTIFACT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -81,5 +80,3 @@ lks_status lks__artifact_check(const lks__artifact *artifact, const lks__table *
 /* Decompress the tensors into a zeroed arena, once; never more than lks__artifact_check() allows.
  * The file must end after them. ERR_FORMAT, ERR_IO, ERR_NOMEM: the arena is then undefined. */
 lks_status lks__artifact_read(lks__artifact *artifact, const lks__table *table, float *params);
-
-#endif

@@ -1,6 +1,5 @@
 /* weights/artifact/layout.h - the container for a tensor table, shared by writer and reader. */
-#ifndef LKS_WEIGHTS_ARTIFACT_LAYOUT_H
-#define LKS_WEIGHTS_ARTIFACT_LAYOUT_H
+#pragma once
 
 #include "base/number/checked.h"
 #include "files/safetensors/safetensors.h"
@@ -38,5 +37,3 @@ static inline size_t lks__artifact_part_scales_at(const lks__artifact_part *part
 
 /* Bytes of the largest part of a table in this layout, whichever tensors are kept as fp32. */
 size_t lks__part_room(const lks__table *table);
-
-#endif

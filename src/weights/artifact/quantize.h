@@ -5,8 +5,7 @@
  * else in fp16. A larger matrix becomes int8 with one fp16 scale for each row. Any other larger
  * tensor becomes int8 with one fp32 scale. Values are cut at a quantile of |x| just under the
  * maximum. */
-#ifndef LKS_WEIGHTS_ARTIFACT_QUANTIZE_H
-#define LKS_WEIGHTS_ARTIFACT_QUANTIZE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ lks_status lks__quantize(lks__quant_scheme scheme, const float *x, size_t rows, 
 /* The reverse. ERR_FORMAT if lks__quantize() can't have produced these values or scales. */
 lks_status lks__dequantize(lks__quant_scheme scheme, const void *values, const void *scales,
                            size_t rows, size_t cols, float *x);
-
-#endif

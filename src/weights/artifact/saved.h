@@ -9,8 +9,7 @@
  *
  * Like the script, we omit its last two dicts if they are empty. "lockstep" is ours: the script
  * ignores it. */
-#ifndef LKS_WEIGHTS_ARTIFACT_SAVED_H
-#define LKS_WEIGHTS_ARTIFACT_SAVED_H
+#pragma once
 
 #include "files/pickle/pickle.h"
 #include "files/zip/unzip.h"
@@ -44,5 +43,3 @@ bool lks__artifact_saved_shape(const lks__artifact_saved *saved, const char *nam
 lks_status lks__artifact_saved_check(const lks__artifact_saved *saved, const lks__table *table);
 lks_status lks__artifact_saved_read(lks__artifact_saved *saved, const lks__table *table,
                                     float *params);
-
-#endif

@@ -1,7 +1,6 @@
 #include "weights/choice/given.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/system/sys.h"
 #include "settings/family.h"

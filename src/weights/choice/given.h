@@ -1,7 +1,6 @@
 /* weights/choice/given.h - the weights that a command's settings name, and checks that its other
  * settings fit them. */
-#ifndef LKS_WEIGHTS_CHOICE_GIVEN_H
-#define LKS_WEIGHTS_CHOICE_GIVEN_H
+#pragma once
 
 #include "weights/weights.h"
 
@@ -31,5 +30,3 @@ lks_status lks__given_same_meaning(const lks__meta *data, const char *path, cons
  * `given`, the one at `path`. */
 lks_status lks__given_tokenizer_of(const lks__meta *data, const char *dir, const lks__meta *given,
                                    const char *path);
-
-#endif

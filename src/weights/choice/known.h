@@ -1,6 +1,5 @@
 /* weights/choice/known.h - models that have a name, and the folder in which we look for them. */
-#ifndef LKS_WEIGHTS_CHOICE_KNOWN_H
-#define LKS_WEIGHTS_CHOICE_KNOWN_H
+#pragma once
 
 #include "data/text/meta.h"
 #include "files/checkpoint/folder.h"
@@ -38,5 +37,3 @@ lks_status lks__known_missing(const char *path);
 
 /* ERR_FORMAT for a model's folder without weights; the message says which files it needs. */
 lks_status lks__known_empty(const lks__known *known, const char *path);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Hosts may have folders of their own, and so different checkpoints, or none. Rank 0 writes
  * checkpoints, so every other rank is compared with rank 0. */
-#ifndef LKS_WEIGHTS_CHOICE_SAME_CHECKPOINT_H
-#define LKS_WEIGHTS_CHOICE_SAME_CHECKPOINT_H
+#pragma once
 
 #include "files/checkpoint/ckpt.h"
 #include "session/session.h"
@@ -20,5 +19,3 @@ lks_status lks__same_checkpoint(lks__session *ses, lks_status st, const lks__ckp
  * name fails, even if its `latest` names another. Close `ckpt` in any case. Collective. */
 lks_status lks__same_target(lks__session *ses, const char *out_dir, uint64_t bad_iter,
                             lks__ckpt *ckpt);
-
-#endif

@@ -57,9 +57,10 @@ lks_status lks__export_gpt2_only(const lks__export_model *e)
                      e->w->shown, lks__family_of(&e->run)->name, forms[form_of(e->s)].name);
 }
 
-lks_status lks__export_params(const lks__export_model *e, float **params_p)
+/* Read the parameters into an arena of `count` floats. */
+static lks_status read_params(const lks__export_model *e, size_t count, float **params_p)
 {
-    float *params = calloc(e->table.count, sizeof *params);
+    float *params = calloc(count, sizeof *params);
     LKS__MEMORY(params, "for a model of %zu parameters", e->table.n_params);
     lks_status st = lks__weights_read(e->w, &e->config, &e->table, 0, params);
     if (st == LKS_OK)
@@ -67,6 +68,23 @@ lks_status lks__export_params(const lks__export_model *e, float **params_p)
     else
         free(params);
     return st;
+}
+
+lks_status lks__export_params(const lks__export_model *e, float **params_p)
+{
+    return read_params(e, e->table.count, params_p);
+}
+
+lks_status lks__export_biased(const lks__export_model *e, lks__table *all, float **params_p)
+{
+    lks__model_config config = e->config;
+    config.bias = true;
+    LKS__TRY(lks__model_table(&config, all));
+    for (size_t i = 0; i < all->n_tensors; i++) {
+        const lks__table_tensor *own = lks__table_find(&e->table, all->tensors[i].name);
+        all->tensors[i].offset = own != NULL ? own->offset : e->table.count;
+    }
+    return read_params(e, e->table.count + 4 * (size_t)config.n_embd, params_p);
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* weights/export/export.h - exports a trained model in another program's format: `lockstep export`.
  * A format is a row in export.c and a file (weights/export/form.h lists its inputs). */
-#ifndef LKS_WEIGHTS_EXPORT_EXPORT_H
-#define LKS_WEIGHTS_EXPORT_EXPORT_H
+#pragma once
 
 #include "settings/settings.h"
 
@@ -14,5 +13,3 @@ typedef struct lks__export_sink {
 /* Write the model that `s` names (choice/given.h) as s->format to s->out. ERR_CONFIG if that format
  * can't represent the model. */
 lks_status lks__export(const lks__settings *s, const lks__export_sink *sink);
-
-#endif

@@ -1,6 +1,5 @@
 /* weights/export/form.h - definitions that the export formats share. */
-#ifndef LKS_WEIGHTS_EXPORT_FORM_H
-#define LKS_WEIGHTS_EXPORT_FORM_H
+#pragma once
 
 #include "data/text/bpe/bpe.h"
 #include "data/text/meta.h"
@@ -29,12 +28,24 @@ lks__export_write lks__export_golf, lks__export_nanogpt, lks__export_hf, lks__ex
 /* ERR_CONFIG unless the model is of the family gpt2. */
 lks_status lks__export_gpt2_only(const lks__export_model *e);
 
-/* The tokenizer that a format should contain: *bpe_p, which the caller closes, or e->meta.chars if
- * *characters_p. Otherwise prints why the tokenizer is missing. */
-lks_status lks__export_tokenizer(const lks__export_model *e, lks__bpe **bpe_p, bool *characters_p);
+/* The tokenizer that a format should contain; zeroed: none. */
+typedef struct lks__export_vocabulary {
+    bool characters; /* e->meta.chars */
+    char *text;      /* GPT-2's, as a tokenizer.json, which the caller frees */
+    size_t bytes;
+    uint32_t size;       /* tokens of `text` */
+    int32_t end_of_text; /* id of its <|endoftext|>; -1: none, also without `text` */
+} lks__export_vocabulary;
+
+/* Prints why the tokenizer is missing, if it is. */
+lks_status lks__export_tokenizer(const lks__export_model *e, lks__export_vocabulary *v);
 
 /* All parameters, in an arena that the caller frees. */
 lks_status lks__export_params(const lks__export_model *e, float **params_p);
+
+/* The same for a format that always has biases: `all` lists the tensors with their places in the
+ * arena; biases that the model lacks share zeros. The caller frees both, also after errors. */
+lks_status lks__export_biased(const lks__export_model *e, lks__table *all, float **params_p);
 
 /* Write a safetensors file with "format": "pt" under a temporary name, and rename it to `path`. */
 lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n);
@@ -42,5 +53,3 @@ lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, 
 /* Print a sentence for the user. */
 void lks__export_note(const lks__export_model *e, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-
-#endif

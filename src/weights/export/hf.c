@@ -1,7 +1,8 @@
 /* lockstep export --format=hf: a folder for Hugging Face's loaders: config.json, model.safetensors,
- * and the tokenizer. Their Conv1D stores a matrix as [in, out], and their GPT-2 always has
- * biases. */
+ * and the tokenizer: GPT-2's vocabulary unchanged, and characters as a vocabulary of words of one
+ * character. Their Conv1D stores a matrix as [in, out], and their GPT-2 always has biases. */
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +10,15 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "weights/export/hf.h"
+#include "base/text/utf8.h"
+#include "weights/export/form.h"
 
-lks_status lks__export_hf_json(const lks__export_model *e, const char *name, json_t *json)
+#define TOKENIZER "tokenizer.json"
+#define END       "<|endoftext|>"
+
+/* Write `json` as the folder's file NAME: keys sorted, two spaces. Takes the reference; NULL is
+ * ERR_NOMEM. */
+static lks_status write_json(const lks__export_model *e, const char *name, json_t *json)
 {
     char path[LKS__SETTING_STR + 64];
     char *text = json == NULL ? NULL : lks__json_dump(json, JSON_INDENT(2) | JSON_SORT_KEYS);
@@ -52,15 +59,98 @@ static lks_status write_config(const lks__export_model *e, int32_t end_of_text)
         1, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0, "add_cross_attention", 0,
         "layer_norm_epsilon", 1e-5, "initializer_range", 0.02, "attn_pdrop", 0.0, "embd_pdrop", 0.0,
         "resid_pdrop", 0.0, "dtype", "float32", "bos_token_id", end[0], "eos_token_id", end[1]);
-    return lks__export_hf_json(e, "config.json", json);
+    return write_json(e, "config.json", json);
 }
 
-lks_status lks__export_hf_remove(const lks__export_model *e, const char *name)
+/* Remove a file of an earlier export, if it exists. */
+static lks_status remove_file(const lks__export_model *e, const char *name)
 {
     char path[LKS__SETTING_STR + 64];
     snprintf(path, sizeof path, "%s/%s", e->s->out, name);
     return lks__sys_unlink(path) == 0 || errno == ENOENT ? LKS_OK
                                                          : lks__sys_fail("cannot remove", path);
+}
+
+static lks_status write_tokenizer_config(const lks__export_model *e, const char *kind, bool has_end)
+{
+    const char *end = has_end ? END : NULL; /* "s*" leaves it out then */
+    json_t *json =
+        json_pack("{s:s, s:i, s:b, s:s*, s:s*, s:s*}", "tokenizer_class", kind, "model_max_length",
+                  e->config.block_size, "clean_up_tokenization_spaces", 0, "bos_token", end,
+                  "eos_token", end, "unk_token", end);
+    return write_json(e, "tokenizer_config.json", json);
+}
+
+/* --- GPT-2's vocabulary
+ * --------------------------------------------------------------------------------- */
+
+static lks_status write_vocabulary(const lks__export_model *e, const lks__export_vocabulary *v)
+{
+    char path[LKS__SETTING_STR + 64];
+    snprintf(path, sizeof path, "%s/" TOKENIZER, e->s->out);
+    LKS__TRY(lks__sys_write_file(path, v->text, v->bytes));
+    return write_tokenizer_config(e, "GPT2Tokenizer", v->end_of_text >= 0);
+}
+
+/* --- characters ------------------------------------------------------------------------------ */
+
+static json_t *characters(const lks__meta *meta)
+{
+    json_t *vocabulary = json_object();
+    for (uint32_t id = 0; id < meta->vocab_size && vocabulary != NULL; id++) {
+        char text[8];
+        text[lks__utf8_encode(meta->chars[id], text)] = '\0';
+        if (json_object_set_new(vocabulary, text, json_integer((json_int_t)id)) != 0) {
+            json_decref(vocabulary);
+            vocabulary = NULL;
+        }
+    }
+    return vocabulary;
+}
+
+static json_t *replacement(const char *from)
+{
+    return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", from, "content",
+                     "\n");
+}
+
+/* Splits a text into its characters and reads CRLF and CR as LF, like `prep char`. A character
+ * without an id is an error. */
+static lks_status write_characters(const lks__export_model *e, const lks__meta *meta)
+{
+    json_t *json = json_pack(
+        "{s:s, s:n, s:n, s:[], s:{s:s, s:[o, o]}, s:{s:s, s:{s:s}, s:s, s:b}, s:n, s:{s:s}, "
+        "s:{s:s, s:o, s:s}}",
+        "version", "1.0", "truncation", "padding", "added_tokens", "normalizer", "type", "Sequence",
+        "normalizers", replacement("\r\n"), replacement("\r"), "pre_tokenizer", "type", "Split",
+        "pattern", "Regex", "[\\s\\S]", "behavior", "Isolated", "invert", 0, "post_processor",
+        "decoder", "type", "Fuse", "model", "type", "WordLevel", "vocab", characters(meta),
+        "unk_token", "<unk>");
+    LKS__TRY(write_json(e, TOKENIZER, json));
+    return write_tokenizer_config(e, "PreTrainedTokenizerFast", false);
+}
+
+/* Write the tokenizer's files, or print why there are none. *end_of_text_p: the id of
+ * <|endoftext|>; -1: there is none. */
+static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
+{
+    /* The other forms and parts of a tokenizer: loaders would combine them with the new one. */
+    static const char *const files[] = {TOKENIZER,
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "merges.txt"};
+    lks__export_vocabulary v;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        LKS__TRY(remove_file(e, files[i]));
+    LKS__TRY(lks__export_tokenizer(e, &v));
+    *end_of_text_p = v.end_of_text;
+    if (v.characters)
+        return write_characters(e, &e->meta);
+    const lks_status st = v.text != NULL ? write_vocabulary(e, &v) : LKS_OK;
+    free(v.text);
+    return st;
 }
 
 /* --- weights --------------------------------------------------------------------------------- */
@@ -74,23 +164,21 @@ static void transpose(float *x, size_t out, size_t in, float *scratch)
     memcpy(x, scratch, out * in * sizeof *x);
 }
 
-/* List the tensors of `all`, which has biases; those that the model lacks are `zeros`. */
-static void list_tensors(const lks__export_model *e, float *params, const lks__table *all,
-                         const float *zeros, float *scratch, lks__st_tensor *list)
+static void list_tensors(const lks__table *all, float *params, float *scratch, lks__st_tensor *list)
 {
     for (size_t i = 0; i < all->n_tensors; i++) {
-        const lks__table_tensor *t = &all->tensors[i], *own = lks__table_find(&e->table, t->name);
+        const lks__table_tensor *t = &all->tensors[i];
         const bool turned = t->kind == LKS__PARAM_MATRIX;
         list[i] = (lks__st_tensor){.name = t->name,
                                    .dtype = "F32",
                                    .n_dims = t->n_dims,
                                    .shape = {t->shape[turned], t->shape[!turned]},
-                                   .data = own == NULL ? zeros : params + own->offset,
+                                   .data = params + t->offset,
                                    .bytes = t->count * sizeof(float)};
         if (t->n_dims == 1)
             list[i].shape[0] = t->shape[0];
         if (turned)
-            transpose(params + own->offset, t->shape[0], t->shape[1], scratch);
+            transpose(params + t->offset, t->shape[0], t->shape[1], scratch);
     }
 }
 
@@ -98,27 +186,21 @@ static lks_status write_weights(const lks__export_model *e)
 {
     const size_t C = (size_t)e->config.n_embd;
     char path[LKS__SETTING_STR + 64];
-    lks__model_config config = e->config;
-    lks__table all;
-    float *params = NULL;
-    config.bias = true;
-    LKS__TRY(lks__model_table(&config, &all));
-    lks__st_tensor *list = calloc(all.n_tensors, sizeof *list);
-    float *zeros = calloc(4 * C, sizeof *zeros), *scratch = malloc(4 * C * C * sizeof *scratch);
-    lks_status st = LKS_OK;
+    lks__table all = {0};
+    float *params = NULL, *scratch = malloc(4 * C * C * sizeof *scratch);
+    lks_status st = lks__export_biased(e, &all, &params);
+    lks__st_tensor *list = calloc(all.n_tensors + 1, sizeof *list);
     snprintf(path, sizeof path, "%s/model.safetensors", e->s->out);
-    if (list == NULL || zeros == NULL || scratch == NULL)
+    if (st == LKS_OK && (list == NULL || scratch == NULL))
         st = lks__no_memory("to write %zu tensors", all.n_tensors);
-    LKS__THEN(st, lks__export_params(e, &params));
     if (st == LKS_OK) {
-        list_tensors(e, params, &all, zeros, scratch, list);
+        list_tensors(&all, params, scratch, list);
         st = lks__export_tensors(path, list, all.n_tensors);
     }
     if (st == LKS_OK && !e->config.bias)
         lks__export_note(e, "the model has no biases: those in the folder are zeros");
     free(params);
     free(list);
-    free(zeros);
     free(scratch);
     lks__table_free(&all);
     return st;
@@ -158,8 +240,8 @@ lks_status lks__export_hf(const lks__export_model *e)
     int32_t end_of_text;
     LKS__TRY(lks__export_gpt2_only(e));
     LKS__TRY(make_folder(e));
-    LKS__TRY(lks__export_hf_remove(e, "config.json"));
-    lks_status st = lks__export_hf_tokenizer(e, &end_of_text);
+    LKS__TRY(remove_file(e, "config.json"));
+    lks_status st = write_tokenizer(e, &end_of_text);
     LKS__THEN(st, write_weights(e));
     LKS__THEN(st, write_config(e, end_of_text));
     if (st != LKS_OK)

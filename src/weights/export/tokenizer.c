@@ -1,4 +1,6 @@
 /* lockstep export: the model's tokenizer, for formats that contain one. */
+#include <stdlib.h>
+
 #include "weights/export/form.h"
 
 static lks_status check_size(const lks__export_model *e, uint32_t tokens)
@@ -10,7 +12,7 @@ static lks_status check_size(const lks__export_model *e, uint32_t tokens)
 }
 
 /* A run keeps the vocabulary of its tokens next to its checkpoints. */
-static lks_status open_bpe(const lks__export_model *e, lks__bpe **bpe_p)
+static lks_status read_bpe(const lks__export_model *e, lks__export_vocabulary *v)
 {
     lks__bpe *bpe;
     uint64_t hash;
@@ -20,31 +22,32 @@ static lks_status open_bpe(const lks__export_model *e, lks__bpe **bpe_p)
         return LKS_OK;
     }
     LKS__TRY(lks__bpe_open(e->vocabulary, &bpe));
-    lks_status st = lks__bpe_hash(bpe, &hash);
+    lks_status st = lks__bpe_text(bpe, &v->text, &v->bytes, &hash);
+    v->size = lks__bpe_size(bpe);
+    v->end_of_text = lks__bpe_end_of_text(bpe);
+    lks__bpe_close(bpe);
     const bool own = st == LKS_OK && hash == e->meta.model_hash;
     if (own)
-        st = check_size(e, lks__bpe_size(bpe));
-    if (own && st == LKS_OK) {
-        *bpe_p = bpe;
-        return LKS_OK;
-    }
-    if (st == LKS_OK)
+        st = check_size(e, v->size);
+    else if (st == LKS_OK)
         lks__export_note(e, "no tokenizer is written: " LKS__BPE_FILE
                             " in the run's folder is not the vocabulary that it was trained with");
-    lks__bpe_close(bpe);
+    if (own && st == LKS_OK)
+        return LKS_OK;
+    free(v->text);
+    *v = (lks__export_vocabulary){.end_of_text = -1};
     return st;
 }
 
-lks_status lks__export_tokenizer(const lks__export_model *e, lks__bpe **bpe_p, bool *characters_p)
+lks_status lks__export_tokenizer(const lks__export_model *e, lks__export_vocabulary *v)
 {
     const lks__meta *meta = &e->meta;
-    *bpe_p = NULL;
-    *characters_p = false;
+    *v = (lks__export_vocabulary){.end_of_text = -1};
     LKS__TRY(check_size(e, meta->vocab_size));
     if (meta->is_bpe)
-        return open_bpe(e, bpe_p);
+        return read_bpe(e, v);
     if (meta->chars != NULL && meta->chars[0] != 0) { /* they ascend */
-        *characters_p = true;
+        v->characters = true;
         return LKS_OK;
     }
     lks__export_note(e, "no tokenizer is written: %s",

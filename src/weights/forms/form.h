@@ -1,7 +1,6 @@
 /* weights/forms/form.h - the interface of a form of weights: one struct, in a separate file, and a
  * row in weights/open.c. */
-#ifndef LKS_WEIGHTS_FORMS_FORM_H
-#define LKS_WEIGHTS_FORMS_FORM_H
+#pragma once
 
 #include "weights/weights.h"
 
@@ -52,5 +51,3 @@ bool lks__weights_has(const char *folder, const char *name);
 
 /* Widen n numbers, float16 (`half`) or bfloat16, stored in the upper half of out[n], to floats. */
 void lks__weights_widen(float *out, size_t n, bool half);
-
-#endif

@@ -1,8 +1,7 @@
 /* weights/forms/nanogpt.h - nanoGPT's ckpt.pt: {"model", "optimizer", "model_args", "iter_num",
  * "best_val_loss", "config"}. Its weights are a form like others; a run can also be continued, with
  * Adam's moments. */
-#ifndef LKS_WEIGHTS_FORMS_NANOGPT_H
-#define LKS_WEIGHTS_FORMS_NANOGPT_H
+#pragma once
 
 #include "weights/weights.h"
 
@@ -24,5 +23,3 @@ bool lks__nanogpt_setting(const lks__weights *w, const char *name, char text[40]
 /* Read both moments of every trained tensor of the table into arenas. */
 lks_status lks__nanogpt_moments(lks__weights *w, const lks__table *table, float *exp_avg,
                                 float *exp_avg_sq);
-
-#endif

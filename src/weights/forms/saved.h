@@ -1,8 +1,7 @@
 /* weights/forms/saved.h - the model in a checkpoint of lockstep: its settings, tokenizer and
  * parameters.
  */
-#ifndef LKS_WEIGHTS_FORMS_SAVED_H
-#define LKS_WEIGHTS_FORMS_SAVED_H
+#pragma once
 
 #include "data/text/meta.h"
 #include "files/checkpoint/ckpt.h"
@@ -37,5 +36,3 @@ lks_status lks__state_check_params(const lks__st_file *file, const char *path,
  * above. */
 lks_status lks__state_find(const lks__st_file *file, const char *path, const lks__table_tensor *t,
                            const char *suffix, const lks__st_tensor **found_p);
-
-#endif

@@ -1,6 +1,5 @@
 /* weights/forms/torch.h - functions shared by the forms that PyTorch writes. */
-#ifndef LKS_WEIGHTS_FORMS_TORCH_H
-#define LKS_WEIGHTS_FORMS_TORCH_H
+#pragma once
 
 #include "files/pickle/torch/torchfile.h"
 #include "weights/forms/form.h"
@@ -14,5 +13,3 @@ lks_status lks__weights_torch_read(lks__torchfile *file, const lks__weights_tens
 /* Key i of a dict as a string; NULL if it isn't text or contains a 0 byte. The string is valid
  * until the next call in this thread. */
 const char *lks__weights_torch_key(const lks__pickle_value *dict, size_t i);
-
-#endif

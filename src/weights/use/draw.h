@@ -1,6 +1,5 @@
 /* weights/use/draw.h - draw a token from its logits. */
-#ifndef LKS_WEIGHTS_USE_DRAW_H
-#define LKS_WEIGHTS_USE_DRAW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ size_t lks__draw_work_bytes(size_t n);
  * numbers. */
 lks_status lks__draw(const lks__draw_options *o, uint64_t token, uint32_t sample, float *logits,
                      size_t n, void *work, int32_t *id_p);
-
-#endif

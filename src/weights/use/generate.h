@@ -5,8 +5,7 @@
  * but not on the number of other samples, on threads, or on how the prompt is cut into passes. It
  * is the same on all machines of one kernel level. The context is the last block_size tokens; once
  * it is full, each token needs a pass over the whole window. */
-#ifndef LKS_WEIGHTS_USE_GENERATE_H
-#define LKS_WEIGHTS_USE_GENERATE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -48,5 +47,3 @@ typedef struct lks__generate {
  * the n-th number of its sample. lks__sys_stop_when() ends it between passes (ERR_STOPPED);
  * afterwards more can be read and written. */
 lks_status lks__generator_write(lks__generator *g, const lks__generate *how);
-
-#endif

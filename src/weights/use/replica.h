@@ -1,6 +1,5 @@
 /* weights/use/replica.h - a trained model, opened from a checkpoint for sampling or evaluation. */
-#ifndef LKS_WEIGHTS_USE_REPLICA_H
-#define LKS_WEIGHTS_USE_REPLICA_H
+#pragma once
 
 #include "compute/mirror.h"
 #include "data/text/meta.h"
@@ -34,5 +33,3 @@ lks_status lks__replica_open(const char *out_dir, const lks__settings *s, lks__s
 lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
                                       lks__session *session, lks__replica *r);
 void lks__replica_close(lks__replica *r);
-
-#endif

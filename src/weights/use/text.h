@@ -1,7 +1,6 @@
 /* weights/use/text.h - text to a model's tokens and back, with the tokenizer of its data: a
  * character table, a SentencePiece model, GPT-2's vocabulary, or single bytes. */
-#ifndef LKS_WEIGHTS_USE_TEXT_H
-#define LKS_WEIGHTS_USE_TEXT_H
+#pragma once
 
 #include "base/text/utf8_stream.h"
 #include "data/text/bpe/bpe.h"
@@ -34,5 +33,3 @@ lks_status lks__text_add(const lks__text *t, int32_t id, lks__utf8_stream *out);
 lks_status lks__text_ids(const lks__text *t, size_t V, bool **has_p);
 /* True if the tokenizer has this id. A model's vocabulary may be padded beyond its tokenizer's. */
 bool lks__text_has(const lks__text *t, int32_t id);
-
-#endif

@@ -1,7 +1,6 @@
 /* weights/use/until.h - passes text on until a stop text occurs, however the text is cut into
  * pieces. A possible beginning of a stop text is held back. */
-#ifndef LKS_WEIGHTS_USE_UNTIL_H
-#define LKS_WEIGHTS_USE_UNTIL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ typedef struct lks__until {
 lks_status lks__until_add(lks__until *u, const char *text, size_t bytes);
 /* End of the text: pass on the bytes that were held back. */
 lks_status lks__until_end(lks__until *u);
-
-#endif

@@ -1,7 +1,6 @@
 /* weights/use/write.h - writes samples of a prompt as text, in order: the first while it is drawn;
  * the others, which are drawn at the same time, as a whole. */
-#ifndef LKS_WEIGHTS_USE_WRITE_H
-#define LKS_WEIGHTS_USE_WRITE_H
+#pragma once
 
 #include "weights/use/generate.h"
 #include "weights/use/text.h"
@@ -25,5 +24,3 @@ lks_status lks__write_samples(lks__writer *w, const int32_t *prompt, size_t n, s
 /* Continue after the context of the generator, which was opened for one sample: only new text.
  * *newline_p: true if it ends in a line feed. A request to stop ends the text (ERR_STOPPED). */
 lks_status lks__write_answer(lks__writer *w, bool *newline_p);
-
-#endif

@@ -1,6 +1,5 @@
 /* runs.h - how a test of the device runs itself again on the stand-ins, in other processes. */
-#ifndef LKS_TESTS_CUDA_RUNS_H
-#define LKS_TESTS_CUDA_RUNS_H
+#pragma once
 
 #include "lockstep/status.h"
 
@@ -15,5 +14,3 @@ void runs_print(lks_status status);
 
 /* `PROGRAM seed` for each of the stand-ins' orders; returns main()'s exit code. */
 int runs_of_seeds(const char *program, int n_seeds);
-
-#endif

@@ -36,8 +36,7 @@
  *
  * What it doesn't show: two operations at the same time, numbers of other hardware, speed, and what
  * NVIDIA's libraries refuse beyond this. */
-#ifndef LKS_TESTS_CUDA_STANDINS_H
-#define LKS_TESTS_CUDA_STANDINS_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -59,5 +58,4 @@ struct lks_standins {
     const int *unit;             /* of this process's GPU */
     std::recursive_mutex *mutex; /* to be held in calls */
 };
-#endif
 #endif

@@ -6,8 +6,7 @@
  * The arithmetic follows Intel's manual: denormal operands and results count as 0, sums are rounded
  * to nearest even after each fused multiply-add. On a processor that has the instructions,
  * kernels_gemm_LEVEL compares both. */
-#ifndef LKS_TESTS_KERNELS_EMULATED_IMMINTRIN_H
-#define LKS_TESTS_KERNELS_EMULATED_IMMINTRIN_H
+#pragma once
 
 #include <float.h>
 #include <math.h>
@@ -333,5 +332,3 @@ static inline void _tile_dpbf16ps(int sums, int left, int right)
             memcpy(&c[m][n], &old, sizeof old);
         }
 }
-
-#endif

@@ -6,8 +6,7 @@
  * All members start the same operations in the same order; a few may be in progress together.
  * Messages are small messages outside the operations, for heartbeats and failures. They arrive even
  * if an operation makes no progress. */
-#ifndef LKS_COMM_HIER_LINK_ENGINE_H
-#define LKS_COMM_HIER_LINK_ENGINE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -102,5 +101,4 @@ typedef struct lks__engine {
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* comm/shm/segment/descriptors.h - a rank's description of one operation, and its text in messages.
  */
-#ifndef LKS_COMM_SHM_SEGMENT_DESCRIPTORS_H
-#define LKS_COMM_SHM_SEGMENT_DESCRIPTORS_H
+#pragma once
 
 #include <stdalign.h>
 #include <stdbool.h>
@@ -74,5 +73,3 @@ void lks__shm_describe(const struct lks__shm_descriptor *desc,
 bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b);
 /* The call that the operation is, or belongs to: "barrier", "lks_ddp_step". */
 const char *lks__shm_call_name(const struct lks__shm_descriptor *desc);
-
-#endif

@@ -4,8 +4,7 @@
  * descriptor, which LOCKSTEP_SEGMENT=FD:TOKEN names. It has no name in any file system and ends
  * with the processes that hold it. This header is for code that starts or watches ranks; only
  * comm/shm knows the segment's contents (segment_layout.h). */
-#ifndef LKS_COMM_SHM_SEGMENT_SEGMENT_H
-#define LKS_COMM_SHM_SEGMENT_SEGMENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -90,5 +89,3 @@ lks_status lks__segment_extend(lks__segment *segment, uint64_t end);
 void lks__segment_release(lks__segment *segment, uint64_t offset, uint64_t bytes);
 lks_status lks__segment_map(lks__segment *segment, uint64_t offset, uint64_t bytes, void **mem_p);
 void lks__segment_unmap(lks__segment *segment, void *mem); /* once per map */
-
-#endif

@@ -6,8 +6,7 @@
  * The file is sealed against shrinking, and fallocate reserves its parts before they are mapped, so
  * an access never raises SIGBUS. What peers write is checked before use: no number in here becomes
  * an index or a size unchecked. */
-#ifndef LKS_COMM_SHM_SEGMENT_SEGMENT_LAYOUT_H
-#define LKS_COMM_SHM_SEGMENT_SEGMENT_LAYOUT_H
+#pragma once
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -85,5 +84,3 @@ struct lks__segment_header {
     char abort_text[1024];
     char abort_report[LKS__SHM_REPORT]; /* a line for each rank, or "" */
 };
-
-#endif

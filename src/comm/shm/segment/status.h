@@ -1,7 +1,6 @@
 /* comm/shm/segment/status.h - the state of a job's ranks on one host, in their segment: the group's
  * failure, requests to stop, and each rank's progress. The launcher reads it, too. */
-#ifndef LKS_COMM_SHM_SEGMENT_STATUS_H
-#define LKS_COMM_SHM_SEGMENT_STATUS_H
+#pragma once
 
 #include "comm/liveness.h"
 #include "comm/shm/segment/segment.h"
@@ -73,5 +72,3 @@ typedef struct lks__rank_status {
 } lks__rank_status;
 
 void lks__segment_status(const lks__segment *segment, int rank, lks__rank_status *status);
-
-#endif

@@ -1,6 +1,5 @@
 /* compute/cpu/layers/epilogue.h - a product's epilogue on one finished tile of its output. */
-#ifndef LKS_COMPUTE_CPU_LAYERS_EPILOGUE_H
-#define LKS_COMPUTE_CPU_LAYERS_EPILOGUE_H
+#pragma once
 
 #include "compute/cpu/kernels.h"
 #include "compute/layers.h"
@@ -12,5 +11,3 @@ lks__activate_fwd_fn *lks__activation(const lks__kernels *k, lks__epilogue_kind 
  * (matmul.c). */
 void lks__epilogue_tile(const lks__kernels *k, const lks__epilogue *e, float *y, size_t ld,
                         size_t r0, size_t r1, size_t c0, size_t c1);
-
-#endif

@@ -9,8 +9,7 @@
  * A, A² and so bA + cA² are symmetric: only panels of their lower triangles are computed, and
  * mirrored. The parts depend on the shape alone, so the bits depend neither on threads, nor on
  * ranks, nor on what else is computed at the same time. */
-#ifndef LKS_COMPUTE_CPU_LAYERS_NEWTON_SCHULZ_H
-#define LKS_COMPUTE_CPU_LAYERS_NEWTON_SCHULZ_H
+#pragma once
 
 #include "base/beat.h"
 #include "compute/cpu/exec.h"
@@ -23,5 +22,3 @@ size_t lks__newton_schulz_bytes(size_t rows, size_t cols);
  * are the same. */
 void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
                         const lks__beat *beat, void *work);
-
-#endif

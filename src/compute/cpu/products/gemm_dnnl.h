@@ -1,7 +1,6 @@
 /* compute/cpu/products/gemm_dnnl.h - oneDNN's sgemm, loaded when AVX2 or a level above it
  * is opened. gemm_dnnl.c also defines what kernels.h declares about a GEMM library. */
-#ifndef LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
-#define LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
+#pragma once
 
 #include "compute/cpu/kernels.h"
 
@@ -16,5 +15,3 @@ const char *lks__gemm_dnnl_version(void); /* "oneDNN 2.6.3" */
 /* The library's product, in its own order of sums (kinds.h). Sizes are at least 1. If the library
  * fails, C becomes NaN: no result is ever silently wrong. */
 lks__gemm_fn lks__gemm_dnnl;
-
-#endif

@@ -6,8 +6,7 @@
  * several alignments. If a bit differs, products of this kind are ours. So runs have the same bits
  * with any library and without one, and ranks needn't agree on it. lks__kernels_gemm_kinds() counts
  * them. */
-#ifndef LKS_COMPUTE_CPU_PRODUCTS_KINDS_H
-#define LKS_COMPUTE_CPU_PRODUCTS_KINDS_H
+#pragma once
 
 #include "compute/cpu/kernels.h"
 
@@ -17,5 +16,3 @@ void lks__kinds_open(lks__gemm_fn *library, lks__gemm_fn *own);
 
 /* The product of reference/ref_gemm.c. Any thread may call it. */
 lks__gemm_fn lks__kinds_gemm;
-
-#endif

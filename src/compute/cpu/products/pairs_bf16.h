@@ -11,8 +11,7 @@
  * beyond an operand's end is no fault.)
  *
  * Only for files built with AVX-512-BF16. */
-#ifndef LKS_COMPUTE_CPU_PRODUCTS_PAIRS_BF16_H
-#define LKS_COMPUTE_CPU_PRODUCTS_PAIRS_BF16_H
+#pragma once
 
 #include <immintrin.h>
 #include <stdbool.h>
@@ -101,5 +100,3 @@ static inline void transpose(__m512i r[LANES])
         r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* compute/cpu/products/tiles_amx.h - set up and release the tile registers of AMX. Only for files
  * built with AMX. */
-#ifndef LKS_COMPUTE_CPU_PRODUCTS_TILES_AMX_H
-#define LKS_COMPUTE_CPU_PRODUCTS_TILES_AMX_H
+#pragma once
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ static inline void tiles_close(void)
 {
     _tile_release();
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* compute/cpu/reference/reference.h - the scalar reference, which defines each operation and is the
  * yardstick of the tests. No level of the tool uses it. */
-#ifndef LKS_COMPUTE_CPU_REFERENCE_REFERENCE_H
-#define LKS_COMPUTE_CPU_REFERENCE_REFERENCE_H
+#pragma once
 
 #include "compute/cpu/kernels.h"
 
@@ -13,5 +12,3 @@
 #define X(name, type) type lks__##name##_ref;
 LKS__REFERENCE_MAP(X)
 #undef X
-
-#endif

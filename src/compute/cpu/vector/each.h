@@ -1,7 +1,6 @@
 /* compute/cpu/vector/each.h - loops of kernels that compute each element from those at its place.
  * `f` is a constant, so that it becomes part of the loop. */
-#ifndef LKS_COMPUTE_CPU_VECTOR_EACH_H
-#define LKS_COMPUTE_CPU_VECTOR_EACH_H
+#pragma once
 
 #include "compute/cpu/vector/vec.h"
 
@@ -32,5 +31,3 @@ EACH_INLINE void each_pair(float *y, const float *a, const float *b, size_t n, v
 }
 
 #undef EACH_INLINE
-
-#endif

@@ -8,8 +8,7 @@
  * and the conversion rounds as if it saw the true value, also to subnormal floats. The exponents of
  * floats are too small for any of these operations to overflow or lose bits in double.
  */
-#ifndef LKS_COMPUTE_CPU_VECTOR_FUSED_H
-#define LKS_COMPUTE_CPU_VECTOR_FUSED_H
+#pragma once
 
 #include <stdint.h>
 
@@ -42,5 +41,3 @@ static inline __attribute__((always_inline)) lks__wides lks__fused(lks__wides x,
                                    lks__wides);
 #endif
 }
-
-#endif

@@ -2,8 +2,7 @@
  * level is lks__<name>_<level>. The row kernels are written with vec.h, in <layer>.c, which is
  * built for each level, as are gemm.c and gemm_bf16.c. Others are in <name>_<level>.c. A build has
  * the levels of its architecture. */
-#ifndef LKS_COMPUTE_CPU_VECTOR_LEVELS_H
-#define LKS_COMPUTE_CPU_VECTOR_LEVELS_H
+#pragma once
 
 #include "compute/cpu/kernels.h"
 
@@ -20,5 +19,3 @@ lks__peak_fn lks__peak_neon, lks__peak_avx2, lks__peak_avx512, lks__peak_bf16_av
 
 /* Replace the entries of `k` for which `level` has a version. */
 void lks__kernels_of_level(lks__cpu_level level, lks__kernels *k);
-
-#endif

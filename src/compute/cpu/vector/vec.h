@@ -6,8 +6,7 @@
  * A mask is n leading lanes. Masked loads and stores touch only the memory of their lanes, and
  * loads give 0 in the others. If one operand is NaN, v_min and v_max give the second one. Sums and
  * maxima of lanes fold halves onto each other: 16, 8, 4, 2, 1 lanes. */
-#ifndef LKS_COMPUTE_CPU_VECTOR_VEC_H
-#define LKS_COMPUTE_CPU_VECTOR_VEC_H
+#pragma once
 
 #if defined(__AVX512F__)
 #include "compute/cpu/vector/vec_register.h"
@@ -17,6 +16,4 @@
 #include "compute/cpu/vector/vec_neon.h"
 #else
 #include "compute/cpu/vector/vec_plain.h"
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  * Coefficients were fitted for this file with mpmath at 40 digits: weighted least squares on
  * Chebyshev points, with Lawson's weights until the error is level. The stated errors are those of
  * the fit; a few float roundings come on top. */
-#ifndef LKS_COMPUTE_CPU_VECTOR_VEC_MATH_H
-#define LKS_COMPUTE_CPU_VECTOR_VEC_MATH_H
+#pragma once
 
 #include "compute/cpu/vector/vec.h"
 
@@ -85,5 +84,3 @@ static inline vf v_phi(vf x, vf *e_p)
     *e_p = e;
     return v_select(v_is_negative(x), tail, v_sub(one, tail));
 }
-
-#endif

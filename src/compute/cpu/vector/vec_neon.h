@@ -1,6 +1,5 @@
 /* compute/cpu/vector/vec_neon.h - vec.h's operations on four registers of ARM64's NEON. */
-#ifndef LKS_COMPUTE_CPU_VECTOR_VEC_NEON_H
-#define LKS_COMPUTE_CPU_VECTOR_VEC_NEON_H
+#pragma once
 
 #include <arm_neon.h>
 #include <float.h>
@@ -240,5 +239,3 @@ VEC_INLINE double vd_hsum(vd v)
     const float64x2_t two = vaddq_f64(vaddq_f64(v.a, v.c), vaddq_f64(v.b, v.d));
     return vgetq_lane_f64(two, 0) + vgetq_lane_f64(two, 1);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* compute/cpu/vector/vec_pair.h - vec.h's operations on a pair of AVX2's registers. */
-#ifndef LKS_COMPUTE_CPU_VECTOR_VEC_PAIR_H
-#define LKS_COMPUTE_CPU_VECTOR_VEC_PAIR_H
+#pragma once
 
 #include <float.h>
 #include <immintrin.h>
@@ -211,5 +210,3 @@ static inline double vd_hsum(vd v)
     __m128d s = _mm_add_pd(_mm256_castpd256_pd128(f), _mm256_extractf128_pd(f, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* compute/cpu/vector/vec_plain.h - vec.h's operations in C, on arrays of 16 floats. Compilers turn
  * the loops into vectors of the baseline's width. */
-#ifndef LKS_COMPUTE_CPU_VECTOR_VEC_PLAIN_H
-#define LKS_COMPUTE_CPU_VECTOR_VEC_PLAIN_H
+#pragma once
 
 #include <float.h>
 #include <math.h>
@@ -255,5 +254,3 @@ VEC_INLINE double vd_hsum(vd v)
             v.lane[i] += v.lane[i + n];
     return v.lane[0];
 }
-
-#endif

@@ -2,8 +2,7 @@
  * AVX-512. With AVX-512 it has all operations of vec.h, whose kernels have 16 lanes at every level.
  * With AVX2 it has those of kernels whose results don't depend on the number of lanes: products,
  * dropout and peak. */
-#ifndef LKS_COMPUTE_CPU_VECTOR_VEC_REGISTER_H
-#define LKS_COMPUTE_CPU_VECTOR_VEC_REGISTER_H
+#pragma once
 
 #include <float.h>
 #include <immintrin.h>
@@ -333,5 +332,3 @@ static inline float v_hsum(vf v)
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
-
-#endif

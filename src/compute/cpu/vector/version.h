@@ -1,10 +1,7 @@
 /* compute/cpu/vector/version.h - names of kernels that are built once for each level: VERSION(add)
  * is lks__add_plain, lks__add_avx2 or lks__add_avx512. LKS__LEVEL comes from CMakeLists.txt. */
-#ifndef LKS_COMPUTE_CPU_VECTOR_VERSION_H
-#define LKS_COMPUTE_CPU_VECTOR_VERSION_H
+#pragma once
 
 #define LKS__PASTE_(name, level) lks__##name##_##level
 #define LKS__PASTE(name, level)  LKS__PASTE_(name, level)
 #define VERSION(name)            LKS__PASTE(name, LKS__LEVEL)
-
-#endif

@@ -4,8 +4,7 @@
  * JSON lines: every line is an object, and its member `field` is a document; blank lines and a byte
  * order mark at the start are skipped. Other files are UTF-8 text, and blank lines separate
  * documents; white space around a document is dropped. */
-#ifndef LKS_DATA_PREP_INPUT_DOCS_H
-#define LKS_DATA_PREP_INPUT_DOCS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ lks_status lks__docs_next(lks__docs *docs, const char **text_p, size_t *bytes_p)
 /* Skip the next document, *found_p = false at the end. JSON isn't parsed: each line that isn't
  * blank counts as a document. */
 lks_status lks__docs_skip(lks__docs *docs, bool *found_p);
-
-#endif

@@ -11,7 +11,6 @@
 
 #include "base/list.h"
 #include "base/system/sys.h"
-#include "base/text/utf8.h"
 #include "data/text/encoding.h"
 
 static lks_status no_memory(void)

@@ -1,7 +1,6 @@
 /* data/prep/input/texts.h - the input of `lockstep prep`: files, the files of folders, standard
  * input. */
-#ifndef LKS_DATA_PREP_INPUT_TEXTS_H
-#define LKS_DATA_PREP_INPUT_TEXTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ lks_status lks__texts_file(const lks__texts *texts, size_t i, int *fd_p);
 /* Bytes [at, at + n) of file i, which is open as `fd`. ERR_IO if it has shrunk. */
 lks_status lks__texts_read(const lks__texts *texts, size_t i, int fd, uint64_t at, size_t n,
                            char *to);
-
-#endif

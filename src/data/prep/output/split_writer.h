@@ -1,7 +1,6 @@
 /* data/prep/output/split_writer.h - writes a split's token files as tokens arrive: train.bin and
  * val.bin, or shards of a given size. */
-#ifndef LKS_DATA_PREP_OUTPUT_SPLIT_WRITER_H
-#define LKS_DATA_PREP_OUTPUT_SPLIT_WRITER_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ lks_status lks__split_too_many(uint64_t shard_tokens);
  * (`tokenizer` is its name, or ""), unless `staged` replaces them: a run would read them together
  * with the new ones. Also remove files of killed preparations. */
 lks_status lks__split_remove_others(const lks__staged *staged, const char *tokenizer);
-
-#endif

@@ -1,8 +1,7 @@
 /* data/prep/output/staged.h - replaces several files together: all are complete on disk, under
  * temporary names, before the first one is renamed. So a full disk leaves the folder unchanged,
  * instead of combining new tokens with an old vocabulary. */
-#ifndef LKS_DATA_PREP_OUTPUT_STAGED_H
-#define LKS_DATA_PREP_OUTPUT_STAGED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ lks_status lks__staged_commit(lks__staged *staged);
 bool lks__staged_has(const lks__staged *staged, const char *name);
 /* Free the set, and remove files that were not committed. */
 void lks__staged_close(lks__staged *staged);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Text is split into pieces (words with the space before them, numbers, marks, white space). The
  * bytes of a piece are merged, pair by pair, in the order of the vocabulary's merges. */
-#ifndef LKS_DATA_TEXT_BPE_BPE_H
-#define LKS_DATA_TEXT_BPE_BPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,5 +64,3 @@ size_t lks__bpe_cut(const lks__bpe *special, const char *text, size_t from, size
 /* The bytes of an id: valid as long as `bpe`, any bytes, not only whole characters. NULL, and
  * *bytes_p = 0, if the id is unused. */
 const char *lks__bpe_bytes(const lks__bpe *bpe, int32_t id, size_t *bytes_p);
-
-#endif

@@ -1,7 +1,6 @@
 /* data/text/bpe/bpe_build.h - a vocabulary while it is loaded. All files are converted to one form:
  * the bytes of each id, and merges of two ids into a third. */
-#ifndef LKS_DATA_TEXT_BPE_BPE_BUILD_H
-#define LKS_DATA_TEXT_BPE_BPE_BUILD_H
+#pragma once
 
 #include <jansson.h>
 
@@ -49,5 +48,3 @@ const char *lks__bpe_token_bytes(const char *token);
 size_t lks__bpe_unspell(const lks__bpe_spellings *s, const char *text, size_t n, char *out);
 /* The beginning of a token, for messages. */
 const char *lks__bpe_show(const char *bytes, size_t n, char out[80]);
-
-#endif

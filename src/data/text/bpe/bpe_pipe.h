@@ -1,7 +1,6 @@
 /* data/text/bpe/bpe_pipe.h - encodes text with a byte-level BPE vocabulary and writes the tokens to
  * a split's files. Several threads encode chunks, which are written in order. */
-#ifndef LKS_DATA_TEXT_BPE_BPE_PIPE_H
-#define LKS_DATA_TEXT_BPE_BPE_PIPE_H
+#pragma once
 
 #include "data/prep/prep_job.h"
 #include "data/text/bpe/bpe.h"
@@ -21,5 +20,3 @@ lks_status lks__bpe_pipe_text(lks__bpe_pipe *pipe, const char *text, size_t byte
 lks_status lks__bpe_pipe_end(lks__bpe_pipe *pipe);
 /* Write everything before a split ends. */
 lks_status lks__bpe_pipe_flush(lks__bpe_pipe *pipe);
-
-#endif

@@ -1,7 +1,6 @@
 /* data/text/bpe/bpe_table.h - a vocabulary in memory: bpe_build.c fills it, and bpe.c encodes with
  * it. */
-#ifndef LKS_DATA_TEXT_BPE_BPE_TABLE_H
-#define LKS_DATA_TEXT_BPE_BPE_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ bool lks__bpe_in_special(const lks__bpe *bpe, const char *text, size_t bytes, si
 lks_status lks__bpe_index_specials(lks__bpe *bpe);
 /* Fill slots and classes; call it last. ERR_NOMEM. */
 lks_status lks__bpe_index(lks__bpe *bpe);
-
-#endif

@@ -3,8 +3,7 @@
  * The library is loaded at its first use (data/text/sentencepiece/spm_module.h), from the program's
  * folder, ../lib/lockstep, or the folder in LOCKSTEP_MODULES. ERR_SUPPORT if it can't be loaded;
  * the message names the package to install. */
-#ifndef LKS_DATA_TEXT_SENTENCEPIECE_SPM_H
-#define LKS_DATA_TEXT_SENTENCEPIECE_SPM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ lks_status lks__spm_encode(const lks__spm *spm, const char *text, size_t bytes, 
  * frees the model's bytes. */
 lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, char **model_p,
                           size_t *bytes_p);
-
-#endif

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "data/text/sentencepiece/spm_map.h"
 
 enum {
     /* Pieces and other repeated fields: each needs memory, even if it is short. Known models have

@@ -3,8 +3,7 @@
  * SentencePiece trusts a model's contents: an altered model makes it read beyond its tables,
  * overflow the stack, or use any amount of memory. This check finds such models. SentencePiece
  * itself finds the other errors: no pieces, no piece for unknown characters, a duplicate piece. */
-#ifndef LKS_DATA_TEXT_SENTENCEPIECE_SPM_CHECK_H
-#define LKS_DATA_TEXT_SENTENCEPIECE_SPM_CHECK_H
+#pragma once
 
 #include <stddef.h>
 
@@ -17,4 +16,10 @@
 lks_status lks__spm_check(const char *model, size_t bytes, const char *where, char **plain_p,
                           size_t *plain_bytes_p);
 
-#endif
+/* --- spm_map.c -------------------------------------------------------------------------------- */
+
+/* Check the table of characters in a model, its rules that rewrite a text before it is cut into
+ * tokens: no lookup of any text may leave the table, run in a circle or meet more rules than
+ * SentencePiece has room for. ERR_FORMAT if the table is damaged; records no message: *at_p is the
+ * position in the table, *why_p (static) the reason. ERR_NOMEM. */
+lks_status lks__spm_map_check(const void *map, size_t bytes, size_t *at_p, const char **why_p);

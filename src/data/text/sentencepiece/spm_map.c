@@ -1,8 +1,13 @@
-/* A lookup has a current position in the trie, its base. It reads byte c and looks at the unit at
+/* data/text/sentencepiece/spm_map.c - the table of characters in a SentencePiece model.
+ *
+ * Layout, little-endian: uint32 number of bytes of the trie | the trie, a double array of uint32
+ * units | the replacement texts, each with a 0 byte at its end.
+ *
+ * A lookup has a current position in the trie, its base. It reads byte c and looks at the unit at
  * base ^ c. If that unit's label is c, the lookup continues at the unit's base. If the unit says
  * that a rule ends here, the rule's value is at (new base) ^ 0. SentencePiece checks none of these
  * indices, so this file visits every unit that a text can reach, each once. */
-#include "data/text/sentencepiece/spm_map.h"
+#include "data/text/sentencepiece/spm_check.h"
 
 #include <endian.h>
 #include <stdbool.h>

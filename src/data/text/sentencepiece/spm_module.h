@@ -4,8 +4,7 @@
  * SentencePiece has only a C++ interface. The module wraps it in C, in a separate file that is
  * loaded at its first use, so the rest of the program needs neither C++ nor that library. It lets
  * no exception out. */
-#ifndef LKS_DATA_TEXT_SENTENCEPIECE_SPM_MODULE_H
-#define LKS_DATA_TEXT_SENTENCEPIECE_SPM_MODULE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -51,5 +50,4 @@ typedef struct lks__spm_module {
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -3,13 +3,10 @@
  *
  * A piece's mark becomes a space. Byte tokens between pieces are joined to characters. Control
  * tokens give no text; unknown tokens and ids beyond the vocabulary become U+FFFD. */
-#ifndef LKS_DATA_TEXT_SENTENCEPIECE_SPM_TEXT_H
-#define LKS_DATA_TEXT_SENTENCEPIECE_SPM_TEXT_H
+#pragma once
 
 #include "base/text/utf8_stream.h"
 #include "data/text/sentencepiece/spm.h"
 
 /* Add the text of the next id. Fails only if the stream does. */
 lks_status lks__spm_text_add(const lks__spm *spm, int32_t id, lks__utf8_stream *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* ddp/library/update/optimizer.h - the state of an lks_optimizer: optimizer_open.c makes it,
  * optimizer.c updates, exchange.c sends the updates to the other ranks. */
-#ifndef LKS_DDP_LIBRARY_UPDATE_OPTIMIZER_H
-#define LKS_DDP_LIBRARY_UPDATE_OPTIMIZER_H
+#pragma once
 
 #include "compute/cpu/device.h"
 #include "ddp/library/checkpoint_files.h"
@@ -49,5 +48,3 @@ lks_status lks__exchange_pieces(const lks_optimizer *o, int state);
 /* Return the memory of the other ranks' moments, which lks_optimizer_state() or a load has filled.
  * They may be zero afterwards: no step reads them. */
 void lks__exchange_drop(const lks_optimizer *o);
-
-#endif

@@ -1,7 +1,6 @@
 /* files/pickle/torch/torchfile.h - files of torch.save: a zip file with a pickle of everything,
  * TOP/data.pkl, and the memory of the tensors, TOP/data/0 and so on. */
-#ifndef LKS_FILES_PICKLE_TORCH_TORCHFILE_H
-#define LKS_FILES_PICKLE_TORCH_TORCHFILE_H
+#pragma once
 
 #include "files/pickle/pickle.h"
 
@@ -27,5 +26,3 @@ lks_status lks__torchfile_read_part(lks__torchfile *file, const lks__pickle_tens
 
 /* True if the file begins like a zip file or a pickle of torch.save. Never fails. */
 bool lks__torchfile_looks_like(const char *path);
-
-#endif

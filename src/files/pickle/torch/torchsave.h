@@ -6,8 +6,7 @@
  *
  * Storages begin at multiples of 64 bytes, and times are fixed: equal contents give equal files
  * (with one version of libzip). */
-#ifndef LKS_FILES_PICKLE_TORCH_TORCHSAVE_H
-#define LKS_FILES_PICKLE_TORCH_TORCHSAVE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ lks_status lks__torchsave_file(const char *path, const lks__torchsave_what *what
 /* Write into malloc'd memory, which the caller frees. */
 lks_status lks__torchsave_bytes(const lks__torchsave_what *what, unsigned char **data_p,
                                 size_t *bytes_p);
-
-#endif

@@ -1,7 +1,6 @@
 /* report/record/metrics/evals.h - OUT/evals.jsonl: results of `eval` and `--eval_only`
  * (docs/reference/formats.md). */
-#ifndef LKS_REPORT_RECORD_METRICS_EVALS_H
-#define LKS_REPORT_RECORD_METRICS_EVALS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
 /* Append the line to the file in `out_dir` with one write. A folder that isn't writable is not an
  * error: why[200] then contains the reason; otherwise it is empty. */
 lks_status lks__evals_append(lks__evals *e, const char *out_dir, char why[200]);
-
-#endif

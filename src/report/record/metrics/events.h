@@ -5,8 +5,7 @@
  * fields are used. Every start of a run begins a file, whose name sorts after the earlier ones. Its
  * second record tells TensorBoard to drop the values of earlier files from that step on, because
  * the run repeats those steps. */
-#ifndef LKS_REPORT_RECORD_METRICS_EVENTS_H
-#define LKS_REPORT_RECORD_METRICS_EVENTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ lks_status lks__events_end(lks__events *e); /* ERR_NOMEM if they were too many f
 
 /* CRC32C (Castagnoli) of `bytes`; tests compare it with published values. */
 uint32_t lks__crc32c(const void *data, size_t bytes);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Two equal runs give equal lines, except `host` lines and the fields ms, tok_per_s, mfu and
  * comm_exposed_ms. Rank 0 writes it. */
-#ifndef LKS_REPORT_RECORD_METRICS_METRICS_H
-#define LKS_REPORT_RECORD_METRICS_METRICS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -65,5 +64,3 @@ lks_status lks__metrics_end(lks__metrics *metrics);
 /* Make durable all lines that were written. ERR_IO if the file at the path isn't the open one any
  * more: a resume would miss these lines, and a checkpoint might get into another run's folder. */
 lks_status lks__metrics_sync(lks__metrics *metrics);
-
-#endif

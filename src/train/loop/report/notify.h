@@ -2,8 +2,7 @@
  * NOTIFY_SOCKET and WATCHDOG_USEC ask for it. Rank 0 sends, which is not the process that systemd
  * has started, so a unit needs NotifyAccess=all. No call blocks, and failures to send are ignored.
  */
-#ifndef LKS_TRAIN_LOOP_REPORT_NOTIFY_H
-#define LKS_TRAIN_LOOP_REPORT_NOTIFY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ void lks__notify_close(lks__notify *n);
 /* After progress; call it as often as you like. `text` is for `systemctl status`, or NULL. */
 void lks__notify_alive(lks__notify *n, const char *text);
 void lks__notify_stopping(lks__notify *n);
-
-#endif

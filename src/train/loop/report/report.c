@@ -8,14 +8,12 @@
 #include <string.h>
 
 #include "base/system/sys.h"
-#include "files/checkpoint/name.h"
 #include "report/record/metrics/evals.h"
 #include "session/signals.h"
 #include "train/checkpoint.h"
 #include "train/checks/nonfinite.h"
 #include "train/checks/votes.h"
 #include "train/procedure/procedure.h"
-#include "train/setup/trainer.h"
 
 enum {
     MFU_AFTER = 5,      /* iterations until times have settled, as in nanoGPT */

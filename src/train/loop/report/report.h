@@ -1,7 +1,6 @@
 /* train/loop/report/report.h - output of a run: metrics for programs, lines for people. On ranks
  * other than 0 every call does nothing and succeeds, except for collective ones. */
-#ifndef LKS_TRAIN_LOOP_REPORT_REPORT_H
-#define LKS_TRAIN_LOOP_REPORT_REPORT_H
+#pragma once
 
 #include "base/log.h"
 #include "report/record/best.h"
@@ -148,5 +147,3 @@ void lks__report_best(lks__report *r, const lks__state *state);
 void lks__report_stopping(lks__report *r);
 /* After the run's files are complete: start the commands for the end, and wait for all commands. */
 void lks__report_hooks_close(lks__report *r, lks__session *ses, const lks__state *state);
-
-#endif

@@ -22,7 +22,6 @@
 #include "settings/settings_table.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/continue.h"
-#include "train/setup/trainer.h"
 
 enum { PEAK_BURSTS = 4 };
 

@@ -1,6 +1,5 @@
 /* train/loop/report/report_recheck.c - reports a host that computed wrongly (--recheck). */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "base/number/units.h"
 #include "train/checks/recheck.h"

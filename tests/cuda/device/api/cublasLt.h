@@ -1,6 +1,5 @@
 /* api/cublasLt.h - what src/compute/cuda uses of cuBLASLt's interface; see cuda_runtime_api.h. */
-#ifndef LKS_TESTS_CUDA_CUBLASLT_H
-#define LKS_TESTS_CUDA_CUBLASLT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -135,5 +134,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t what
 
 #ifdef __cplusplus
 }
-#endif
 #endif

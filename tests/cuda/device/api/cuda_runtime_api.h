@@ -1,7 +1,6 @@
 /* api/cuda_runtime_api.h - what src/compute/cuda uses of the CUDA runtime's interface, so that its
  * tests need no toolkit. cuda_headers compares it with NVIDIA's own header. */
-#ifndef LKS_TESTS_CUDA_RUNTIME_API_H
-#define LKS_TESTS_CUDA_RUNTIME_API_H
+#pragma once
 
 #include <stddef.h>
 
@@ -91,5 +90,4 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

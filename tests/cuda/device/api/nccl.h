@@ -1,6 +1,5 @@
 /* api/nccl.h - what src/compute/cuda uses of NCCL's interface; see cuda_runtime_api.h. */
-#ifndef LKS_TESTS_CUDA_NCCL_H
-#define LKS_TESTS_CUDA_NCCL_H
+#pragma once
 
 #include <limits.h>
 #include <stddef.h>
@@ -64,5 +63,4 @@ ncclResult_t ncclGroupEnd(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif
