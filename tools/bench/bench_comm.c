@@ -316,11 +316,13 @@ static int launch_backend(const struct lks_comm_ops *ops, const lks__settings *s
     return code;
 }
 
-/* True for a signal that was for all launches. Another one, such as SIGSEGV, is a rank's own. */
+/* True for a signal that was for all launches: one that is passed on, or SIGKILL, for ranks that
+ * didn't stop on it. Another one, such as SIGSEGV, is a rank's own. */
 static bool was_stopped(int code)
 {
     const int signo = code - TOOL_SIGNAL;
-    return signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT;
+    return signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT ||
+           signo == SIGKILL;
 }
 
 /* Run the backends of lockstep's own launcher first. */
