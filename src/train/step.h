@@ -8,5 +8,5 @@
 lks_status lks__train_step(lks__trainer *t, lks__step_result *result);
 
 /* Clip the mean gradient r->grads and update this rank's share of the parameters with it. Fills in
- * r->lr. update.c */
+ * r->lr. Implemented in update.c. */
 lks_status lks__train_update(const lks__trainer *t, lks__step_result *r);

@@ -420,7 +420,7 @@ TEST(test_bench_launcher)
            geteuid() == 0 ? "it refuses root: OMPI_ALLOW_RUN_AS_ROOT=1 and" : "");
 }
 
-/* A launch that a signal ended is the last one. */
+/* A launch that SIGTERM ended is the last one, but a rank's crash is only its backend's. */
 TEST(test_bench_signal)
 {
     const char *dir = lks_test_folder(), *file = lks_test_text("%s/started", dir),
@@ -432,6 +432,9 @@ TEST(test_bench_signal)
     assert_int_equal(chmod(mpirun, 0700), 0);
     expect(lks_test_run(argv, env, 60), 128 + SIGTERM, "", "");
     assert_int_equal(access(file, F_OK), -1);
+    env[1] = "LOCKSTEP_FAULT=any:1:usr1"; /* stands for SIGSEGV */
+    expect(lks_test_run(argv, env, 60), 128 + SIGUSR1, "", "");
+    assert_int_equal(access(file, F_OK), 0);
 }
 
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks

@@ -316,6 +316,15 @@ static int launch_backend(const struct lks_comm_ops *ops, const lks__settings *s
     return code;
 }
 
+/* True for a signal that was for all launches: one that is passed on, or SIGKILL, for ranks that
+ * didn't stop on it. Another one, such as SIGSEGV, is a rank's own. */
+static bool was_stopped(int code)
+{
+    const int signo = code - TOOL_SIGNAL;
+    return signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT ||
+           signo == SIGKILL;
+}
+
 /* Run the backends of lockstep's own launcher first. */
 int bench_comm_launch(const lks__settings *s, int argc, char **argv)
 {
@@ -328,7 +337,7 @@ int bench_comm_launch(const lks__settings *s, int argc, char **argv)
             if (foreign != (pass == 1) || (!all && strcmp(s->backend, ops->name) != 0))
                 continue;
             int one = launch_backend(ops, s, argc, argv);
-            if (one > TOOL_SIGNAL) /* it is for all of them */
+            if (was_stopped(one))
                 return one;
             code = one != TOOL_OK ? one : code;
         }

@@ -28,7 +28,7 @@ lks__export_write lks__export_golf, lks__export_nanogpt, lks__export_hf, lks__ex
 /* ERR_CONFIG unless the model is of the family gpt2. */
 lks_status lks__export_gpt2_only(const lks__export_model *e);
 
-/* The tokenizer that a format should contain; zeroed: none. */
+/* The tokenizer that a format should contain; neither characters nor `text`: none. */
 typedef struct lks__export_vocabulary {
     bool characters; /* e->meta.chars */
     char *text;      /* GPT-2's, as a tokenizer.json, which the caller frees */

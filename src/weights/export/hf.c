@@ -81,8 +81,7 @@ static lks_status write_tokenizer_config(const lks__export_model *e, const char 
     return write_json(e, "tokenizer_config.json", json);
 }
 
-/* --- GPT-2's vocabulary
- * --------------------------------------------------------------------------------- */
+/* --- GPT-2's vocabulary ---------------------------------------------------------------------- */
 
 static lks_status write_vocabulary(const lks__export_model *e, const lks__export_vocabulary *v)
 {
