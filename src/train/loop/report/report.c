@@ -28,7 +28,7 @@ static const double SLOW_RUN_S = 2.0 * 86400.0;
 
 static void say_time(char out[32], double s)
 {
-    if (s < 0.0995)
+    if (s > 0.0 && s < 0.0995)
         snprintf(out, 32, "%.2g ms", s * 1e3);
     else if (s < 9.95)
         snprintf(out, 32, "%.1f s", s);
