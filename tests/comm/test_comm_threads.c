@@ -406,7 +406,7 @@ TEST(test_many_in_flight)
 
 /* --- the segment -------------------------------------------------------------------------- */
 
-/* The first signal counts, and saves are told apart. */
+/* The first signal counts, but none after a failure; and saves are told apart. */
 TEST(test_segment_flags)
 {
     lks__segment *s;
@@ -419,6 +419,13 @@ TEST(test_segment_flags)
     assert_true(lks__segment_saving(s, true));
     assert_false(lks__segment_saving(s, false));
     lks__segment_close(s);
+    for (int given_up = 0; given_up < 2; given_up++) {
+        assert_ok(lks__segment_create(2, &s));
+        lks__segment_abort(s, given_up ? LKS_ERR_STOPPED : LKS_ERR_PEER, 1, "an end");
+        lks__segment_ask_stop(s, SIGTERM);
+        assert_int_equal(lks__segment_asked_stop(s), given_up ? SIGTERM : 0);
+        lks__segment_close(s);
+    }
 }
 
 /* What reaches a terminal of a failure: no control characters, also none of two bytes; lines only

@@ -90,6 +90,16 @@ all_ways() { # BATCH
         --gradient_accumulation_steps=8 --virtual_ranks=1 --batch_size=auto || fail "--dry_run with auto"
     grep -q '^batch_size=auto: *[0-9]*, for at most' log || fail "--dry_run doesn't print the choice"
 }
+# A rank must not allocate the order of all samples before it refuses: the kernel would kill it.
+long_order() {
+    cp -r data long
+    truncate -s 160M long/train.bin
+    # shellcheck disable=SC2086
+    ! limited 300000000 "$tool" train --dataset=long --out_dir=ordered $shape --block_size=1 --batch_size=1 \
+        --gradient_accumulation_steps=1 --max_iters=0 --eval_interval=0 --sampler=epoch || fail "a long order isn't refused"
+    grep -q 'the run takes' log || fail "a long order: another end: $(cat log)"
+    echo 'an order of 336 MB, a limit of 300 MB: refused'
+}
 chooses() { # MEGABYTES...
     for megabytes; do
         rm -rf auto
@@ -103,6 +113,7 @@ chooses() { # MEGABYTES...
 
 both_sides 1 240
 all_ways 240
+long_order
 if [ -n "$all" ]; then
     both_sides 2 160
     chooses 100 150 220 320 450 600 850 1200 1600 2000

@@ -157,6 +157,10 @@ TEST(test_unevaluated)
     fake_append(dir, "{'kind':'host','changed':{'max_iters':2}}\n"
                      "{'kind':'host','micro_batches':[1]}\n");
     assert_contains(lks_test_run(argv, NULL, 10).out, "state        stopped\n");
+    /* the last step had no update */
+    fake_append(dir, "{'kind':'host'}\n{'kind':'skip','iter':2,'what':'loss'}\n"
+                     "{'kind':'host','micro_batches':[1]}\n");
+    assert_contains(lks_test_run(argv, NULL, 10).out, "state        complete\n");
 }
 
 /* What ranks do is read beside it; a run that is resumed replaces what it makes again. */

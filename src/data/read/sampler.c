@@ -48,7 +48,7 @@ static uint64_t samples_of(const lks__batch_sampler_config *c)
 uint64_t lks__batch_sampler_order_bytes(uint64_t n_tokens, int T)
 {
     const lks__batch_sampler_config c = {.n_tokens = {n_tokens}, .T = T};
-    return samples_of(&c) * sizeof(uint32_t);
+    return n_tokens > 0 ? samples_of(&c) * sizeof(uint32_t) : 0;
 }
 
 static lks_status open_dealer(lks__batch_sampler *s)

@@ -463,13 +463,16 @@ double lks__series_last_loss(const lks__series *s)
     return s->n_points > 0 ? s->points[s->n_points - 1].loss : (double)NAN;
 }
 
-/* True if the newest step is the last one of a run without evaluations. */
+/* True if the newest step, with or without an update, is the last one of a run without evaluations.
+ */
 static bool made_all(const lks__series *s)
 {
     const json_t *last = json_object_get(s->config, "max_iters");
-    return s->n_points > 0 && json_is_integer(last) &&
-           lks__json_int(s->config, "eval_interval") == 0 &&
-           s->points[s->n_points - 1].iter == (uint64_t)json_integer_value(last);
+    const uint64_t iter = (uint64_t)json_integer_value(last);
+    bool made = s->n_points > 0 && s->points[s->n_points - 1].iter == iter;
+    for (size_t i = s->n_marks; i-- > 0 && !made;)
+        made = s->marks[i].iter == iter && strcmp(s->marks[i].kind, "skip") == 0;
+    return made && json_is_integer(last) && lks__json_int(s->config, "eval_interval") == 0;
 }
 
 bool lks__series_complete(const lks__series *s)

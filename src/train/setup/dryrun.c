@@ -43,7 +43,7 @@ static lks_status find(const lks__settings *s, uint32_t vocab, int W, uint64_t n
     const lks__place here = {1, W};
     lks__process process;
     LKS__TRY(lks__process_measure(s, &here, &process));
-    if (s->sampler == LKS__sampler_epoch && n_tokens > 0)
+    if (s->sampler == LKS__sampler_epoch)
         process.own += (double)lks__batch_sampler_order_bytes(n_tokens, (int)s->block_size);
     return lks__needs_find(s, vocab, &here, &process, needs);
 }

@@ -6,6 +6,7 @@
 #include "base/number/units.h"
 #include "base/system/memory.h"
 #include "base/system/sys.h"
+#include "data/read/sampler.h"
 #include "lockstep/comm.h"
 #include "plan/bytes/advice.h"
 #include "plan/bytes/needs.h"
@@ -161,14 +162,17 @@ static lks__place place_of(const lks__run *run, const lks__session *ses)
 lks_status lks__train_check_fits(const lks__run *run, const lks__session *ses)
 {
     const lks_world *w = &ses->world;
-    const lks__process process = {
-        .own = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Anonymous")};
+    const double taken = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Anonymous");
+    lks__process process = {.own = taken};
     const lks__place place = place_of(run, ses);
     if (run->s.skip_fit_check || w->local_rank != 0)
         return LKS_OK;
+    if (run->s.sampler == LKS__sampler_epoch)
+        process.own += (double)lks__batch_sampler_order_bytes(
+            lks__shards_count(run->data[LKS__SPLIT_TRAIN]), (int)run->s.block_size);
     /* Memory that the ranks have taken already is no longer available: add it. */
     const lks__room room = {ses->device,
-                            (double)lks__memory_available() + process.own * w->local_world_size, 0};
+                            (double)lks__memory_available() + taken * w->local_world_size, 0};
     return lks__advice_check(&room, &run->s, (uint32_t)run->s.vocab_size, &place, &process);
 }
 

@@ -286,7 +286,6 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
     LKS__TRY(agree_on_exchange(&t->run, &t->ses));
     if (t->run.model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
-    LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(&t->run, &t->ses)));
     LKS__TRY(open_arenas(t));
     LKS__TRY(lks__recheck_open(t, resume));
     lks_status st = check_activations(&t->run, &t->ses, t->state.memory);
@@ -388,7 +387,9 @@ static lks_status open_run(lks__trainer *t, lks__ckpt *resume)
     if (t->run.s.auto_batch != 0)
         LKS__TRY(lks__train_fit(&t->run, &t->ses));
     LKS__TRY(open_and_compare(&t->run, &t->ses, resume));
-    LKS__TRY(lks__session_agree(&t->ses, lks__train_check_device(&t->run, &t->ses)));
+    lks_status st = lks__train_check_device(&t->run, &t->ses);
+    LKS__THEN(st, lks__train_check_fits(&t->run, &t->ses));
+    LKS__TRY(lks__session_agree(&t->ses, st));
     LKS__TRY(lks__session_agree(&t->ses, open_on_device(t)));
     return open_state(t, resume);
 }

@@ -71,7 +71,8 @@ void lks__segment_expect(lks__segment *s, int rank, pid_t pid)
 void lks__segment_ask_stop(lks__segment *s, int signo)
 {
     int none = 0;
-    atomic_compare_exchange_strong(&lks__segment_header(s)->stop_signal, &none, signo);
+    if (!lks__segment_aborted(s) || lks__segment_given_up(s))
+        atomic_compare_exchange_strong(&lks__segment_header(s)->stop_signal, &none, signo);
 }
 
 int lks__segment_asked_stop(const lks__segment *s)

@@ -29,7 +29,9 @@ void lks__segment_expect(lks__segment *segment, int rank, pid_t pid);
  * left, so that the others don't wait for it: then the result is true. */
 bool lks__segment_rank_ended(lks__segment *segment, int rank, pid_t pid);
 
-/* Request a stop. The first signal is kept. May be called in a signal handler. */
+/* Request a stop. The first signal is kept. One that comes after the group's failure is no request:
+ * the launcher sends it to end the ranks, and may start them again. May be called in a signal
+ * handler. */
 void lks__segment_ask_stop(lks__segment *segment, int signo);
 int lks__segment_asked_stop(const lks__segment *segment); /* 0: none */
 
