@@ -264,12 +264,13 @@ lks_status tool_run_check(const char *command, const char *folder)
     list_runs(folder, runs, sizeof runs);
     if (is_run(folder)) {
         const bool found = find_earlier(folder, other);
-        return lks__fail(
-            LKS_ERR_IO, "there is no checkpoint in %s: the run there %s%s%s", shown,
-            lks__outdir_free(folder, true) == LKS_OK
-                ? "ended before it wrote one; start it again with the command that began it"
-                : "has not written one yet",
-            found ? ". An earlier run is in " : "", found ? lks__quoted(other, 600) : "");
+        return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s: the run there %s%s%s", shown,
+                         lks__outdir_free(folder, true) == LKS_OK
+                             ? "ended before it wrote one, or its checkpoints were deleted; start "
+                               "it again with the command that began it"
+                             : "has not written one yet",
+                         found ? ". An earlier run is in " : "",
+                         found ? lks__quoted(other, 600) : "");
     }
     if (runs[0] != '\0')
         return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint in %s: give a run in it%s: %s",

@@ -161,8 +161,8 @@ TEST(test_earlier_run)
            "there is no checkpoint in run: the run there has not written one yet. An earlier run ");
     assert_int_equal(close(lock), 0);
     expect(in(dir, ".", "info run"), 1, "",
-           "there is no checkpoint in run: the run there ended before it wrote one; start it "
-           "again with the command that began it. "
+           "there is no checkpoint in run: the run there ended before it wrote one, or its "
+           "checkpoints were deleted; start it again with the command that began it. "
            "An earlier run is in run/earlier-2\n");
 }
 

@@ -149,9 +149,10 @@ static void csv_row(FILE *out, const char *table, const char *row, const char *r
     fputc(',', out);
     csv_text(out, run);
     fputc(',', out);
-    if (json_is_real(value))
-        fprintf(out, "%.17g", json_real_value(value));
-    else if (json_is_string(value))
+    if (json_is_real(value)) {
+        lks__json_shortest(json_real_value(value), text, sizeof text);
+        fputs(text, out);
+    } else if (json_is_string(value))
         csv_text(out, json_string_value(value));
     else if (!json_is_null(value))
         csv_text(out, cell(value, text));
