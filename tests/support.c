@@ -93,12 +93,14 @@ void lks_test_near(double got, double want, double tolerance, const char *what, 
     _fail(file, line);
 }
 
+const char lks_test_end[] = "";
+
 void lks_test_contains(const char *text, const char *file, int line, const char *const parts[])
 {
-    for (; *parts; parts++) {
-        if (strstr(text, *parts))
+    for (; *parts != lks_test_end; parts++) {
+        if (*parts && strstr(text, *parts))
             continue;
-        print_error("\"%s\" is not in: %s\n", *parts, text);
+        print_error("\"%s\" is not in: %s\n", *parts ? *parts : "(NULL)", text);
         _fail(file, line);
     }
 }
