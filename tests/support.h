@@ -54,10 +54,17 @@ int lks_test_run_all(CMFixtureFunction before, CMFixtureFunction after);
             fail_msg("%s: %s", #call, lks_last_error());                                           \
     } while (0)
 
+/* A NULL among them fails the test. */
+#define LKS_TEST_TEXTS(...)                                                                        \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        __VA_ARGS__, lks_test_end                                                                  \
+    }
+extern const char lks_test_end[];
+
 /* The call must fail with `status`, and its error sentence must contain each text given. */
 #define assert_fails(status, call, ...)                                                            \
-    lks_test_failed((call), (status), #call, __FILE__, __LINE__,                                   \
-                    (const char *const[]){__VA_ARGS__, NULL})
+    lks_test_failed((call), (status), #call, __FILE__, __LINE__, LKS_TEST_TEXTS(__VA_ARGS__))
 void lks_test_failed(lks_status got, lks_status want, const char *call, const char *file, int line,
                      const char *const texts[]);
 
@@ -69,7 +76,7 @@ void lks_test_near(double got, double want, double tolerance, const char *what, 
 
 /* The text contains each part given. */
 #define assert_contains(text, ...)                                                                 \
-    lks_test_contains((text), __FILE__, __LINE__, (const char *const[]){__VA_ARGS__, NULL})
+    lks_test_contains((text), __FILE__, __LINE__, LKS_TEST_TEXTS(__VA_ARGS__))
 void lks_test_contains(const char *text, const char *file, int line, const char *const parts[]);
 
 /* Both files exist and have the same bytes. */
@@ -265,7 +272,6 @@ lks_test_result lks_test_run(const char *const argv[], const char *const env[], 
 /* `call` gives a program's result: it must have ended with the exit code `code`, and its stderr
  * must contain each text given, none of which may depend on the call. The value is that result. */
 #define assert_exits(code, call, ...)                                                              \
-    lks_test_exits((call), (code), __FILE__, __LINE__,                                             \
-                   (const char *const[]){"", ##__VA_ARGS__, NULL})
+    lks_test_exits((call), (code), __FILE__, __LINE__, LKS_TEST_TEXTS("", ##__VA_ARGS__))
 lks_test_result lks_test_exits(lks_test_result r, int code, const char *file, int line,
                                const char *const texts[]);

@@ -92,7 +92,7 @@ TEST(test_hostile)
     } cases[] = {
         {{20240521, 1, 6}, 12, {"magic", "offset 0 is 20240521", "20240520"}},
         {{0, 0, 0}, 12, {"magic", "offset 0 is 0", "20240801"}},
-        {{0x28d73401, 1, 6}, 12, {"magic", "offset 0"}}, /* the other byte order */
+        {{0x28d73401, 1, 6}, 12, {"magic", "offset 0 is ", "20240520"}}, /* the other byte order */
         {{20240520, 2, 6}, 12, {"version", "offset 4 is 2", "has version 1"}},
         {{20240520, 7, 6}, 12, {"version", "offset 4 is 7", "has version 1"}},
         {{20240801, 1, 3}, 12, {"version", "offset 4 is 1", "has version 7"}},
@@ -101,9 +101,9 @@ TEST(test_hostile)
         {{20240520, 1, 6}, 11, {"1035 bytes", "6 tokens", "cut off"}},
         {{20240520, 1, 6}, 0, {"1024 bytes", "6 tokens", "cut off"}},
         {{20240801, 7, 6}, 12, {"1036 bytes", "6 tokens", "1048 bytes"}},
-        {{20240520, 1, 0xffffffff}, 12, {"number of tokens at byte offset 8", "is -1;"}},
-        {{20240520, 1, 0x80000000}, 0, {"offset 8", "is -2147483648;"}},
-        {{20240520, 1, 0x7fffffff}, 12, {"2147483647 tokens", "4294968318 bytes"}},
+        {{20240520, 1, 0xffffffff}, 12, {"number of tokens", "byte offset 8", "is -1;"}},
+        {{20240520, 1, 0x80000000}, 0, {"number of tokens", "byte offset 8", "is -2147483648;"}},
+        {{20240520, 1, 0x7fffffff}, 12, {"1036 bytes", "2147483647 tokens", "4294968318 bytes"}},
     };
     lks__tokens *t = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -1,7 +1,6 @@
 /* Data and settings that can't be right give a clear sentence before anything is written. */
 #include "faults.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

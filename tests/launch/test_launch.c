@@ -2,8 +2,6 @@
  * program (`--rank BODY`) or a line of shell; the launcher is a child process of the test. */
 #include "support.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>

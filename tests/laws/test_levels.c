@@ -3,8 +3,6 @@
  * differences between orders of sums show only in longer inner dimensions. */
 #include "laws.h"
 
-#include <stdlib.h>
-
 #include "base/number/cpu.h"
 
 #define GPT2                                                                                       \

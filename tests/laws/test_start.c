@@ -4,7 +4,6 @@
 #include "marked.h"
 #include "poison.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -30,7 +30,7 @@ typedef struct small_run {
 /* For passes whose gradients are read at the end only. */
 void models_ignore_group(void *ctx, int group);
 
-int small_open_exec(void **state); /* for cmocka_run_group_tests() */
+int small_open_exec(void **state); /* for lks_test_run_all() */
 int small_close_exec(void **state);
 void small_open(const small_model *m, small_run *run);
 void small_close(small_run *run);

@@ -8,7 +8,7 @@
 #include "model/model.h"
 #include "model/optim/optimizer.h"
 
-/* The machine's best kernels (or LOCKSTEP_CPU's), for cmocka_run_group_tests(). They use two
+/* The machine's best kernels (or LOCKSTEP_CPU's), for lks_test_run_all(). They use two
  * threads, or from a call of parity_threads() on as many as it asks for; it closes the old pool. */
 extern lks__exec parity_ex;
 extern lks__device parity_device;
@@ -89,7 +89,7 @@ double parity_of_list(const json_t *list, size_t i);
  * own spread. */
 void parity_check_table(void);
 
-/* For cmocka_run_group_tests(): prints the worst errors seen. */
+/* For lks_test_run_all(): prints the worst errors seen. */
 int parity_print_worst(void **state);
 
 /* Backward announces every group once, in order, and not before its gradient is complete:

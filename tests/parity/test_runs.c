@@ -388,8 +388,8 @@ TEST(test_shakespeare_ddp)
 
 int main(int argc, char **argv)
 {
-    lks_test_choose(argc, argv, "test_shakespeare*");
     if (getenv("LKS_TEST_NANOGPT_FIGURES") != NULL)
         lks_test_add((struct CMUnitTest)cmocka_unit_test(test_given), __LINE__);
+    lks_test_choose(argc, argv, "test_shakespeare*");
     return lks_test_run_all(NULL, parity_print_worst);
 }

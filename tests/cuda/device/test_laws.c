@@ -1,6 +1,6 @@
 /* Training with --device=cuda on stand-ins (standins.h): the same bytes on any number of ranks and
  * after a resume, figures of the CPU, and ends of runs. argv[1] is lockstep_cuda_standin,
- * argv[2] the tests to run if not all. */
+ * argv[2] the test to run if not all. */
 #include "../../laws/laws.h"
 
 #include <math.h>

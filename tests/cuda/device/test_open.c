@@ -2,7 +2,6 @@
  * ranks; what lockstep info says. The module is fake_module.c. */
 #include "support.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* What a trained model is used for, on stand-ins for GPUs (standins.h) and beside the CPU: eval,
  * golf's bits per byte and artifact, samples. Besides: several hosts, and what `lockstep info`
- * says. argv[1] is lockstep_cuda_standin, argv[2] the tests to run if not all. */
+ * says. argv[1] is lockstep_cuda_standin, argv[2] the test to run if not all. */
 #include "../../laws/laws.h"
 
 #include <math.h>
