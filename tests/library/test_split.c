@@ -466,25 +466,25 @@ static lks_status left(void)
     return LKS_OK;
 }
 
-/* The last rank is killed when it wants to connect to its part's other hosts. It may be the rank at
- * which the part meets (`key`). The other part's ranks call nothing for `idle_s`, so that none of
- * them waits for the last rank on its host. */
-static bool dies_connecting;
+/* Killed when this rank wants to connect to its part's other hosts; 0: none. */
+static pid_t victim;
 
 int connect(int fd, const struct sockaddr *to, socklen_t bytes)
 {
-    if (dies_connecting && to->sa_family == AF_INET)
-        kill(getpid(), SIGKILL);
+    if (victim != 0 && to->sa_family == AF_INET)
+        kill(victim, SIGKILL);
     return (int)syscall(SYS_connect, fd, to, bytes);
 }
 
+/* The last rank is killed. It may be the rank at which the part meets (`key`). The other part's
+ * ranks call nothing for `idle_s`, so that none of them waits for the last rank on its host. */
 static lks_status killed_connecting(int key, double idle_s, double known_s)
 {
     lks_comm *part;
     char said[64];
     const int last = world.world_size - 1;
     const double start = lks__sys_now();
-    dies_connecting = world.rank == last;
+    victim = world.rank == last ? getpid() : 0;
     lks_status st = lks_comm_split(comm, world.rank % 2, key, &part);
     const double seconds = lks__sys_now() - start;
     if (world.rank % 2 == last % 2) {
@@ -511,6 +511,24 @@ static lks_status killed_as_first(void)
     return killed_connecting(-world.rank, 0, 8);
 }
 
+/* Rank 0, the first of its host, is killed while the host's last rank, the first of it in the part,
+ * connects to the other hosts. */
+static lks_status killed_behind(void)
+{
+    lks_comm *part;
+    const pid_t own = getpid();
+    pid_t pids[MOST];
+    LKS__TRY(lks_comm_all_gather(comm, &own, pids, 1, LKS_INT32));
+    victim = world.rank == world.local_world_size - 1 ? pids[0] : 0;
+    const double start = lks__sys_now();
+    const lks_status st = lks_comm_split(comm, 0, -world.rank, &part);
+    victim = 0;
+    EXPECT(st == LKS_ERR_PEER && lks__sys_now() - start < 8 * lks_test_patience());
+    if (strstr(lks_last_error(), "rank 0") == NULL)
+        return lks__fail(LKS_ERR_DIVERGED, "the split said: %s", lks_last_error());
+    return LKS_OK;
+}
+
 static const struct row {
     const char *name;
     lks_status (*run)(void);
@@ -534,6 +552,7 @@ static const struct row {
     {"killed", killed, 128 + SIGKILL, true, false},
     {"killed as last", killed_as_last, 128 + SIGKILL, true, true},
     {"killed as first", killed_as_first, 128 + SIGKILL, true, true},
+    {"killed behind", killed_behind, 128 + SIGKILL, true, true},
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };

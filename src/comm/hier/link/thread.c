@@ -147,10 +147,19 @@ static void *thread_main(void *arg)
 /* Seconds in which the whole group notices that one of its ranks has ended. */
 static const double NOTICED_S = 2.0;
 
+/* A rank of the group `whole` that has ended; -1: none. The first rank of each host reports those
+ * of its host, but can't report its own end. */
+static int find_ended(const lks_comm *whole)
+{
+    const int here = lks__shm_ended(whole->host);
+    return here >= 0 ? whole->host->first_rank + here
+                     : lks__segment_ended(lks__shm_segment(whole->host));
+}
+
 /* Fail the group `whole` if a rank of its part has ended. */
 static lks_status check_ended(const struct lks__hier_part *part, int n, lks_comm *whole)
 {
-    const int rank = lks__segment_ended(lks__shm_segment(whole->host));
+    const int rank = find_ended(whole);
     char text[128];
     for (int r = 0; rank >= 0 && r < n; r++) {
         if (part->ranks[r] != rank)
