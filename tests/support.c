@@ -385,7 +385,7 @@ const char *lks_test_proc(const char *fmt, ...)
     if (fd < 0)
         return "";
     close(fd);
-    text[bytes] = text[bytes + 1] = '\0'; /* also behind the last text of environ */
+    text[bytes] = text[bytes + 1] = '\0'; /* environ ends in two zeros then */
     return text;
 }
 

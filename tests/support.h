@@ -38,7 +38,7 @@
     {                                                                                              \
         lks_test_add((struct CMUnitTest){#name #suffix, name, before, after, NULL}, __LINE__);     \
     }
-/* main() calls it for what a table describes. */
+/* Called by main() for tests that a table describes. */
 void lks_test_add(struct CMUnitTest test, int line);
 
 /* Call `before`, run the tests in the order of the file, and call `after`; NULL: none. Returns the

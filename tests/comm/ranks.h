@@ -12,7 +12,7 @@
 #include "comm/shm/segment/status.h"
 #include "lockstep/comm.h"
 
-/* What a rank does; its body follows, and returns the exit code. RANK_IN_GROUP: in a group `comm`
+/* The work of a rank; its body follows, and returns the exit code. RANK_IN_GROUP: in a group `comm`
  * that is opened and closed for it. */
 #define RANK(name)                                                                                 \
     static int rank_##name(void);                                                                  \

@@ -354,7 +354,7 @@ TEST(test_refused)
     }
 }
 
-/* What is left has no parameters. */
+/* The tensors that are still trained have no parameters. */
 TEST(test_refused_empty)
 {
     lks__model_config config = small_models[3].config;
