@@ -158,7 +158,7 @@ static void add_sampler(struct names *list, const lks__state *state, void *data,
     if (bytes == 0)
         return;
     lks__batch_sampler_state_save(state->sampler, data);
-    list->tensors[list->n++] = (lks__st_tensor){.name = LKS__STATE_SAMPLER,
+    list->tensors[list->n++] = (lks__st_tensor){.name = LKS__CKPT_SAMPLER,
                                                 .dtype = "U8",
                                                 .n_dims = 1,
                                                 .shape = {bytes},
@@ -234,7 +234,7 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
     size_t bytes = lks__state_sampler_bytes(state);
     if (bytes == 0)
         return LKS_OK;
-    const lks__st_tensor *found = lks__st_find(c->optimizer, LKS__STATE_SAMPLER);
+    const lks__st_tensor *found = lks__st_find(c->optimizer, LKS__CKPT_SAMPLER);
     if (found == NULL || found->bytes != bytes)
         return lks__fail(LKS_ERR_FORMAT, "%s: the sampler's state is missing or has another size",
                          c->path);

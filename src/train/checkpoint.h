@@ -21,9 +21,6 @@ lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17]);
 /* Read the segment that a checkpoint was written in. */
 lks_status lks__state_segment(const lks__ckpt *ckpt, lks__segment *segment);
 
-/* Tensor of optimizer.safetensors with the sampler's state. */
-#define LKS__STATE_SAMPLER "sampler.state"
-
 /* Bytes of the sampler's state; 0 for sampler=stream, which has none. */
 size_t lks__state_sampler_bytes(const lks__state *state);
 

@@ -86,6 +86,14 @@ TEST(test_changed_at_resume)
     assert_int_equal(lks_test_number(r, "can_change_bits.0.since_a"), 7);
 }
 
+/* A run that ends at an evaluation doesn't draw its batches, unlike a longer run. */
+TEST(test_shorter_run)
+{
+    const char *a = law_output("nanogpt", "--max_iters=3", "--checkpoint_interval=4");
+    const char *b = law_output("nanogpt", "--max_iters=7", "--checkpoint_interval=4");
+    EXPECT(a, b, 0, "The same run so far: 4 steps, 1 checkpoint, ");
+}
+
 /* A gradient differs although no figure shows it. */
 TEST(test_gradient)
 {

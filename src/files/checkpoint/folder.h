@@ -17,6 +17,7 @@
 #define LKS__CKPT_MODEL     "model.safetensors"
 #define LKS__CKPT_OPTIMIZER "optimizer.safetensors"
 #define LKS__CKPT_STATE     "state.json"
+#define LKS__CKPT_SAMPLER   "sampler.state" /* tensor of optimizer.safetensors */
 
 enum {
     LKS__CKPT_PATH = 4096,

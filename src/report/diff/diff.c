@@ -37,11 +37,11 @@ static lks_status compare_open(const lks__ckpt *a, const lks__ckpt *b, json_t *w
     return add_tensors(weights, "moments", a->optimizer, b->optimizer, true);
 }
 
-/* Open both checkpoints, and verify their bytes. */
-static lks_status open_both(const char *a, const char *b, lks__ckpt both[2])
+/* Open `parts` of both checkpoints, and verify their bytes. */
+static lks_status open_both(const char *a, const char *b, int parts, lks__ckpt both[2])
 {
-    LKS__TRY(lks__ckpt_open(a, LKS__CKPT_ALL_ALONE, &both[0]));
-    return lks__ckpt_open(b, LKS__CKPT_ALL_ALONE, &both[1]);
+    LKS__TRY(lks__ckpt_open(a, parts, &both[0]));
+    return lks__ckpt_open(b, parts, &both[1]);
 }
 
 static void add_member(json_t *rows, const char *name, const json_t *a, const json_t *b)
@@ -59,7 +59,7 @@ static lks_status compare_checkpoints(const char *a, const char *b, json_t *repo
     static const char *const outcomes[] = {"eval_done", "best_val_loss"};
     lks__ckpt both[2] = {{.iter = 0}, {.iter = 0}};
     json_t *weights = json_object_get(report, "weights"), *rows = json_array();
-    lks_status st = open_both(a, b, both);
+    lks_status st = open_both(a, b, LKS__CKPT_ALL_ALONE, both);
     if (st == LKS_OK) {
         const json_t *x = both[0].state, *y = both[1].state;
         const lks__history a_settings = {.settings = json_object_get(x, "settings")};
@@ -104,10 +104,11 @@ static bool path_of(char out[LKS__CKPT_PATH], const char *run, const lks__entry 
            lks__ckpt_join(out, folder, file) == LKS_OK && lstat(out, &info) == 0;
 }
 
-/* Compare the hashes in the headers of one file of two checkpoints. *same_p is true, too, if one of
- * the files is gone, for example because the run has deleted an old checkpoint. */
+/* Compare the hashes in the headers of one file of two checkpoints, except those of the tensor
+ * `but`. *same_p is true, too, if one of the files is gone, for example because the run has deleted
+ * an old checkpoint. */
 static lks_status same_hashes(const char *a, const char *b, const lks__entry *e, const char *file,
-                              bool *same_p)
+                              const char *but, bool *same_p)
 {
     char path[2][LKS__CKPT_PATH];
     lks__st_file *x = NULL, *y = NULL;
@@ -117,10 +118,29 @@ static lks_status same_hashes(const char *a, const char *b, const lks__entry *e,
     lks_status st = lks__st_open(path[0], &x);
     LKS__THEN(st, lks__st_open(path[1], &y));
     if (st == LKS_OK)
-        *same_p = lks__tensors_same_hashes(x, y);
+        *same_p = lks__tensors_same_hashes(x, y, but);
     lks__st_close(x);
     lks__st_close(y);
     return st;
+}
+
+/* Compare optimizer.safetensors. A run that ended there, or was stopped, hasn't drawn the
+ * evaluation's batches yet. */
+static lks_status same_optimizers(const char *a, const char *b, const lks__entry *e, bool *same_p)
+{
+    char path[2][LKS__CKPT_PATH];
+    lks__ckpt both[2] = {{.iter = 0}, {.iter = 0}};
+    LKS__TRY(same_hashes(a, b, e, LKS__CKPT_OPTIMIZER, NULL, same_p));
+    if (*same_p)
+        return LKS_OK;
+    LKS__TRY(lks__ckpt_join(path[0], a, e->name));
+    LKS__TRY(lks__ckpt_join(path[1], b, e->name));
+    const lks_status st = open_both(path[0], path[1], LKS__CKPT_ONLY_STATE, both);
+    const bool alike = st != LKS_OK || json_equal(json_object_get(both[0].state, "eval_done"),
+                                                  json_object_get(both[1].state, "eval_done"));
+    lks__ckpt_close(&both[0]);
+    lks__ckpt_close(&both[1]);
+    return alike ? st : same_hashes(a, b, e, LKS__CKPT_OPTIMIZER, LKS__CKPT_SAMPLER, same_p);
 }
 
 /* Find the first checkpoint that both runs have, with different tensors, at an iteration up to
@@ -136,9 +156,9 @@ static lks_status find_checkpoint(const char *a, const char *b, uint64_t end, lk
     for (size_t i = n; i-- > 0 && st == LKS_OK && same;) { /* the newest is the first */
         if (entries[i].kind != LKS__ENTRY_CKPT || entries[i].iter > end)
             continue;
-        st = same_hashes(a, b, &entries[i], LKS__CKPT_MODEL, &same);
+        st = same_hashes(a, b, &entries[i], LKS__CKPT_MODEL, NULL, &same);
         if (st == LKS_OK && same)
-            st = same_hashes(a, b, &entries[i], LKS__CKPT_OPTIMIZER, &same);
+            st = same_optimizers(a, b, &entries[i], &same);
         if (!same)
             *found = entries[i];
     }
@@ -160,7 +180,7 @@ static lks_status compare_saved(const char *a, const char *b, json_t *report)
         return LKS_OK;
     LKS__TRY(lks__ckpt_join(paths[0], a, e.name));
     LKS__TRY(lks__ckpt_join(paths[1], b, e.name));
-    lks_status st = open_both(paths[0], paths[1], both);
+    lks_status st = open_both(paths[0], paths[1], LKS__CKPT_ALL_ALONE, both);
     LKS__THEN(st, compare_open(&both[0], &both[1], json_object_get(report, "weights")));
     if (st == LKS_OK && json_object_set_new(report, "checkpoint", json_string(e.name)) != 0)
         st = out_of_memory();

@@ -25,5 +25,6 @@ void lks__tensor_diff(const lks__st_tensor *a, const lks__st_tensor *b, json_t *
 /* The first n values of a tensor in memory, or all of them. The caller frees the array. */
 json_t *lks__tensor_values(const lks__st_tensor *t, uint64_t n);
 
-/* True if both files have the same tensors with the same hashes. Reads only the headers. */
-bool lks__tensors_same_hashes(const lks__st_file *a, const lks__st_file *b);
+/* True if both files have the same tensors with the same hashes; those of the tensor `but` may
+ * differ (NULL: none). Reads only the headers. */
+bool lks__tensors_same_hashes(const lks__st_file *a, const lks__st_file *b, const char *but);

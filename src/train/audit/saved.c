@@ -79,7 +79,7 @@ static lks_status compare_sampler(const struct comparison *x, const lks__trainer
 {
     lks__batch_sampler *sampler = t->state.sampler;
     const size_t bytes = lks__state_sampler_bytes(&t->state);
-    const lks__st_tensor *found = lks__st_find(x->c->optimizer, LKS__STATE_SAMPLER);
+    const lks__st_tensor *found = lks__st_find(x->c->optimizer, LKS__CKPT_SAMPLER);
     const bool evaluated = json_is_true(json_object_get(x->c->state, "eval_done"));
     if (bytes == 0)
         return LKS_OK;
@@ -96,7 +96,7 @@ static lks_status compare_sampler(const struct comparison *x, const lks__trainer
         st = lks__st_read(x->c->optimizer, found, both + bytes);
     if (st == LKS_OK && (!whole || memcmp(both, both + bytes, bytes) != 0))
         lks__replay_false(x->r,
-                          "checkpoint %" PRIu64 ": " LKS__STATE_SAMPLER " isn't the computed one",
+                          "checkpoint %" PRIu64 ": " LKS__CKPT_SAMPLER " isn't the computed one",
                           x->c->iter);
     free(both);
     return st;
