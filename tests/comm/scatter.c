@@ -8,8 +8,9 @@
 #include "base/number/f16.h"
 #include "comm/suite.h"
 
-/* Within one descriptor, beyond its limit, and in several bounce buffers. */
-static const size_t counts[] = {0, 1, 7, 121, 3001, 40001};
+/* Within one descriptor, at its limit (960 bytes; on two ranks 60 numbers of each), beyond it, and
+ * in several bounce buffers. */
+static const size_t counts[] = {0, 1, 7, 60, 120, 121, 3001, 40001};
 enum { N_COUNTS = sizeof counts / sizeof counts[0], FEW = 4 };
 
 static const lks_dtype dtypes[] = {LKS_FLOAT32, LKS_FLOAT64, LKS_INT32,
