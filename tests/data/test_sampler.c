@@ -124,11 +124,14 @@ TEST(test_back)
     for (int step = 0; step < 2; step++)
         memcpy(first + step * N, lks__batch_sampler_step(s, (uint64_t)step + 1), N * sizeof *first);
     assert_memory_not_equal(first, first + N, N * sizeof *first);
+    lks__batch_sampler_eval(s, 2, 5);
     lks__batch_sampler_back(s);
     for (int step = 0; step < 2; step++)
         assert_memory_equal(first + step * N, lks__batch_sampler_step(s, (uint64_t)step + 1),
                             N * sizeof *first);
     lks__batch_sampler_close(s);
+    lks__batch_sampler_mark(NULL);
+    lks__batch_sampler_back(NULL);
 }
 
 /* ---- random ------------------------------------------------------------------------------ */
