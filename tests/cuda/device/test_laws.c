@@ -390,6 +390,99 @@ TEST_WITH(test_losses_bf16, use_bf16, NULL)
     check_losses("bfloat16", 5e-3, 20);
 }
 
+static float *tensor_of(lks__st_file *file, const lks__st_tensor *t)
+{
+    float *x = malloc(t->bytes);
+    assert_non_null(x);
+    assert_ok(lks__st_read(file, t, x));
+    return x;
+}
+
+static lks__st_file *weights_of(const char *out, const char *name)
+{
+    lks__st_file *file;
+    assert_ok(lks__st_open(lks_test_text("%s/%s/model.safetensors", out, name), &file));
+    return file;
+}
+
+/* One step of SGD moves a parameter by its gradient: of every tensor, the CPU's and ours. */
+static void check_gradients(const char *of, double tolerance, double least_cosine)
+{
+    double worst = 0, cosine = 1;
+    dtype = of;
+    for (int golf = 0; golf < 2; golf++) {
+        static const char *const lengths[2][3] = {{"--max_iters=0", "--checkpoint_interval=0"},
+                                                  {"--iterations=1", "--checkpoint_interval=0"}};
+        static const char *const rates[2][5] = {
+            {"--learning_rate=64", "--min_lr=64", "--decay_lr=false", NULL},
+            {"--matrix_lr=64", "--scalar_lr=64", "--tied_embed_lr=64", NULL}};
+        const char *outs[3];
+        for (int k = 0; k < 3; k++) { /* ours, the CPU's, and the initial values */
+            const char *out = outs[k] = lks_test_folder();
+            law_args args = run_of(golf, out);
+            law_add_words(&args, lengths[golf]);
+            for (int i = 0; rates[golf][i] != NULL; i++)
+                law_add(
+                    &args, "%s",
+                    k < 2 ? rates[golf][i]
+                    : strchr(rates[golf][i], '=')[1] == '6'
+                        ? lks_test_text("%.*s=0", (int)strcspn(rates[golf][i], "="), rates[golf][i])
+                        : rates[golf][i]);
+            law_add(&args, "--init_from=%s/%s", whole[golf],
+                    golf ? "ckpt-00000004" : "ckpt-00000005");
+            law_add_all(&args, "--optimizer=sgd", "--beta1=0", "--weight_decay=0", "--grad_clip=0");
+            law_add(&args, "--device=%s", k == 0 ? "cuda" : "cpu");
+            law_run(&args);
+        }
+        const char *name = "ckpt-00000001";
+        lks__st_file *ours = weights_of(outs[0], name), *cpus = weights_of(outs[1], name);
+        lks__st_file *first = weights_of(outs[2], name);
+        assert_true(lks__st_count(ours) > 10);
+        for (size_t i = 0; i < lks__st_count(ours); i++) {
+            const lks__st_tensor *t = lks__st_get(ours, i);
+            float *a = tensor_of(ours, t), *b = tensor_of(cpus, lks__st_find(cpus, t->name));
+            float *p = tensor_of(first, lks__st_find(first, t->name));
+            double norm = 0, off = 0, size = 0, ours_norm = 0, product = 0;
+            for (size_t e = 0; e < t->bytes / sizeof *a; e++) {
+                const double x = (double)a[e] - (double)p[e], y = (double)b[e] - (double)p[e];
+                norm += y * y;
+                ours_norm += x * x;
+                product += x * y;
+                off += (x - y) * (x - y);
+                size += (double)b[e] * (double)b[e];
+            }
+            /* the parameter itself is rounded after the step */
+            const double distance = (sqrt(off) - 6e-8 * sqrt(size)) / sqrt(norm);
+            const double angle = product / sqrt(norm * ours_norm);
+            worst = fmax(worst, distance);
+            cosine = fmin(cosine, angle);
+            if (!(norm > 0))
+                fail_msg("%s: no gradient", t->name);
+            if (!(distance <= tolerance && angle >= least_cosine))
+                fail_msg("%s: its gradient is off by %g of its norm, with a cosine of %g", t->name,
+                         distance, angle);
+            free(a);
+            free(b);
+            free(p);
+        }
+        lks__st_close(ours);
+        lks__st_close(cpus);
+        lks__st_close(first);
+    }
+    print_message("%s: gradients are off by %.2g of their norm, 1 - cosine is %.2g\n", of, worst,
+                  1 - cosine);
+}
+
+TEST_WITH(test_gradients, use_float32, NULL)
+{
+    check_gradients("float32", 1e-4, 0.999999);
+}
+
+TEST_WITH(test_gradients_bf16, use_float32, NULL)
+{
+    check_gradients("bfloat16", 5e-2, 0.9995);
+}
+
 /* --- ends ------------------------------------------------------------------------------------ */
 
 /* Rank 1's device fails in the middle of a step: the run ends, and names call and GPU. */
