@@ -109,11 +109,11 @@ TEST(test_nanogpt_ddp)
 /* After a step back every rank's batches come again. */
 TEST(test_back)
 {
-    enum { V = 3, B = 4, N = V * B };
+    enum { V = 3, A = 2, B = 4, N = V * A * B };
     const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
                                               .seed = 5,
                                               .V = V,
-                                              .A = 1,
+                                              .A = A,
                                               .B = B,
                                               .T = 8,
                                               .n_tokens = {100000, 100000}};
