@@ -277,11 +277,6 @@ void lks__model_close(lks__model *m)
     release(m);
 }
 
-lks__device *lks__model_device(const lks__model *m)
-{
-    return m->device;
-}
-
 void *lks__model_scratch(lks__model *m, size_t *bytes_p)
 {
     *bytes_p = m->arena_bytes;
@@ -424,15 +419,4 @@ void lks__model_row_losses(lks__model *m, const float *params, const lks__micro_
     lks__model_forward(&p, NULL);
     lks__head_loss(m->layers, m->ex, &head, NULL, NULL, NULL, m->y, params + m->head_w, mb->targets,
                    p.rows, m->V, m->C);
-}
-
-void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens, int T,
-                       float *logits)
-{
-    const lks__micro_batch mb = {tokens, NULL, 1, T};
-    const lks__pass p = lks__pass_of(m, params, &mb, NULL);
-    lks__model_forward(&p, NULL);
-    lks__head_logits(m->layers, m->ex, &m->head, m->layers->linear_fwd, logits,
-                     lks__act_at(m->y, (p.rows - 1) * m->C, m->act_bytes), params + m->head_w, 1,
-                     m->V, m->C);
 }

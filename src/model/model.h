@@ -88,8 +88,6 @@ lks_status lks__model_open_forward(const lks__model_config *config, const lks__t
                                    size_t rows, lks__device *device, lks__model **model_p);
 void lks__model_close(lks__model *model); /* NULL does nothing */
 
-lks__device *lks__model_device(const lks__model *model);
-
 /* Forward and backward of one micro-batch. *loss: the mean loss (rows summed in double, in order);
  * NULL: not computed. */
 void lks__model_train(lks__model *model, const float *params, const lks__micro_batch *mb,
@@ -112,10 +110,6 @@ lks_status lks__model_find_bad(lks__model *model, const float *params, const lks
 /* Work memory of the device that is unused between the calls above. Others may use it meanwhile:
  * the next pass overwrites it. */
 void *lks__model_scratch(lks__model *model, size_t *bytes_p);
-
-/* Logits [vocab_size] of the token after tokens[0, T); T <= block_size. */
-void lks__model_logits(lks__model *model, const float *params, const int32_t *tokens, int T,
-                       float *logits);
 
 /* Model FLOPs of one token of a sequence of block_size, forward and backward (PaLM, appendix B),
  * without those that frozen tensors make unnecessary. */

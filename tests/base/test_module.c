@@ -4,7 +4,6 @@
 
 #include <libgen.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,8 +1,6 @@
 /* The recorder: sums by part that add up, and a ring that keeps the newest events. */
 #include "support.h"
 
-#include <time.h>
-
 #include "base/system/sys.h"
 #include "base/trace.h"
 

@@ -22,19 +22,14 @@ static const char *const files[] = {"model.safetensors", "optimizer.safetensors"
 
 static const char *fresh(void)
 {
-    static char out[1024];
-    snprintf(out, sizeof out, "%s", in_scratch("out"));
+    const char *out = in_scratch("out");
     remove_tree(out);
     return out;
 }
 
 static const char *inside(const char *out, const char *name)
 {
-    static char paths[4][2048];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", out, name);
-    return path;
+    return lks_test_text("%s/%s", out, name);
 }
 
 static void latest_is(const char *out, const char *expected)
@@ -131,12 +126,10 @@ TEST(same_bytes)
     assert_int_equal(save_content(out, 10, 3, 0), LKS_OK);
     assert_int_equal(save_content(inside(out, "b"), 10, 3, 0), LKS_OK);
     for (size_t f = 0; f < COUNT(files); f++) {
-        char a[256], b[256];
+        const char *a = lks_test_text("%s/ckpt-00000010/%s", out, files[f]);
+        const char *b = lks_test_text("%s/b/ckpt-00000010/%s", out, files[f]);
         size_t a_bytes, b_bytes;
-        snprintf(a, sizeof a, "ckpt-00000010/%s", files[f]);
-        snprintf(b, sizeof b, "b/ckpt-00000010/%s", files[f]);
-        char *x = lks_test_read(inside(out, a), &a_bytes),
-             *y = lks_test_read(inside(out, b), &b_bytes);
+        char *x = lks_test_read(a, &a_bytes), *y = lks_test_read(b, &b_bytes);
         assert_int_equal(a_bytes, b_bytes);
         assert_memory_equal(x, y, a_bytes);
     }
@@ -176,11 +169,8 @@ TEST(keeps)
         assert_int_equal(save_content(out, (uint64_t)i * 10, 0, 3), LKS_OK);
     assert_false(lks_test_exists(inside(out, "ckpt-00000010")));
     assert_false(lks_test_exists(inside(out, "ckpt-00000020")));
-    for (int i = 3; i <= 5; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "ckpt-%08d", i * 10);
-        assert_true(opens_as(inside(out, name), (uint64_t)i * 10, 0));
-    }
+    for (int i = 3; i <= 5; i++)
+        assert_true(opens_as(lks_test_text("%s/ckpt-%08d", out, i * 10), (uint64_t)i * 10, 0));
     /* Back to an earlier state: newer ones are not deleted, and don't count. */
     assert_int_equal(save_content(out, 35, 1, 2), LKS_OK);
     latest_is(out, "ckpt-00000035");
@@ -310,15 +300,10 @@ static void save_asked(const char *out, uint64_t iter, lks__asked asked, int kee
 /* The checkpoints of the folder, such as "10 30 ". */
 static const char *all_of(const char *out)
 {
-    static char text[256];
-    char name[32];
-    size_t n = 0;
-    text[0] = '\0';
-    for (int i = 10; i <= 90; i += 10) {
-        snprintf(name, sizeof name, "ckpt-%08d", i);
-        if (lks_test_exists(inside(out, name)))
-            n += (size_t)snprintf(text + n, sizeof text - n, "%d ", i);
-    }
+    const char *text = "";
+    for (int i = 10; i <= 90; i += 10)
+        if (lks_test_exists(lks_test_text("%s/ckpt-%08d", out, i)))
+            text = lks_test_text("%s%d ", text, i);
     return text;
 }
 
@@ -461,7 +446,7 @@ TEST(same_iter)
     assert_false(any_name_ends(out, ".old"));
     assert_int_equal(save_content(out, 30, 0, 9), LKS_OK);
     /* Killed after them: the new one counts. */
-    copy_tree(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030.old"));
+    lks_test_do("cp", "-a", inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030.old"));
     assert_true(opens_as(out, 30, 0));
     assert_int_equal(save_content(out, 30, 2, 2), LKS_OK);
     assert_true(opens_as(out, 30, 2));
@@ -573,10 +558,8 @@ TEST(flipped_bits)
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
     assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
     for (size_t f = 0; f < COUNT(files); f++) {
-        char name[128];
+        const char *path = lks_test_text("%s/ckpt-00000020/%s", out, files[f]);
         size_t bytes;
-        snprintf(name, sizeof name, "ckpt-00000020/%s", files[f]);
-        const char *path = inside(out, name);
         char *data = lks_test_read(path, &bytes);
         assert_true(bytes > 300);
         for (size_t at = 0; at < bytes; at++) {
@@ -604,13 +587,6 @@ TEST(flipped_bits)
     }
 }
 
-static void copy_file(const char *from, const char *to)
-{
-    size_t bytes;
-    char *data = lks_test_read(from, &bytes);
-    lks_test_write(to, data, bytes);
-}
-
 /* Good files that don't belong together. */
 TEST(swapped_files)
 {
@@ -618,15 +594,14 @@ TEST(swapped_files)
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
     assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
     for (size_t f = 0; f < 2; f++) {
-        char a[128], b[128];
-        snprintf(a, sizeof a, "ckpt-00000010/%s", files[f]);
-        snprintf(b, sizeof b, "ckpt-00000020/%s", files[f]);
+        const char *a = lks_test_text("%s/ckpt-00000010/%s", out, files[f]);
+        const char *b = lks_test_text("%s/ckpt-00000020/%s", out, files[f]);
         size_t bytes;
-        char *own = lks_test_read(inside(out, b), &bytes);
-        copy_file(inside(out, a), inside(out, b));
+        char *own = lks_test_read(b, &bytes);
+        lks_test_do("cp", a, b);
         refused(out, LKS_ERR_FORMAT, files[f], "its header has changed since it was written",
                 "/ckpt-00000010");
-        lks_test_write(inside(out, b), own, bytes);
+        lks_test_write(b, own, bytes);
     }
     assert_true(opens_as(out, 20, 0));
     /* A complete checkpoint under another's name. */
@@ -645,9 +620,7 @@ TEST(huge_header)
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
     for (size_t f = 0; f < 2; f++) {
-        char name[64];
-        snprintf(name, sizeof name, "ckpt-00000010/%s", files[f]);
-        const char *path = inside(out, name);
+        const char *path = lks_test_text("%s/ckpt-00000010/%s", out, files[f]);
         const uint64_t length = LENGTH;
         size_t bytes;
         char *own = lks_test_read(path, &bytes);
@@ -793,5 +766,5 @@ TEST(unwritable)
 
 int main(void)
 {
-    return lks_test_run_all(scratch_open, scratch_close);
+    return lks_test_run_all(scratch_open, NULL);
 }

@@ -53,15 +53,12 @@ static void prepare_two(const char *out)
 /* What remains of a save of 20 that died between its two renames, and of one of 15 before that. */
 static void prepare_leftovers(const char *out)
 {
-    char a[1024], b[1024];
+    const char *old = lks_test_text("%s/ckpt-00000020", out);
+    const char *torn = lks_test_text("%s/ckpt-00000015.tmp", out);
     prepare_two(out);
-    snprintf(a, sizeof a, "%s/ckpt-00000020", out);
-    snprintf(b, sizeof b, "%s/ckpt-00000020.old", out);
-    assert_int_equal(rename(a, b), 0);
-    snprintf(b, sizeof b, "%s/ckpt-00000015.tmp", out);
-    assert_int_equal(mkdir(b, 0777), 0);
-    snprintf(b, sizeof b, "%s/ckpt-00000015.tmp/model.safetensors", out);
-    lks_test_write(b, "torn", 4);
+    assert_int_equal(rename(old, lks_test_text("%s.old", old)), 0);
+    assert_int_equal(mkdir(torn, 0777), 0);
+    lks_test_write(lks_test_text("%s/model.safetensors", torn), "torn", 4);
 }
 
 static const scenario scenarios[] = {
@@ -73,14 +70,14 @@ static const scenario scenarios[] = {
     {"replacing after a death", prepare_leftovers, 20, 0, 20, 1, 0},
 };
 
-/* Run the save with `fault`; returns the wait status and what it printed. */
-static int run(const scenario *s, const char *out, const char *fault, char *text, size_t room)
+static char said[4096]; /* printed by the last save */
+
+/* Run the save with `fault`; returns the wait status. */
+static int run(const scenario *s, const char *out, const char *fault)
 {
-    char iter[16], variant[16], keep[16];
+    const char *iter = lks_test_text("%d", s->iter), *keep = lks_test_text("%d", s->keep);
+    const char *variant = lks_test_text("%d", s->variant);
     int ends[2], status;
-    snprintf(iter, sizeof iter, "%d", s->iter);
-    snprintf(variant, sizeof variant, "%d", s->variant);
-    snprintf(keep, sizeof keep, "%d", s->keep);
     assert_int_equal(pipe(ends), 0);
     fflush(NULL);
     pid_t pid = fork();
@@ -96,9 +93,9 @@ static int run(const scenario *s, const char *out, const char *fault, char *text
     close(ends[1]);
     size_t n = 0;
     ssize_t got;
-    while (n < room - 1 && (got = read(ends[0], text + n, room - 1 - n)) > 0)
+    while (n < sizeof said - 1 && (got = read(ends[0], said + n, sizeof said - 1 - n)) > 0)
         n += (size_t)got;
-    text[n] = '\0';
+    said[n] = '\0';
     close(ends[0]);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return status;
@@ -106,8 +103,7 @@ static int run(const scenario *s, const char *out, const char *fault, char *text
 
 static const char *prepared(const scenario *s)
 {
-    static char out[1024];
-    snprintf(out, sizeof out, "%s", in_scratch("out"));
+    const char *out = in_scratch("out");
     remove_tree(out);
     s->prepare(out);
     return out;
@@ -125,13 +121,11 @@ static void is_old(const scenario *s, const char *out)
 /* A save that failed gives the one that it was replacing its name back. */
 static void is_back(const scenario *s, const char *out)
 {
-    char name[32];
     if (s->prepare != prepare_two)
         return;
     assert_false(any_name_ends(out, ".old"));
-    snprintf(name, sizeof name, "out/ckpt-%08d", s->iter);
     if (s->iter <= s->old_iter)
-        assert_true(opens_as(in_scratch(name), (uint64_t)s->iter, 0));
+        assert_true(opens_as(lks_test_text("%s/ckpt-%08d", out, s->iter), (uint64_t)s->iter, 0));
 }
 
 static bool is_new(const scenario *s, const char *out)
@@ -142,9 +136,8 @@ static bool is_new(const scenario *s, const char *out)
 /* Are parts of the save left? */
 static bool half_written(const scenario *s, const char *out)
 {
-    char name[32];
-    snprintf(name, sizeof name, "-%08d.tmp", s->iter);
-    return any_name_ends(out, name) || any_name_ends(out, "latest.tmp");
+    return any_name_ends(out, lks_test_text("-%08d.tmp", s->iter)) ||
+           any_name_ends(out, "latest.tmp");
 }
 
 /* The next save isn't hindered, and leaves only checkpoints. */
@@ -162,12 +155,10 @@ static void goes_on(const scenario *s, const char *out)
  * additional faults. */
 static int kill_at_each(const scenario *s, const char *how, const char *also, int step)
 {
-    char fault[64], text[4096];
     bool turned = false;
     for (int k = 1; k < MAX_CALLS; k += step) {
         const char *out = prepared(s);
-        snprintf(fault, sizeof fault, "any:%d:%s%s", k, how, also);
-        int status = run(s, out, fault, text, sizeof text);
+        int status = run(s, out, lks_test_text("any:%d:%s%s", k, how, also));
         if (!WIFSIGNALED(status)) {
             assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
             assert_true(turned && is_new(s, out));
@@ -201,15 +192,12 @@ TEST(killed)
 TEST(without_links)
 {
     static const char *const errors[] = {"EPERM", "EACCES", "EOPNOTSUPP"};
-    char fault[64], text[4096];
     struct stat info;
     for (size_t i = 0; i < COUNT(errors); i++) {
         const scenario *s = &scenarios[i];
         const char *out = prepared(s);
-        snprintf(fault, sizeof fault, "symlink:*:%s", errors[i]);
-        int status = run(s, out, fault, text, sizeof text);
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-            fail_msg("%s: %s", fault, text);
+        if (run(s, out, lks_test_text("symlink:*:%s", errors[i])) != 0)
+            fail_msg("%s: %s", errors[i], said);
         assert_int_equal(lstat(in_scratch("out/latest"), &info), 0);
         assert_true(S_ISREG(info.st_mode));
         assert_true(is_new(s, out));
@@ -220,13 +208,12 @@ TEST(without_links)
     /* Its content is durable before it becomes `latest`: the sixth sync, after those of the files,
      * of their folder and of its name. */
     const char *out = prepared(&scenarios[1]);
-    assert_true(
-        WIFSIGNALED(run(&scenarios[1], out, "fsync:6:die,symlink:*:EPERM", text, sizeof text)));
+    assert_true(WIFSIGNALED(run(&scenarios[1], out, "fsync:6:die,symlink:*:EPERM")));
     assert_true(lks_test_exists(in_scratch("out/latest.tmp")));
     is_old(&scenarios[1], out);
     /* A full disk is not mistaken for that. */
     out = prepared(&scenarios[1]);
-    assert_int_not_equal(run(&scenarios[1], out, "symlink:1:ENOSPC", text, sizeof text), 0);
+    assert_int_not_equal(run(&scenarios[1], out, "symlink:1:ENOSPC"), 0);
     is_old(&scenarios[1], out);
 }
 
@@ -239,12 +226,10 @@ TEST(killed_sometimes)
  * one. */
 static int count_calls(const scenario *s)
 {
-    char fault[64], text[4096];
     int there = 1, beyond = MAX_CALLS;
     while (beyond - there > 1) {
         int k = (there + beyond) / 2;
-        snprintf(fault, sizeof fault, "any:%d:die", k);
-        if (WIFSIGNALED(run(s, prepared(s), fault, text, sizeof text)))
+        if (WIFSIGNALED(run(s, prepared(s), lks_test_text("any:%d:die", k))))
             there = k;
         else
             beyond = k;
@@ -254,25 +239,23 @@ static int count_calls(const scenario *s)
 
 static void fail_each(const scenario *s, const char *what, const char *cause)
 {
-    char fault[64], text[4096];
     int calls = count_calls(s), failures = 0;
     for (int k = 1; k <= calls; k++) {
         const char *out = prepared(s);
-        snprintf(fault, sizeof fault, "any:%d:%s", k, what);
-        int status = run(s, out, fault, text, sizeof text);
+        int status = run(s, out, lks_test_text("any:%d:%s", k, what));
         assert_true(WIFEXITED(status));
         if (WEXITSTATUS(status) == 0) { /* the folder existed already, or a deletion was hit */
             assert_true(is_new(s, out));
         } else {
             assert_int_equal(WEXITSTATUS(status), 1);
             failures++;
-            if (!strstr(text, scratch) || !strstr(text, cause))
-                fail_msg("%s, %s: %s", s->name, fault, text);
+            if (!strstr(said, in_scratch("")) || !strstr(said, cause))
+                fail_msg("%s, call %d: %s", s->name, k, said);
             /* The last sync comes after all renames: then the new one is there. */
             if (is_new(s, out)) {
-                assert_contains(text, "is saved, but a power failure may undo `latest`");
+                assert_contains(said, "is saved, but a power failure may undo `latest`");
             } else {
-                assert_contains(text, "is not saved");
+                assert_contains(said, "is not saved");
                 is_old(s, out);
                 is_back(s, out);
             }
@@ -296,13 +279,11 @@ TEST(failed)
 TEST(best_unknown)
 {
     const scenario *s = &scenarios[1];
-    char fault[64], text[4096];
     const int calls = count_calls(s) + 10;
     for (int k = 20; k <= calls; k++) { /* names are read after all else */
         const char *out = prepared(s);
         lks_test_write(in_scratch("out/best"), "ckpt-00000010\n", 14);
-        snprintf(fault, sizeof fault, "any:%d:EIO", k);
-        assert_true(WIFEXITED(run(s, out, fault, text, sizeof text)));
+        assert_true(WIFEXITED(run(s, out, lks_test_text("any:%d:EIO", k))));
         assert_true(lks_test_exists(in_scratch("out/ckpt-00000010")));
     }
 }
@@ -311,10 +292,9 @@ TEST(best_unknown)
 TEST(best_synced)
 {
     static const scenario moves = {"best", prepare_two, 20, 0, 10, -3, 0};
-    char text[4096];
     lks__entry e;
     const char *out = prepared(&moves);
-    assert_true(WIFSIGNALED(run(&moves, out, "fsync:1:die", text, sizeof text)));
+    assert_true(WIFSIGNALED(run(&moves, out, "fsync:1:die")));
     assert_int_equal(lks__name_read(out, "best", &e), LKS_OK);
     assert_int_equal(e.iter, 10);
 }
@@ -322,18 +302,16 @@ TEST(best_synced)
 /* Half a write, then a full disk. */
 TEST(torn)
 {
-    char fault[64], text[4096];
     const scenario *s = &scenarios[2];
     for (int k = 1;; k++) {
         const char *out = prepared(s);
-        snprintf(fault, sizeof fault, "write:%d:short", k);
-        int status = run(s, out, fault, text, sizeof text);
+        int status = run(s, out, lks_test_text("write:%d:short", k));
         assert_true(WIFEXITED(status));
         if (WEXITSTATUS(status) == 0) {
             assert_true(k > 10); /* 9 tensors, 2 headers, a state */
             break;
         }
-        assert_non_null(strstr(text, "No space left on device"));
+        assert_non_null(strstr(said, "No space left on device"));
         is_old(s, out);
         assert_false(half_written(s, out));
     }
@@ -354,20 +332,15 @@ TEST(synced)
         {"ckpt-00000030", "latest.tmp"},
         {"ckpt-00000020", "latest.tmp"},
     };
-    char fault[64], text[4096], path[64];
     const scenario *s = &scenarios[1];
     for (size_t k = 0; k < COUNT(at); k++) {
         const char *out = prepared(s);
-        snprintf(fault, sizeof fault, "fsync:%zu:die", k + 1);
-        assert_true(WIFSIGNALED(run(s, out, fault, text, sizeof text)));
-        snprintf(path, sizeof path, "out/%s", at[k].there);
-        assert_true(lks_test_exists(in_scratch(path)));
-        snprintf(path, sizeof path, "out/%s", at[k].not_yet);
-        assert_false(lks_test_exists(in_scratch(path)));
+        assert_true(WIFSIGNALED(run(s, out, lks_test_text("fsync:%zu:die", k + 1))));
+        assert_true(lks_test_exists(lks_test_text("%s/%s", out, at[k].there)));
+        assert_false(lks_test_exists(lks_test_text("%s/%s", out, at[k].not_yet)));
         assert_true(is_new(s, out) == (k == COUNT(at) - 1));
     }
-    snprintf(fault, sizeof fault, "fsync:%zu:die", COUNT(at) + 1);
-    assert_false(WIFSIGNALED(run(s, prepared(s), fault, text, sizeof text)));
+    assert_false(WIFSIGNALED(run(s, prepared(s), lks_test_text("fsync:%zu:die", COUNT(at) + 1))));
 }
 
 /* --- a resume from an older checkpoint -------------------------------------------------------- */
@@ -400,13 +373,10 @@ static void has_text(const char *path, const char *text)
 static void is_moved(const char *out)
 {
     static const char *const moved[] = {"ckpt-00000020", "ckpt-00000030", LKS__ARTIFACT_FILE};
-    char path[128];
     lks__entry e;
     for (size_t i = 0; i < COUNT(moved); i++) {
-        snprintf(path, sizeof path, "out/%s", moved[i]);
-        assert_false(lks_test_exists(in_scratch(path)));
-        snprintf(path, sizeof path, "out/earlier-1/%s", moved[i]);
-        assert_true(lks_test_exists(in_scratch(path)));
+        assert_false(lks_test_exists(lks_test_text("%s/%s", out, moved[i])));
+        assert_true(lks_test_exists(lks_test_text("%s/earlier-1/%s", out, moved[i])));
     }
     assert_true(opens_as(out, 10, 0));
     assert_true(opens_as(in_scratch("out/earlier-1"), 30, 0));
@@ -455,16 +425,14 @@ static void resumes(const char *out)
 TEST(back_killed)
 {
     static const char *const faults[] = {"die", "die-after", "EIO", "ENOSPC"};
-    char fault[64], text[4096];
     for (size_t f = 0; f < COUNT(faults); f++) {
         int hit = 0;
         for (int k = 1;; k++) {
             const char *out = prepared(&back_to_10);
-            snprintf(fault, sizeof fault, "any:%d:%s", k, faults[f]);
-            int status = run(&back_to_10, out, fault, text, sizeof text);
+            int status = run(&back_to_10, out, lks_test_text("any:%d:%s", k, faults[f]));
             hit += WIFSIGNALED(status) || WEXITSTATUS(status) == 1;
             if (WIFEXITED(status) && WEXITSTATUS(status) == 1)
-                assert_non_null(strstr(text, scratch));
+                assert_contains(said, in_scratch(""));
             resumes(out);
             if (f < 2 && WIFEXITED(status))
                 break;
@@ -482,12 +450,11 @@ TEST(back_synced)
 {
     /* At each sync: `latest` in earlier.tmp, `latest` moved, a checkpoint moved, earlier-1. */
     static const char *const at[] = {"----", "----", "L---", "LM--", "LMC-", "LMC-", "-M-E"};
-    char fault[64], text[4096], now[5] = "";
+    char now[5] = "";
     lks__entry latest, copied;
     for (size_t k = 0; k < COUNT(at); k++) {
         const char *out = prepared(&back_to_10);
-        snprintf(fault, sizeof fault, "fsync:%zu:die", k + 1);
-        assert_true(WIFSIGNALED(run(&back_to_10, out, fault, text, sizeof text)));
+        assert_true(WIFSIGNALED(run(&back_to_10, out, lks_test_text("fsync:%zu:die", k + 1))));
         assert_int_equal(lks__name_read(out, "latest", &latest), LKS_OK);
         assert_int_equal(lks__name_read(in_scratch("out/earlier.tmp"), "latest", &copied), LKS_OK);
         now[0] = copied.kind == LKS__ENTRY_CKPT ? 'L' : '-';
@@ -496,8 +463,8 @@ TEST(back_synced)
         now[3] = lks_test_exists(in_scratch("out/earlier-1")) ? 'E' : '-';
         assert_string_equal(now, at[k]);
     }
-    snprintf(fault, sizeof fault, "fsync:%zu:die", COUNT(at) + 1);
-    assert_false(WIFSIGNALED(run(&back_to_10, prepared(&back_to_10), fault, text, sizeof text)));
+    const char *fault = lks_test_text("fsync:%zu:die", COUNT(at) + 1);
+    assert_false(WIFSIGNALED(run(&back_to_10, prepared(&back_to_10), fault)));
 }
 
 /* The remains of a move that died belong to the earlier run, if a new one begins. A complete
@@ -505,9 +472,9 @@ TEST(back_synced)
  * is not. */
 TEST(back_otherwise)
 {
-    char text[4096], moved[LKS__SYS_PATH];
+    char moved[LKS__SYS_PATH];
     const char *out = prepared(&back_to_10);
-    assert_true(WIFSIGNALED(run(&back_to_10, out, "rename:5:die", text, sizeof text)));
+    assert_true(WIFSIGNALED(run(&back_to_10, out, "rename:5:die")));
     assert_true(lks_test_exists(in_scratch("out/earlier.tmp/ckpt-00000030")));
     assert_int_equal(lks__outdir_start(out, NULL, moved), LKS_OK);
     assert_non_null(strstr(moved, "/earlier-2"));
@@ -517,7 +484,7 @@ TEST(back_otherwise)
     /* Copies of a move that died before `latest` moved aren't those of another move. */
     out = prepared(&back_to_10);
     assert_int_equal(lks__name_set(out, "best", "ckpt-00000020"), LKS_OK);
-    assert_true(WIFSIGNALED(run(&back_to_10, out, "symlink:3:die", text, sizeof text)));
+    assert_true(WIFSIGNALED(run(&back_to_10, out, "symlink:3:die")));
     assert_true(opens_as(out, 30, 0));
     lks__entry e;
     assert_int_equal(lks__name_read(in_scratch("out/earlier.tmp"), "best", &e), LKS_OK);
@@ -543,7 +510,7 @@ TEST(back_otherwise)
     memcpy(long_metrics + PIECE - 5 - line, metrics, strlen(metrics));
     for (int how = 0; how < 5; how++) {
         out = prepared(&scenarios[1]);
-        assert_true(WIFSIGNALED(run(&scenarios[1], out, "symlink:1:die", text, sizeof text)));
+        assert_true(WIFSIGNALED(run(&scenarios[1], out, "symlink:1:die")));
         if (how != 3)
             lks_test_write(in_scratch("out/metrics.jsonl"), how == 2 ? long_metrics : metrics,
                            how == 0   ? strlen(metrics) / 2
@@ -562,12 +529,12 @@ TEST(back_otherwise)
 TEST(start_killed)
 {
     static const scenario start = {"start", prepare_run, 30, 0, 0, -2, 0};
-    char fault[64], text[4096], moved[LKS__SYS_PATH];
+    char moved[LKS__SYS_PATH];
     int torn = 0, laters = 0;
     for (int k = 1, done = 0; !done; k++) {
         const char *out = prepared(&start);
-        snprintf(fault, sizeof fault, "any:%d:%s", k, k % 2 == 0 ? "die" : "die-after");
-        done = !WIFSIGNALED(run(&start, out, fault, text, sizeof text));
+        const char *fault = lks_test_text("any:%d:%s", k, k % 2 == 0 ? "die" : "die-after");
+        done = !WIFSIGNALED(run(&start, out, fault));
         if (lks__outdir_check(out) == LKS_ERR_CONFIG) {
             torn++;
             assert_fails(LKS_ERR_CONFIG, lks__outdir_back(out, 30, moved),
@@ -616,5 +583,5 @@ int main(int argc, char **argv)
         lks_test_only("killed_sometimes", "synced");
     else
         lks_test_part(false, "killed_sometimes");
-    return lks_test_run_all(disk ? scratch_open : scratch_open_in_memory, scratch_close);
+    return lks_test_run_all(disk ? scratch_open : scratch_open_in_memory, NULL);
 }

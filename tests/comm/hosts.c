@@ -22,25 +22,18 @@ static void be_quiet(void)
         dup2(null, STDOUT_FILENO);
 }
 
-static void set_int(const char *name, int value)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
 /* Set the environment of rank `rank`. */
 static void become(const char *hosts, int rank)
 {
     int host = 0, first = 0;
     while (first + hosts[host] - '0' <= rank)
         first += hosts[host++] - '0';
-    set_int("RANK", rank);
-    set_int("WORLD_SIZE", hosts_world(hosts));
-    set_int("LOCAL_RANK", rank - first);
-    set_int("LOCAL_WORLD_SIZE", hosts[host] - '0');
-    set_int("GROUP_RANK", host);
-    set_int("GROUP_WORLD_SIZE", (int)strlen(hosts));
+    ranks_set("RANK", rank);
+    ranks_set("WORLD_SIZE", hosts_world(hosts));
+    ranks_set("LOCAL_RANK", rank - first);
+    ranks_set("LOCAL_WORLD_SIZE", hosts[host] - '0');
+    ranks_set("GROUP_RANK", host);
+    ranks_set("GROUP_WORLD_SIZE", (int)strlen(hosts));
 }
 
 void hosts_main(int argc, char **argv)
@@ -207,7 +200,7 @@ static int run_with_store(const char *hosts, const char *const argv[])
 
 int hosts_run_at_master(const char *hosts, const char *const argv[])
 {
-    set_int("MASTER_PORT", lks_test_two_free_ports()); /* an agent may have the first */
+    ranks_set("MASTER_PORT", lks_test_two_free_ports()); /* an agent may have the first */
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     int code = run_ranks(hosts, argv);
     unsetenv("MASTER_ADDR");

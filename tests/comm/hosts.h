@@ -2,8 +2,6 @@
  * of processes, according to LOCAL_WORLD_SIZE. "212" are hosts with 2, 1 and 2 ranks. */
 #pragma once
 
-#include <stdbool.h>
-
 enum { HOSTS_MAX_RANKS = 16 };
 
 /* A test that runs programs under mpirun calls this first in main(): `--become HOSTS PROGRAM …`

@@ -1,7 +1,6 @@
 #include "comm/ranks.h"
 #include "support.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -45,7 +44,7 @@ void ranks_main(int argc, char **argv)
     exit(99);
 }
 
-static void set_int(const char *name, int value)
+void ranks_set(const char *name, int value)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", value);
@@ -73,10 +72,10 @@ void ranks_start(struct ranks *r, int n, const char *body, const char *env)
         if (r->pids[i] > 0)
             continue;
         ranks_inherit(r->segment);
-        set_int("RANK", i);
-        set_int("LOCAL_RANK", i);
-        set_int("WORLD_SIZE", n);
-        set_int("LOCAL_WORLD_SIZE", n);
+        ranks_set("RANK", i);
+        ranks_set("LOCAL_RANK", i);
+        ranks_set("WORLD_SIZE", n);
+        ranks_set("LOCAL_WORLD_SIZE", n);
         if (env != NULL)
             putenv((char *)env);
         char *argv[] = {"rank", "--rank", (char *)body, NULL};
@@ -117,16 +116,6 @@ void ranks_run(int n, const char *body, const char *env, double limit_s)
     for (int i = 0; i < n; i++)
         if (r.status[i] != 0)
             fail_msg("rank %d of %d in %s: wait status %#x", i, n, body, r.status[i]);
-}
-
-int ranks_count_fds(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (d != NULL && readdir(d) != NULL)
-        n++;
-    closedir(d);
-    return n;
 }
 
 lks_comm *ranks_open(double timeout_s)

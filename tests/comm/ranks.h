@@ -50,6 +50,7 @@ struct ranks {
     double start_s;
 };
 
+void ranks_set(const char *name, int value); /* setenv() */
 /* In a child before exec: it dies with its parent, and the program will find `segment`. */
 void ranks_inherit(const lks__segment *segment);
 
@@ -59,9 +60,6 @@ void ranks_start(struct ranks *r, int n, const char *body, const char *env);
 void ranks_wait(struct ranks *r, double limit_s);
 /* Start and wait; every rank must return 0. */
 void ranks_run(int n, const char *body, const char *env, double limit_s);
-
-/* In a rank: the number of open descriptors. */
-int ranks_count_fds(void);
 
 /* Fails the rank (exit code 1) with the reason on stderr. */
 #define EXPECT(cond)                                                                               \

@@ -8,8 +8,9 @@
 #include "base/number/f16.h"
 #include "comm/suite.h"
 
-/* Within one descriptor, beyond its limit, and in several bounce buffers. */
-static const size_t counts[] = {0, 1, 7, 121, 3001, 40001};
+/* Within one descriptor, at its limit (960 bytes; on two ranks 60 numbers of each), beyond it, and
+ * in several bounce buffers. */
+static const size_t counts[] = {0, 1, 7, 60, 120, 121, 3001, 40001};
 enum { N_COUNTS = sizeof counts / sizeof counts[0], FEW = 4 };
 
 static const lks_dtype dtypes[] = {LKS_FLOAT32, LKS_FLOAT64, LKS_INT32,
@@ -79,6 +80,7 @@ static bool one_reduction(lks_comm *comm, lks_dtype dtype, lks_op op, size_t n, 
         store(dtype, all, i, term(op, W, rank, i));
         store(dtype, want, i, result(op, dtype, W, i));
     }
+    memset(all + total * size, 0x5a, 8);
     if (!in_place)
         memset(mine + n * size, 0x5a, 8);
     CHECK(lks_comm_reduce_scatter(comm, all, mine, n, dtype, op) == LKS_OK);
@@ -87,7 +89,7 @@ static bool one_reduction(lks_comm *comm, lks_dtype dtype, lks_op op, size_t n, 
     for (size_t i = first; i < first + n; i++)
         store(dtype, all, i, term(op, W, rank, i));
     CHECK(lks_comm_all_reduce(comm, all, total, dtype, op) == LKS_OK);
-    CHECK(memcmp(all, want, total * size) == 0);
+    CHECK(memcmp(all, want, total * size) == 0 && all[total * size] == 0x5a);
     if (!in_place)
         free(mine);
     free(all);
@@ -100,7 +102,7 @@ static bool reductions(lks_comm *comm)
     for (size_t d = 0; d < N_DTYPES; d++)
         for (lks_op op = LKS_SUM; op <= LKS_MEAN; op++) {
             const bool whole = dtypes[d] == LKS_INT32 || dtypes[d] == LKS_INT64;
-            const size_t some = op == LKS_SUM ? N_COUNTS : FEW;
+            const size_t some = op <= LKS_MAX ? N_COUNTS : FEW;
             for (size_t i = 0; i < some && !(whole && op == LKS_MEAN); i++)
                 if (!one_reduction(comm, dtypes[d], op, counts[i], i % 2 == 0))
                     return false;

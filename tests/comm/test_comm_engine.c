@@ -55,7 +55,7 @@ static int seen_by_all(lks_comm *comm)
 
 RANK(suite)
 {
-    int fds = ranks_count_fds();
+    int fds = lks_test_count_files("/proc/self/fd");
     lks_comm *comm = ranks_open(60);
     EXPECT(comm != NULL);
     EXPECT(strcmp(lks_comm_backend(comm), getenv("ENGINE")) == 0);
@@ -63,7 +63,7 @@ RANK(suite)
            suite_scatter(comm) && suite_reductions(comm));
     int code = seen_by_all(comm);
     lks_comm_close(comm);
-    EXPECT(ranks_count_fds() <= fds + KEPT);
+    EXPECT(lks_test_count_files("/proc/self/fd") <= fds + KEPT);
     return code;
 }
 
@@ -581,7 +581,7 @@ RANK_IN_GROUP(many)
     int n = atoi(getenv("OPERATIONS"));
     for (int i = 0; i < n; i++) {
         if (i == n / 5) {
-            fds = ranks_count_fds();
+            fds = lks_test_count_files("/proc/self/fd");
             used = mallinfo2().uordblks;
             resident = lks__sys_proc_bytes("/proc/self/status", "RssAnon");
             shared = lks__sys_proc_bytes("/proc/self/status", "RssShmem");
@@ -589,7 +589,7 @@ RANK_IN_GROUP(many)
         }
         EXPECT(mixed(comm, i));
     }
-    EXPECT(ranks_count_fds() <= fds + 1); /* a look at a peer's process */
+    EXPECT(lks_test_count_files("/proc/self/fd") <= fds + 1); /* a look at a peer's process */
     EXPECT(mallinfo2().uordblks < used + (256 << 10));
 #if !defined(__SANITIZE_ADDRESS__) &&                                                              \
     !defined(__SANITIZE_THREAD__) /* sanitizers keep records and freed blocks */

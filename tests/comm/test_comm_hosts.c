@@ -80,7 +80,7 @@ TEST(test_types)
     static const char *const few[] = {"1", "2", "11", "26", "122", "2222"};
     for (size_t i = 0; i < sizeof few / sizeof few[0]; i++)
         run_hosts(few[i], 60, suite_types);
-    static const char *const scattered[] = {"2", "21", "111", "22", "3212"};
+    static const char *const scattered[] = {"2", "11", "21", "26", "111", "22", "3212"};
     for (size_t i = 0; i < sizeof scattered / sizeof scattered[0]; i++)
         run_hosts(scattered[i], 60, suite_scatter);
 }

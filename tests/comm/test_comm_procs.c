@@ -32,13 +32,13 @@
 
 RANK(suite)
 {
-    int fds = ranks_count_fds();
+    int fds = lks_test_count_files("/proc/self/fd");
     lks_comm *comm = ranks_open(60);
     EXPECT(comm != NULL);
     EXPECT(strcmp(lks_comm_backend(comm), "shm") == 0);
     EXPECT(suite_collectives(comm, false) && suite_reductions(comm));
     lks_comm_close(comm);
-    EXPECT(ranks_count_fds() == fds - 1); /* the inherited one is closed, too */
+    EXPECT(lks_test_count_files("/proc/self/fd") == fds - 1); /* the inherited one is closed, too */
     return 0;
 }
 
@@ -296,7 +296,7 @@ RANK(bad_segment)
     const char *good = getenv("LOCKSTEP_SEGMENT");
     char token[32];
     snprintf(token, sizeof token, "%s", strchr(good, ':') + 1);
-    int fd = atoi(good), fds = ranks_count_fds();
+    int fd = atoi(good), fds = lks_test_count_files("/proc/self/fd");
 
     unsetenv("LOCKSTEP_SEGMENT");
     EXPECT(open_here(world, &st) && st == LKS_OK);
@@ -325,7 +325,8 @@ RANK(bad_segment)
     setenv("LOCKSTEP_SEGMENT", env, 1);
     lks_world more = {world.rank, 3, world.rank, 3};
     EXPECT(!open_here(more, &st) && st == LKS_ERR_CONFIG);
-    EXPECT(ranks_count_fds() == fds); /* a descriptor that isn't ours stays open */
+    EXPECT(lks_test_count_files("/proc/self/fd") ==
+           fds); /* a descriptor that isn't ours stays open */
     lks_world far = {world.rank, 4, world.rank, 2};
     EXPECT(!open_here(far, &st) && st == LKS_ERR_SUPPORT);
     EXPECT(strstr(lks_last_error(), "one host only") != NULL);
@@ -353,7 +354,7 @@ RANK(of_job)
     }
     snprintf(mine + strlen(mine), sizeof mine - strlen(mine), "%d", (int)getppid());
     unsetenv("LOCKSTEP_SEGMENT");
-    int fds = ranks_count_fds();
+    int fds = lks_test_count_files("/proc/self/fd");
     if (strcmp(getenv("RANK"), "1") == 0)
         usleep(200 * 1000);
     lks_comm *comm = ranks_open(20 * lks_test_patience());
@@ -361,7 +362,7 @@ RANK(of_job)
     EXPECT(lks_comm_all_gather(comm, mine, all, sizeof mine, LKS_UINT8) == LKS_OK);
     EXPECT(strcmp(all[0], all[1]) == 0);
     lks_comm_close(comm);
-    EXPECT(ranks_count_fds() == fds);
+    EXPECT(lks_test_count_files("/proc/self/fd") == fds);
     return 0;
 }
 

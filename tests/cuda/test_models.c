@@ -34,42 +34,10 @@ static size_t act_bytes(bool bf16)
 static lks__layers cuda_layers(void)
 {
     return (lks__layers){
-        .clear = lks__cuda_clear,
-        .accumulate = lks__cuda_accumulate,
-        .copy = lks__cuda_copy,
-        .first_not_finite = lks__cuda_first_not_finite,
-        .act_clear = lks__cuda_act_clear,
-        .act_accumulate = lks__cuda_act_accumulate,
-        .act_copy = lks__cuda_act_copy,
-        .act_first_not_finite = lks__cuda_act_first_not_finite,
-        .linear_fwd = lks__cuda_linear_fwd,
-        .linear_rows_fwd = lks__cuda_linear_rows_fwd,
-        .linear_bwd_x = lks__cuda_linear_bwd_x,
-        .linear_bwd_x_add = lks__cuda_linear_bwd_x_add,
-        .linear_bwd_w = lks__cuda_linear_bwd_w,
-        .activation_fwd = lks__cuda_activation_fwd,
-        .attention_fwd = lks__cuda_attention_fwd,
-        .attention_bwd = lks__cuda_attention_bwd,
-        .attention_cached_fwd = lks__cuda_attention_cached_fwd,
-        .embedding_fwd = lks__cuda_embedding_fwd,
-        .embedding_bwd = lks__cuda_embedding_bwd,
-        .layernorm_rows_fwd = lks__cuda_layernorm_rows_fwd,
-        .layernorm_rows_bwd = lks__cuda_layernorm_rows_bwd,
-        .dropout_rows = lks__cuda_dropout_rows,
-        .golf_embed_fwd = lks__cuda_golf_embed_fwd,
-        .golf_embed_bwd = lks__cuda_golf_embed_bwd,
-        .golf_norm_fwd = lks__cuda_golf_norm_fwd,
-        .golf_norm_bwd = lks__cuda_golf_norm_bwd,
-        .golf_entry_fwd = lks__cuda_golf_entry_fwd,
-        .golf_entry_bwd = lks__cuda_golf_entry_bwd,
-        .golf_branch_bwd = lks__cuda_golf_branch_bwd,
-        .golf_scaled_bwd = lks__cuda_golf_scaled_bwd,
-        .golf_heads_fwd = lks__cuda_golf_heads_fwd,
-        .golf_heads_bwd = lks__cuda_golf_heads_bwd,
-        .xent_rows = lks__cuda_xent_rows,
-        .mean_loss = lks__cuda_mean_loss,
-        .cap_logits = lks__cuda_cap_logits,
-        .act_bytes = act_bytes,
+#define X(name) .name = lks__cuda_##name,
+        LKS__LAYER_MAP(X)
+#undef X
+            .act_bytes = act_bytes,
         .head_bytes = lks__cuda_head_bytes,
         .layernorm_partial_floats = lks__cuda_layernorm_partial_floats,
         .golf_partial_floats = lks__cuda_golf_partial_floats,
@@ -106,7 +74,7 @@ static struct results compute(const small_run *run, lks__device *device)
         lks__model_train(model, run->params, &mb, &bw, &r.losses[i]);
     }
     lks__model_loss(model, run->params, &mb, &r.losses[STEPS]);
-    lks__model_logits(model, run->params, mb.tokens, SMALL_T - 1, r.logits);
+    models_logits(model, run->params, mb.tokens, SMALL_T - 1, r.logits);
     lks__model_close(model);
     return r;
 }
@@ -160,7 +128,7 @@ static void check(const small_model *m, unsigned number)
     small_run run;
     small_open(m, &run);
     const lks__layers layers = cuda_layers();
-    lks__device device = *lks__model_device(run.model);
+    lks__device device = *run.model->device;
     const struct results want = compute(&run, &device);
     device.layers = &layers;
     lks_fibers_order(number);
@@ -264,9 +232,9 @@ static void check_logits(lks__model *cpu, lks__model *whole, const small_run *ru
     float want[SMALL_VOCAB], uncached[SMALL_VOCAB];
     for (int s = 0; s < TEXTS; s++) {
         const bool halves = host_halves(false);
-        lks__model_logits(cpu, run->params, tokens[s], n, want);
+        models_logits(cpu, run->params, tokens[s], n, want);
         host_halves(halves);
-        lks__model_logits(whole, run->params, tokens[s], n, uncached);
+        models_logits(whole, run->params, tokens[s], n, uncached);
         const float *text = got + s * SMALL_VOCAB;
         assert_true(distance(text, want, SMALL_VOCAB) < (halves ? 0.03 : 1e-5));
         assert_true(distance(text, uncached, SMALL_VOCAB) < (halves ? 0.03 : 1e-5));
@@ -280,7 +248,7 @@ static void check_decoder(const small_model *m)
     small_run run;
     small_open(m, &run);
     const lks__layers layers = cuda_layers();
-    lks__device device = *lks__model_device(run.model);
+    lks__device device = *run.model->device;
     lks__model *whole;
     lks__decoder *d;
     int32_t tokens[TEXTS][SMALL_T], newest[TEXTS];

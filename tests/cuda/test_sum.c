@@ -6,7 +6,6 @@
 #include "comm/tree/sum.h"
 #include "comm/tree/tree.h"
 #include "ddp/nodes.h"
-#include "ddp/reducer.h"
 #include "host.h"
 
 /* Blocks of a shard: short ones, such that lanes don't come out even, and a whole one. */

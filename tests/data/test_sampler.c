@@ -109,11 +109,11 @@ TEST(test_nanogpt_ddp)
 /* After a step back every rank's batches come again. */
 TEST(test_back)
 {
-    enum { V = 3, B = 4, N = V * B };
+    enum { V = 3, A = 2, B = 4, N = V * A * B };
     const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
                                               .seed = 5,
                                               .V = V,
-                                              .A = 1,
+                                              .A = A,
                                               .B = B,
                                               .T = 8,
                                               .n_tokens = {100000, 100000}};
@@ -124,11 +124,14 @@ TEST(test_back)
     for (int step = 0; step < 2; step++)
         memcpy(first + step * N, lks__batch_sampler_step(s, (uint64_t)step + 1), N * sizeof *first);
     assert_memory_not_equal(first, first + N, N * sizeof *first);
+    lks__batch_sampler_eval(s, 2, 5);
     lks__batch_sampler_back(s);
     for (int step = 0; step < 2; step++)
         assert_memory_equal(first + step * N, lks__batch_sampler_step(s, (uint64_t)step + 1),
                             N * sizeof *first);
     lks__batch_sampler_close(s);
+    lks__batch_sampler_mark(NULL);
+    lks__batch_sampler_back(NULL);
 }
 
 /* ---- random ------------------------------------------------------------------------------ */

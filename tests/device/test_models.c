@@ -83,7 +83,7 @@ static struct results compute(const small_run *run, lks__device *device)
         lks__model_train(model, params.dev, &mb, &bw, &slots[i]);
     }
     lks__model_loss(model, params.dev, &mb, &slots[STEPS]);
-    lks__model_logits(model, params.dev, mb.tokens, SMALL_T - 1, logits.dev);
+    models_logits(model, params.dev, mb.tokens, SMALL_T - 1, logits.dev);
     lks__mirror_to_host(&grads, LKS__QUEUE_COMPUTE, 0, bytes);
     lks__mirror_to_host(&losses, LKS__QUEUE_COMPUTE, 0, sizeof r.losses);
     lks__mirror_to_host(&logits, LKS__QUEUE_COMPUTE, 0, sizeof r.logits);
@@ -110,12 +110,12 @@ static void check(const small_model *m)
 {
     small_run run;
     small_open(m, &run);
-    const struct results want = compute(&run, lks__model_device(run.model));
+    const struct results want = compute(&run, run.model->device);
     assert_true(isfinite(want.losses[STEPS]) && strcmp(want.place, "lm_head") != 0);
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         lks__device *device;
         run.config.recompute = (lks__recompute)(seed % LKS__RECOMPUTE_NEVER); /* changes no bit */
-        assert_ok(deferred_open(lks__model_device(run.model)->ex, seed, &device));
+        assert_ok(deferred_open(run.model->device->ex, seed, &device));
         const struct results got = compute(&run, device);
         assert_memory_equal(got.losses, want.losses, sizeof got.losses);
         assert_memory_equal(got.logits, want.logits, sizeof got.logits);

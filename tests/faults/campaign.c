@@ -9,7 +9,6 @@
 #include "faults.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,8 +77,7 @@ static struct setup {
 static law_args training(const struct setup *r, const char *out, int W)
 {
     law_args args = law_begin(r->data, out);
-    for (const char *const *s = r->settings; *s != NULL; s++)
-        law_add(&args, "%s", *s);
+    law_add_words(&args, r->settings);
     law_add_all(&args, "--gradient_accumulation_steps=8", "--virtual_ranks=8",
                 "--checkpoint_interval=3", "--threads=1");
     law_add(&args, "--nproc_per_node=%d", W);
@@ -115,8 +113,7 @@ static struct {
 static void start(run *r, const char *const more[])
 {
     law_args args = training(r->setup, r->out, r->W);
-    for (; more != NULL && *more != NULL; more++)
-        law_add(&args, "%s", *more);
+    law_add_words(&args, more);
     r->mark = marked_variable();
     const char *env[] = {r->mark, lks_test_text("TMPDIR=%s", r->temp), NULL};
     r->child = lks_test_start(args.argv, env);

@@ -105,8 +105,7 @@ static law_args training(const struct setup *s, const char *out, int W, const ch
 {
     law_args args = law_begin(write_data(), out);
     law_add(&args, "--vocab_size=%d", VOCAB);
-    for (const char *const *p = s->settings; *p != NULL; p++)
-        law_add(&args, "%s", *p);
+    law_add_words(&args, s->settings);
     law_add_all(&args, "--n_layer=2", "--n_head=2", "--n_embd=32");
     law_add(&args, "--block_size=%d", T);
     law_add(&args, "--gradient_accumulation_steps=%d", V * A);
@@ -222,7 +221,7 @@ static const char *new_reference(const run *r, int older, const char *rate)
 {
     static int n;
     const char *out = lks_test_text("%s/reference-%d", r->folder, ++n);
-    copy_tree(r->reference, out);
+    lks_test_do("cp", "-a", r->reference, out);
     for (int i = older + 1; i <= LAST; i++)
         remove_tree(lks_test_text("%s/ckpt-%08d", out, i));
     size_t bytes;
@@ -388,7 +387,7 @@ static void attempt(int index)
     r.reference = at.reference = r.setup->whole;
     at.setup = r.setup->name;
     at.events[0] = '\0';
-    copy_tree(r.setup->begun, r.out);
+    lks_test_do("cp", "-a", r.setup->begun, r.out);
     bool complete = false;
     for (int i = 1 + draw(4); i > 0; i--) {
         const int older = draw(3) == 0 ? older_checkpoint(&r) : 0;
@@ -417,7 +416,7 @@ static int train_whole(void **state)
                 s->settings == golf ? BEGUN : BEGUN - 1);
         law_run(&args);
         poison_alter(s->begun, POISON_MODEL, s->spoil);
-        copy_tree(s->begun, s->whole);
+        lks_test_do("cp", "-a", s->begun, s->whole);
         args = training(s, s->whole, 1, NULL);
         law_add(&args, "--init_from=resume");
         lks_test_result result = lks_test_run(args.argv, NULL, 60);

@@ -112,8 +112,8 @@ static int run_rank(int argc, char **argv)
 static struct setup {
     const char *name, *sampler; /* NULL: golf's */
     const char *settings[5];    /* of both runs */
-    const char *on_hosts[3];
-    const char *alone; /* the run on one rank */
+    const char *on_hosts[3];    /* ended by NULL */
+    const char *alone;          /* the run on one rank */
 } setups[] = {
     {"random", "random", {NULL}, {NULL}, NULL},
     {"nanogpt, muon", "nanogpt", {"--optimizer=muon", NULL}, {"--replicas=private", NULL}, NULL},
@@ -130,8 +130,7 @@ static law_args settings_of(const struct setup *s, const char **out_p)
         *out_p = lks_test_folder();
         args = law_family(true, *out_p);
     }
-    for (int i = 0; s->settings[i] != NULL; i++)
-        law_add(&args, "%s", s->settings[i]);
+    law_add_words(&args, s->settings);
     return args;
 }
 
@@ -174,8 +173,7 @@ static struct outcome trained(const struct setup *s, const char *hosts, double s
     law_args args = settings_of(s, &o.out);
     o.out = lks_test_text("%s/a run", o.out); /* a shell must get it in quotes */
     law_add(&args, "--out_dir=%s", o.out);
-    for (size_t i = 0; i < COUNT(s->on_hosts) && s->on_hosts[i] != NULL; i++)
-        law_add(&args, "%s", s->on_hosts[i]);
+    law_add_words(&args, s->on_hosts);
     law_add(&args, "--recheck=%g", share);
     o.code = run_on(hosts, &args, o.log, p);
     return o;

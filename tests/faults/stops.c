@@ -92,8 +92,7 @@ static void add_training(law_args *args, const struct setup *r, const char *out)
     law_add(args, "--dataset=%s", r->data);
     law_add(args, "--out_dir=%s", out);
     law_add(args, "--vocab_size=65");
-    for (const char *const *s = r->settings; *s != NULL; s++)
-        law_add(args, "%s", *s);
+    law_add_words(args, r->settings);
     law_add_all(args, "--virtual_ranks=8", "--keep=0", "--threads=1", "--allow_uneven");
 }
 

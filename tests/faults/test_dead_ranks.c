@@ -42,10 +42,7 @@ TEST(test_file_size_limit)
 #endif
     for (int W = 1; W <= 2; W++) {
         fault_run run = fault_train(W), limited = {.args.n = 0};
-        law_add_all(&limited.args, "sh", "-c", "ulimit -f 8; exec \"$0\" \"$@\"");
-        fault_add(&limited, "%s", LKS_TEST_TOOL);
-        for (int i = 1; i < run.args.n; i++)
-            fault_add(&limited, "%s", run.args.argv[i]);
+        law_add_shell(&limited.args, &run.args, "ulimit -f 8; exec \"$0\" \"$@\"");
         fault_expect(&limited, 1, NULL, "File too large", "ulimit -f");
         assert_false(lks_test_exists(run.out));
     }

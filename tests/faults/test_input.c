@@ -101,25 +101,6 @@ TEST(test_data)
     expect_data(smaller_meta, "vocab_size", "65", "meta.json");
 }
 
-/* `lockstep prep` with invalid texts: nothing is written. */
-TEST(test_prep)
-{
-    static const struct {
-        const char *text;
-        size_t bytes;
-        const char *says;
-    } bad[] = {{"", 0, "empty"}, {"abc\xff\xfe", 5, "offset 3"}};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
-        lks_test_write(text, bad[i].text, bad[i].bytes);
-        assert_exits(1,
-                     lks_test_tool("prep", "char", lks_test_text("--input=%s", text),
-                                   lks_test_text("--out=%s/tokens", folder)),
-                     bad[i].says, text);
-        assert_false(lks_test_exists(lks_test_text("%s/tokens/train.bin", folder)));
-    }
-}
-
 /* Settings that don't fit together: the message names both numbers and what to change. */
 TEST(test_settings)
 {
@@ -130,28 +111,9 @@ TEST(test_settings)
     run = fault_train(3); /* with 4 virtual ranks */
     fault_expect(&run, 2, NULL, "4", "3", "allow_uneven", "gradient_accumulation_steps");
 
-    run = fault_train(8);
-    fault_expect(&run, 2, NULL, "8", "4", "virtual");
-
-    run = fault_train(8);
-    fault_add(&run, "--allow_uneven");
-    fault_expect(&run, 2, NULL, "8", "4", "virtual");
-
-    run = fault_train(1);
-    fault_add(&run, "--virtual_ranks=3");
-    fault_expect(&run, 2, NULL, "virtual_ranks=3", "gradient_accumulation_steps=4");
-
     run = fault_train(1);
     fault_add(&run, "--n_layers=2");
     fault_expect(&run, 2, NULL, "n_layers", "n_layer");
-
-    run = fault_train(1);
-    fault_add(&run, "--max_iters=many");
-    fault_expect(&run, 2, NULL, "max_iters", "many");
-
-    run = fault_train(2);
-    fault_add(&run, "--learning_rate=nan");
-    fault_expect(&run, 2, NULL, "learning_rate", "nan");
 
     run = fault_train(2);
     law_add_all(&run.args, "--batch_size=65536", "--block_size=1048576");
@@ -173,8 +135,7 @@ TEST(test_settings_of_ranks)
     fault_run launched = {.args.n = 0};
     law_add_all(&launched.args, "lockstep", "run", "--standalone", "--nproc-per-node=3", "--");
     fault_add(&launched, "%s", LKS_TEST_TOOL);
-    for (int i = 1; run.args.argv[i] != NULL; i++)
-        fault_add(&launched, "%s", run.args.argv[i]);
+    law_add_words(&launched.args, run.args.argv + 1);
     fault_expect(&launched, 2, NULL, "4", "3", "allow_uneven");
     assert_false(lks_test_exists(run.out));
 }

@@ -1,7 +1,6 @@
 /* Runs a target without libFuzzer. A child process does the work, so that its parent still has the
  * input if it dies. */
 #include <dirent.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

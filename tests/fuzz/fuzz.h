@@ -9,7 +9,6 @@
  * runs N inputs, or the files; --seeds writes the seeds into a folder, as libFuzzer's corpus. */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,8 +1,7 @@
 /* A machine file. */
-#include <string.h>
 
-#include "fuzz.h"
 #include "plan/time/machine.h"
+#include "fuzz.h"
 
 const char *const fuzz_words[] = {"\"lockstep_machine\": 1",
                                   "\"link_bandwidth\": ",

@@ -1,6 +1,5 @@
 /* meta.json, and the text that it encodes and decodes. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/text/utf8.h"
 #include "data/text/meta.h"

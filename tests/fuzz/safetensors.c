@@ -2,7 +2,6 @@
 #include "files/safetensors/safetensors.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "fuzz.h"
 

@@ -1,8 +1,6 @@
 /* The store's client, with a server that it trusts, or another program that listens there. The
  * first byte chooses how the server sends, the second which calls are made; the server sends the
  * rest. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -2,7 +2,6 @@
  * The first byte chooses the length of pieces, the second whether the sender is a member already or
  * must prove the token first. */
 #include <errno.h>
-#include <fcntl.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>

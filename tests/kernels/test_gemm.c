@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/number/bf16.h"
-#include "compute/cpu/reference/reference.h"
 #include "kernels/guard.h"
+#include "kernels/reference/reference.h"
 
 static lks__kernels lvl;
 

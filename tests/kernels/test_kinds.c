@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "compute/cpu/products/kinds.h"
-#include "compute/cpu/reference/reference.h"
 #include "kernels/guard.h"
+#include "kernels/reference/reference.h"
 
 enum { M = 37, N = 40, K = 600, ELEMENTS = 640 * 80 };
 static float a[ELEMENTS], b[ELEMENTS];

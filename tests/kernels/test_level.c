@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "base/system/sys.h"
-#include "compute/cpu/reference/reference.h"
 #include "kernels/guard.h"
 #include "kernels/level.h"
+#include "kernels/reference/reference.h"
 
 static const double eps = 0x1p-24;
 lks__kernels lvl;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 static const double h = 1e-5;
 

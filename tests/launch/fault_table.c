@@ -70,8 +70,7 @@ static void start(strike_run *r, const law_args *train, int port)
     }
     for (int node = 0; node < r->n_nodes; node++) {
         law_args all = {.n = 0};
-        for (const char *const *w = strike_host(node); r->n_nodes > 1 && *w != NULL; w++)
-            law_add(&all, "%s", *w);
+        law_add_words(&all, r->n_nodes > 1 ? strike_host(node) : NULL);
         law_add(&all, "%s", LKS_TEST_TOOL);
         law_add_all(&all, "run", "--nnodes=2");
         law_add(&all, "--node-rank=%d", node);
@@ -79,8 +78,7 @@ static void start(strike_run *r, const law_args *train, int port)
         law_add(&all, "--master-port=%d", port);
         law_add(&all, "--nproc-per-node=2");
         law_add(&all, "%s", LKS_TEST_TOOL);
-        for (int i = 1; i < train->n; i++)
-            law_add(&all, "%s", train->argv[i]);
+        law_add_words(&all, train->argv + 1);
         r->nodes[node] = lks_test_start(all.argv, env);
     }
 }

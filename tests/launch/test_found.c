@@ -393,11 +393,7 @@ static void check_launcher(const char *lacks, const char *needs, const char *lau
     const char *out;
     law_args args = law_train("random", &out), all = {.n = 0};
     law_add_all(&args, "--allow_uneven", "--threads=1");
-    law_add_all(&all, "sh", "-c");
-    law_add(&all, "exec %s \"$0\" \"$@\"", launcher);
-    law_add(&all, "%s", LKS_TEST_TOOL);
-    for (int i = 1; i < args.n; i++)
-        law_add(&all, "%s", args.argv[i]);
+    law_add_shell(&all, &args, "exec %s \"$0\" \"$@\"", launcher);
     static const char *const env[] = {"OMPI_ALLOW_RUN_AS_ROOT=1",
                                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", NULL};
     assert_exits(0, lks_test_run(all.argv, env, 100));

@@ -35,23 +35,39 @@ const char *law_data(void)
     return dir;
 }
 
-void law_add(law_args *args, const char *fmt, ...)
+static void add(law_args *args, const char *fmt, va_list list)
 {
     char text[4096];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+    int n = vsnprintf(text, sizeof text, fmt, list);
     assert_true(n >= 0 && (size_t)n < sizeof text);
     assert_true(args->n < LAW_MAX_ARGS);
     args->argv[args->n++] = lks_test_text("%s", text);
     args->argv[args->n] = NULL;
 }
 
+void law_add(law_args *args, const char *fmt, ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    add(args, fmt, list);
+    va_end(list);
+}
+
 void law_add_words(law_args *args, const char *const words[])
 {
-    for (; *words != NULL; words++)
+    for (; words != NULL && *words != NULL; words++)
         law_add(args, "%s", *words);
+}
+
+void law_add_shell(law_args *args, const law_args *run, const char *script, ...)
+{
+    va_list list;
+    law_add_all(args, "sh", "-c");
+    va_start(list, script);
+    add(args, script, list);
+    va_end(list);
+    law_add(args, "%s", lks_test_program());
+    law_add_words(args, run->argv + 1);
 }
 
 law_args law_begin(const char *data, const char *out)
@@ -160,6 +176,15 @@ law_args law_family(bool golf, const char *out)
 const char *law_family_last(bool golf)
 {
     return lks_test_text("ckpt-%08d", golf ? 6 : LAW_STEPS);
+}
+
+const char *law_family_trained(bool golf, const char *out, const char *const more[])
+{
+    const char *folder = out != NULL ? out : lks_test_folder();
+    law_args args = law_family(golf, folder);
+    law_add_words(&args, more);
+    law_run(&args);
+    return folder;
 }
 
 void law_run(const law_args *args)

@@ -37,9 +37,14 @@ const char *law_golf_data(size_t n_val);
 /* "lockstep train" with the run's settings and a new output folder, *out_p. */
 law_args law_train(const char *sampler, const char **out_p);
 void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same for several words (ended by NULL), as they are. */
+/* The same for several words (ended by NULL), as they are; `words` may be NULL. */
 void law_add_words(law_args *args, const char *const words[]);
 #define law_add_all(args, ...) law_add_words((args), (const char *const[]){__VA_ARGS__, NULL})
+
+/* Add `sh -c SCRIPT` with the tests' program and the arguments of `run`, which a script executes as
+ * "$0" "$@". */
+void law_add_shell(law_args *args, const law_args *run, const char *script, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* "lockstep train" on the tokens in `data`, into `out`. */
 law_args law_begin(const char *data, const char *out);
@@ -51,6 +56,11 @@ const char *law_words(const law_args *args);
  * of six steps, whose rates don't depend on its end. And the name of its last checkpoint. */
 law_args law_family(bool golf, const char *out);
 const char *law_family_last(bool golf);
+/* Run it to its end with more settings, ended by NULL, into `out` (NULL: a new folder). Returns the
+ * folder. */
+const char *law_family_trained(bool golf, const char *out, const char *const more[]);
+#define law_family_run(golf, out, ...)                                                             \
+    law_family_trained((golf), (out), (const char *const[]){__VA_ARGS__, NULL})
 
 /* Run to the end: exit code 0. */
 void law_run(const law_args *args);

@@ -76,15 +76,11 @@ static int run_in(const char *hosts, const char *folders, const law_args *args)
         unlink(lks_test_text("%s/code.%d", folders, r));
         unlink(lks_test_text("%s/err.%d", folders, r));
     }
-    law_add_all(&all, "sh", "-c");
-    law_add(&all,
-            "cd '%s'/$GROUP_RANK; code=0; \"$0\" \"$@\" --out_dir='%s'/$GROUP_RANK "
-            "2>'%s'/err.$RANK || code=$?; "
-            "echo $code >'%s'/code.$RANK; exit $code",
-            folders, folders, folders, folders);
-    law_add(&all, "%s", lks_test_program());
-    for (int i = 1; i < args->n; i++)
-        law_add(&all, "%s", args->argv[i]);
+    law_add_shell(&all, args,
+                  "cd '%s'/$GROUP_RANK; code=0; \"$0\" \"$@\" --out_dir='%s'/$GROUP_RANK "
+                  "2>'%s'/err.$RANK || code=$?; "
+                  "echo $code >'%s'/code.$RANK; exit $code",
+                  folders, folders, folders, folders);
     law_add(&all, "--backend=%s", engine);
     law_add(&all, "--timeout=%g", 20 * lks_test_patience());
     return hosts_run(engine, hosts, all.argv);

@@ -65,17 +65,10 @@ TEST(test_whole)
     for (int i = 0; i < 2; i++)
         whole(law_output(samplers[i], "--nproc_per_node=4"), LAW_STEPS, LAW_V);
     for (int i = 0; i < 4; i++) {
-        law_args args = law_family(false, lks_test_folder());
-        law_add(&args, "%s", more[i]);
-        if (i == 0)
-            law_add(&args, "--weight_decay=0");
-        law_run(&args);
-        whole(strchr(args.argv[3], '=') + 1, LAW_STEPS, LAW_V);
+        const char *out = law_family_run(false, NULL, more[i], i == 0 ? "--weight_decay=0" : NULL);
+        whole(out, LAW_STEPS, LAW_V);
     }
-    law_args golf = law_family(true, lks_test_folder());
-    law_add(&golf, "--nproc_per_node=2");
-    law_run(&golf);
-    whole(strchr(golf.argv[3], '=') + 1, 6, 8);
+    whole(law_family_run(true, NULL, "--nproc_per_node=2"), 6, 8);
 }
 
 /* The linker's --wrap redirects calls of this function to here: the first one deletes `pruned`, as
@@ -193,13 +186,8 @@ TEST(test_lost)
 /* The auditor's variables, which would be settings of a new run, change nothing. */
 TEST(test_variables)
 {
-    const char *out = lks_test_folder();
-    law_args args = law_family(true, out);
-    law_add(&args, "--iterations=3");
-    law_run(&args);
-    args = law_family(true, out);
-    law_add_all(&args, "--init_from=resume", "--matrix_lr=0.05");
-    law_run(&args);
+    const char *out = law_family_run(true, NULL, "--iterations=3");
+    law_family_run(true, out, "--init_from=resume", "--matrix_lr=0.05");
     setenv("MATRIX_LR", "0.5", 1);
     setenv("SCALAR_LR", "0.5", 1);
     setenv("ITERATIONS", "9", 1);
@@ -219,12 +207,9 @@ TEST(test_segments)
            "--from=6");
     EXPECT(0, TEXTS("equal (6 steps, 48 gradients"), out, "--to=6");
     EXPECT(0, TEXTS("0-6  from the seed", "6-14  from checkpoint 6"), out);
-    const char *golf = lks_test_folder();
-    law_args args = law_family(true, golf);
-    law_run(&args);
-    args = law_family(true, lks_test_text("%s/ckpt-00000003", golf));
-    law_add_all(&args, "--init_from=resume", "--train_batch_tokens=768", "--virtual_ranks=4");
-    law_run(&args);
+    const char *golf = law_family_run(true, NULL, NULL);
+    law_family_run(true, lks_test_text("%s/ckpt-00000003", golf), "--init_from=resume",
+                   "--train_batch_tokens=768", "--virtual_ranks=4");
     EXPECT(0, TEXTS("equal (3 steps, 12 gradients"), golf, "--from=3");
 }
 
@@ -737,9 +722,7 @@ TEST(test_trails)
     EXPECT(3, TEXTS("FALSE     checkpoint 9: sampler.state isn't the computed one\n", "1 claim"),
            altered, "--from=8", "--to=9");
     trail(drawn, 7, NULL);
-    law_args golf = law_family(true, lks_test_folder());
-    law_run(&golf);
-    const char *out = strchr(golf.argv[3], '=') + 1;
+    const char *out = law_family_run(true, NULL, NULL);
     compare(trail(out, 4, NULL), trail(out, 4, NULL), 0, TEXTS("The same step: "));
     compare(trail(out, 4, NULL), trail(out, 5, NULL), 2, TEXTS("they differ in \"step\""));
     EXPECT(2, TEXTS("--trail needs --step"), out, "--trail=x");
@@ -802,10 +785,7 @@ TEST(test_impossible)
                                              "by --dataset\nnot compared",
                                              nothing));
     }
-    const char *clock = lks_test_folder();
-    law_args args = law_family(true, clock);
-    law_add(&args, "--max_wallclock_seconds=600");
-    law_run(&args);
+    const char *clock = law_family_run(true, NULL, "--max_wallclock_seconds=600");
     EXPECT(4, TEXTS("not possible here: with max_wallclock_seconds"), clock);
     EXPECT(0, TEXTS("equal (1 gradient, "), clock, "--step=3", "--leaf=2");
     EXPECT(2, TEXTS("step=14, but the record has steps 0 to 13: give 0 to 13"), reference(),

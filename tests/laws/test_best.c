@@ -1,7 +1,6 @@
 /* A model that overfits: after any saving, pruning, killing and resuming, `best` names the
  * checkpoint with the lowest validation loss in metrics.jsonl, and evaluating it gives that
  * loss. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -601,12 +600,10 @@ TEST(test_golf)
 TEST(test_equal_losses)
 {
     const char *out = lks_test_folder();
-    static const char *const more[] = {"--keep=0", "--checkpoint_interval=2", "--matrix_lr=0",
-                                       "--scalar_lr=0", "--tied_embed_lr=0"};
     for (int again = 0; again < 2; again++) {
         law_args args = golf(out, 7);
-        for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-            law_add(&args, "%s", more[i]);
+        law_add_all(&args, "--keep=0", "--checkpoint_interval=2", "--matrix_lr=0", "--scalar_lr=0",
+                    "--tied_embed_lr=0");
         if (again) {
             law_add(&args, "--init_from=resume");
             assert_int_equal(unlink(lks_test_text("%s/best", out)), 0);

@@ -2,7 +2,6 @@
  * from it. */
 #include "laws.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include "laws.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* 120 samples of 2 MB of activations each in a step, and little arithmetic. */
 static law_args wide(const char *out)
@@ -87,11 +86,8 @@ TEST(test_is_that_run)
 /* golf's micro-batches follow from the tokens of a step: 32 sequences. */
 TEST(test_golf)
 {
-    const char *out = lks_test_folder();
-    law_args args = law_family(true, out);
-    law_add_all(&args, "--virtual_ranks=1", "--iterations=1", "--eval_interval=0",
-                "--batch_size=auto");
-    law_run(&args); /* with what this machine has left */
+    const char *out = law_family_run(true, NULL, "--virtual_ranks=1", "--iterations=1",
+                                     "--eval_interval=0", "--batch_size=auto");
     assert_int_equal(config_of(out, "batch_size"), 32);
     assert_int_equal(config_of(out, "gradient_accumulation_steps"), 1);
 }

@@ -36,19 +36,11 @@ static const struct frozen_run runs[] = {
 };
 enum { N_RUNS = sizeof runs / sizeof runs[0] };
 
-/* --threads=N or a setting of its own, up to two. */
-static const char *train(const struct frozen_run *run, const char *out, const char *more,
-                         const char *and_more)
+/* A new run with up to two settings. */
+static const char *train(const struct frozen_run *run, const char *more, const char *and_more)
 {
-    law_args args = law_family(run->golf, out);
-    law_add(&args, "--optimizer=%s", run->optimizer);
-    law_add(&args, "%s", more);
-    if (and_more != NULL)
-        law_add(&args, "%s", and_more);
-    if (and_more == NULL || strcmp(and_more, "--init_from=resume") != 0)
-        law_add(&args, "--freeze=%s", run->freeze);
-    law_run(&args);
-    return out;
+    return law_family_run(run->golf, NULL, lks_test_text("--optimizer=%s", run->optimizer),
+                          lks_test_text("--freeze=%s", run->freeze), more, and_more);
 }
 
 /* Does a tensor have the same bytes in two checkpoints of the run? */
@@ -109,23 +101,20 @@ TEST(test_same_bytes)
         const struct frozen_run *run = &runs[i];
         const char *last = law_family_last(run->golf);
         const char *const checkpoints[2] = {"ckpt-00000003", last};
-        const char *alone = train(run, lks_test_folder(), "--threads=1", "--device=cpu");
+        const char *alone = train(run, "--threads=1", "--device=cpu");
         check_log(run, alone);
         check_moments(run, alone);
         assert_true(same_values(alone, checkpoints, run->some[0]));
         assert_false(same_values(alone, checkpoints, run->some[1]));
-        law_assert_same(train(run, lks_test_folder(), "--nproc_per_node=2", "--threads=2"), alone);
+        law_assert_same(train(run, "--nproc_per_node=2", "--threads=2"), alone);
         if (i == 0 || i == 3) {
             if (!lks_test_on_device()) /* it has no replicas */
-                law_assert_same(
-                    train(run, lks_test_folder(), "--nproc_per_node=4", "--replicas=private"),
-                    alone);
-            law_assert_same(train(run, lks_test_folder(), "--nproc_per_node=3", "--allow_uneven"),
-                            alone);
+                law_assert_same(train(run, "--nproc_per_node=4", "--replicas=private"), alone);
+            law_assert_same(train(run, "--nproc_per_node=3", "--allow_uneven"), alone);
         }
-        const char *out =
-            train(run, lks_test_folder(), run->golf ? "--iterations=3" : "--max_iters=5", NULL);
-        train(run, out, "--nproc_per_node=4", "--init_from=resume"); /* and its own --freeze */
+        const char *out = train(run, run->golf ? "--iterations=3" : "--max_iters=5", NULL);
+        law_family_run(run->golf, out, "--nproc_per_node=4", "--init_from=resume",
+                       lks_test_text("--optimizer=%s", run->optimizer)); /* its own --freeze */
         law_assert_same_checkpoint(out, alone, last);
     }
 }

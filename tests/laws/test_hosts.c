@@ -153,16 +153,11 @@ TEST(test_levels)
     const char *out;
     const law_args run = law_train("random", &out);
     law_args args = {.n = 0};
-    law_add_all(&args, "sh", "-c");
-    law_add(
-        &args,
+    law_add_shell(
+        &args, &run,
         "case $RANK in 0) L=%s;; 1) L=plain;; *) L=%s;; esac; LOCKSTEP_CPU=$L exec \"$0\" \"$@\"",
         lks__cpu_level_name(high), lks__cpu_level_name(middle));
-    law_add(&args, "%s", lks_test_program());
-    for (int i = 1; i < run.n; i++)
-        law_add(&args, "%s", run.argv[i]);
-    for (int i = 0; wide[i] != NULL; i++)
-        law_add(&args, "%s", wide[i]);
+    law_add_words(&args, wide);
     law_add(&args, "--allow_uneven");
     law_add(&args, "--backend=%s", engine);
     assert_int_equal(hosts_run(engine, "21", args.argv), 0);

@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "data/read/sampler.h"
@@ -335,30 +334,6 @@ TEST(test_nothing_new)
         expect_stop(&r, "is discarded");
         assert_string_equal(state_of(out), before);
     }
-}
-
-/* A sampler's state is restored, and with it the same batches. */
-TEST(test_sampler)
-{
-    lks__batch_sampler *s;
-    const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
-                                              .seed = 7,
-                                              .V = 2,
-                                              .A = 3,
-                                              .B = 4,
-                                              .T = 8,
-                                              .n_tokens = {1000, 500}};
-    uint64_t first[2 * 3 * 4];
-    assert_ok(lks__batch_sampler_open(&config, &s));
-    lks__batch_sampler_step(s, 0);
-    lks__batch_sampler_mark(s);
-    memcpy(first, lks__batch_sampler_step(s, 1), sizeof first);
-    lks__batch_sampler_eval(s, 2, 5);
-    lks__batch_sampler_back(s);
-    assert_memory_equal(first, lks__batch_sampler_step(s, 1), sizeof first);
-    lks__batch_sampler_close(s);
-    lks__batch_sampler_mark(NULL);
-    lks__batch_sampler_back(NULL);
 }
 
 /* The signal is answered at once, even if the current micro-batch never ends. */

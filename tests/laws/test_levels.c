@@ -20,19 +20,13 @@ static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, 
                            const char *dtype)
 {
     static const char *const more[2][15] = {{GPT2, NULL}, {GOLF, NULL}};
-    static const char at_level[] = "eval export LOCKSTEP_CPU=\\$LEVEL_$RANK; exec \"$0\" \"$@\"";
     const char *out = lks_test_folder();
     const law_args run = law_family(golf, out);
     law_args args = {.n = 0};
     law_add_all(&args, "lockstep", "run");
     law_add(&args, "--nproc-per-node=%d", ranks);
-    law_add_all(&args, "sh", "-c");
-    law_add(&args, "%s", at_level);
-    law_add(&args, "%s", lks_test_program());
-    for (int i = 1; i < run.n; i++)
-        law_add(&args, "%s", run.argv[i]);
-    for (int i = 0; more[golf][i] != NULL; i++)
-        law_add(&args, "%s", more[golf][i]);
+    law_add_shell(&args, &run, "eval export LOCKSTEP_CPU=\\$LEVEL_$RANK; exec \"$0\" \"$@\"");
+    law_add_words(&args, more[golf]);
     if (golf)
         law_add(&args, "--dataset=%s", law_golf_data(41));
     law_add(&args, "%s", dtype);

@@ -12,16 +12,12 @@
 /* The families, and their scripts' optimizers, which other laws are about. */
 static const char *const families[2] = {"gpt2", "golf"}, *const own[2] = {"adamw", "muon"};
 
+/* `out`: NULL for a new folder. */
 static const char *run(bool golf, const lks__optimizer *optimizer, const char *out,
                        const char *more, const char *and_more)
 {
-    law_args args = law_family(golf, out);
-    law_add(&args, "--optimizer=%s", optimizer->name);
-    law_add(&args, "%s", more);
-    if (and_more != NULL)
-        law_add(&args, "%s", and_more);
-    law_run(&args);
-    return out;
+    const char *rule = lks_test_text("--optimizer=%s", optimizer->name);
+    return law_family_run(golf, out, rule, more, and_more);
 }
 
 /* The checkpoint in `out` has the states of a tensor, under the optimizer's names. */
@@ -39,20 +35,17 @@ static void assert_has(const char *out, bool golf, const lks__optimizer *optimiz
 
 static void check_pair(bool golf, const lks__optimizer *optimizer)
 {
-    const char *whole = run(golf, optimizer, lks_test_folder(), "--threads=2", NULL);
+    const char *whole = run(golf, optimizer, NULL, "--threads=2", NULL);
     assert_has(whole, golf, optimizer,
                golf ? "blocks.0.attn.c_q.weight" : "transformer.h.0.attn.c_attn.weight",
                LKS__PARAM_MATRIX);
     assert_has(whole, golf, optimizer, golf ? "blocks.0.attn_scale" : "transformer.ln_f.weight",
                LKS__PARAM_SCALAR);
-    law_assert_same(run(golf, optimizer, lks_test_folder(), "--nproc_per_node=2", "--threads=1"),
-                    whole);
+    law_assert_same(run(golf, optimizer, NULL, "--nproc_per_node=2", "--threads=1"), whole);
     if (!lks_test_on_device()) /* it has no replicas */
-        law_assert_same(
-            run(golf, optimizer, lks_test_folder(), "--nproc_per_node=4", "--replicas=private"),
-            whole);
-    const char *out =
-        run(golf, optimizer, lks_test_folder(), golf ? "--iterations=3" : "--max_iters=6", NULL);
+        law_assert_same(run(golf, optimizer, NULL, "--nproc_per_node=4", "--replicas=private"),
+                        whole);
+    const char *out = run(golf, optimizer, NULL, golf ? "--iterations=3" : "--max_iters=6", NULL);
     run(golf, optimizer, out, "--init_from=resume", "--nproc_per_node=4");
     law_assert_same_checkpoint(out, whole, law_family_last(golf));
 }
@@ -71,7 +64,7 @@ TEST(test_differ)
     const char *hash[8];
     for (int i = 0; lks__optimizers[i] != NULL; i++) {
         assert_true(i < 8);
-        const char *out = run(false, lks__optimizers[i], lks_test_folder(), "--max_iters=1", NULL);
+        const char *out = run(false, lks__optimizers[i], NULL, "--max_iters=1", NULL);
         const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
         hash[i] = strstr(text, "\"params_hash\":");
         assert_non_null(hash[i]);

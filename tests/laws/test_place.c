@@ -21,20 +21,12 @@ static void expect(const char *a, const char *b, const char *more, const char *c
 /* Run a family from scratch with one more setting, or NULL. */
 static const char *trained(bool golf, const char *more)
 {
-    const char *out = lks_test_folder();
-    law_args args = law_family(golf, out);
-    if (more != NULL)
-        law_add(&args, "%s", more);
-    law_run(&args);
-    return out;
+    return law_family_run(golf, NULL, more);
 }
 
 static void resume(bool golf, const char *out, const char *more)
 {
-    law_args args = law_family(golf, out);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "%s", more);
-    law_run(&args);
+    law_family_run(golf, out, "--init_from=resume", more);
 }
 
 static const char *reference(bool golf)

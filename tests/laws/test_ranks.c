@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/number/cpu.h"
-#include "ddp/reducer.h"
 
 static const char *alone[2]; /* outputs of one rank with one thread: random, nanogpt */
 

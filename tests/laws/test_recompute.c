@@ -9,8 +9,8 @@
 /* One run and its variants. */
 struct recomputed {
     bool golf;
-    const char *both[2]; /* settings of all, or NULL */
-    const char *variants[3][3];
+    const char *both[3]; /* settings of all; NULL ends them */
+    const char *variants[3][4];
 };
 
 static const struct recomputed runs[] = {
@@ -36,29 +36,23 @@ static const struct recomputed runs[] = {
 };
 enum { N_RUNS = sizeof runs / sizeof runs[0] };
 
-static void add(law_args *args, const char *const more[], size_t n)
-{
-    for (size_t i = 0; i < n && more[i] != NULL; i++)
-        law_add(args, "%s", more[i]);
-}
-
-static const char *train(const struct recomputed *run, const char *const more[], size_t n)
+static const char *train(const struct recomputed *run, const char *const more[])
 {
     const char *out = lks_test_folder();
     law_args args = law_family(run->golf, out);
-    add(&args, run->both, 2);
-    add(&args, more, n);
+    law_add_words(&args, run->both);
+    law_add_words(&args, more);
     law_run(&args);
     return out;
 }
 
 TEST(test_same_bytes)
 {
-    static const char *const reference[] = {LAW_REFERENCE};
+    static const char *const reference[] = {LAW_REFERENCE, NULL};
     for (int i = 0; i < N_RUNS; i++) {
-        const char *alone = train(&runs[i], reference, 2);
+        const char *alone = train(&runs[i], reference);
         for (int v = 0; v < 3 && runs[i].variants[v][0] != NULL; v++)
-            law_assert_same(train(&runs[i], runs[i].variants[v], 3), alone);
+            law_assert_same(train(&runs[i], runs[i].variants[v]), alone);
     }
 }
 
@@ -79,11 +73,8 @@ static void measure(const char *way, double *planned, double *used)
     for (int dry = 0; dry < 2; dry++) {
         const char *out = lks_test_folder();
         law_args args = law_family(false, out);
-        static const char *const more[] = {"--n_layer=8",      "--batch_size=16",
-                                           "--block_size=96",  "--max_iters=0",
-                                           "--eval_iters=1",   "--gradient_accumulation_steps=1",
-                                           "--virtual_ranks=1"};
-        add(&args, more, sizeof more / sizeof more[0]);
+        law_add_all(&args, "--n_layer=8", "--batch_size=16", "--block_size=96", "--max_iters=0",
+                    "--eval_iters=1", "--gradient_accumulation_steps=1", "--virtual_ranks=1");
         law_add(&args, "--recompute=%s", way);
         if (dry == 1) {
             law_add(&args, "--dry_run");

@@ -322,8 +322,7 @@ static law_args mode_settings(bool golf, const char *out)
          "--virtual_ranks=8"},
     };
     law_args args = law_begin(golf ? law_golf_data(65) : law_data(), out);
-    for (int i = 0; settings[golf][i] != NULL; i++)
-        law_add(&args, "%s", settings[golf][i]);
+    law_add_words(&args, settings[golf]);
     law_add_all(&args, "--bucket_mb=0.002", "--threads=1", "--dtype=float32");
     return args;
 }

@@ -30,11 +30,7 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
     law_add(&args, "run");
     law_add(&args, "--nproc-per-node=%d", W);
     law_add(&args, "--max-restarts=%d", restarts);
-    law_add_all(&args, "sh", "-c");
-    law_add(&args, "%s; exec \"$0\" \"$@\"", deaths);
-    law_add(&args, "%s", lks_test_program());
-    for (int i = 1; i < run.n; i++)
-        law_add(&args, "%s", run.argv[i]);
+    law_add_shell(&args, &run, "%s; exec \"$0\" \"$@\"", deaths);
     law_add(&args, "%s", more);
     lks_test_result r = lks_test_run(args.argv, (const char *const[]){mark, NULL}, 120);
     marked_assert_gone(mark, 2);

@@ -33,8 +33,7 @@ static law_args resume_args(const char *from, const char *const batch[], int W)
     law_add_all(&args, "--bucket_mb=0.02", "--timeout=20");
     law_add(&args, "--nproc_per_node=%d", W);
     law_add(&args, "--allow_uneven");
-    for (; batch != NULL && *batch != NULL; batch++)
-        law_add(&args, "%s", *batch);
+    law_add_words(&args, batch);
     return args;
 }
 
@@ -161,19 +160,12 @@ TEST(test_refused)
 /* Golf's batch is train_batch_tokens. */
 TEST(test_golf)
 {
-    static const char *const batch[] = {"--train_batch_tokens=768", "--virtual_ranks=4", NULL};
-    const char *run = lks_test_folder(), *first = NULL;
-    law_args args = law_family(true, run);
-    law_run(&args);
+    const char *run = law_family_run(true, NULL, NULL), *first = NULL;
     for (int W = 1; W <= 4; W++) {
         const char *out = lks_test_copy_of(run);
-        args = law_family(true, lks_test_text("%s/ckpt-00000003", out));
-        law_add(&args, "--init_from=resume");
-        law_add(&args, "--nproc_per_node=%d", W);
-        law_add(&args, "--allow_uneven");
-        for (int i = 0; batch[i] != NULL; i++)
-            law_add(&args, "%s", batch[i]);
-        law_run(&args);
+        law_family_run(true, lks_test_text("%s/ckpt-00000003", out), "--init_from=resume",
+                       lks_test_text("--nproc_per_node=%d", W), "--allow_uneven",
+                       "--train_batch_tokens=768", "--virtual_ranks=4");
         first = first == NULL ? out : first;
         law_assert_same(out, first);
     }

@@ -19,11 +19,8 @@ static lks_test_result started(const char *each, const char *more, const char **
     law_args run = law_train("random", out_p), args = {.n = 0};
     const char *mark = marked_variable();
     law_add(&args, "%s", lks_test_program());
-    law_add_all(&args, "run", "--nproc-per-node=2", "sh", "-c");
-    law_add(&args, "%s; exec \"$0\" \"$@\" %s", each, more);
-    law_add(&args, "%s", lks_test_program());
-    for (int i = 1; i < run.n; i++)
-        law_add(&args, "%s", run.argv[i]);
+    law_add_all(&args, "run", "--nproc-per-node=2");
+    law_add_shell(&args, &run, "%s; exec \"$0\" \"$@\" %s", each, more);
     lks_test_result r = lks_test_run(args.argv, (const char *const[]){mark, NULL}, 60);
     marked_assert_gone(mark, 2);
     return r;

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "session/signals.h"
-#include "train/setup/trainer.h"
 
 static const char *whole[2]; /* outputs of uninterrupted runs */
 static const char *const samplers[2] = {"random", "nanogpt"};

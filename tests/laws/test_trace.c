@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/number/cpu.h"
 #include "base/system/sys.h"
 
 enum { W = 2, MICRO_STEPS = LAW_V / W * LAW_A };

@@ -76,3 +76,13 @@ void small_close(small_run *run)
 void models_ignore_group(void *ctx, int group)
 {
 }
+
+void models_logits(lks__model *m, const float *params, const int32_t *tokens, int T, float *logits)
+{
+    const lks__micro_batch mb = {tokens, NULL, 1, T};
+    const lks__pass p = lks__pass_of(m, params, &mb, NULL);
+    lks__model_forward(&p, NULL);
+    lks__head_logits(m->layers, m->ex, &m->head, m->layers->linear_fwd, logits,
+                     lks__act_at(m->y, (p.rows - 1) * m->C, m->act_bytes), params + m->head_w, 1,
+                     m->V, m->C);
+}

@@ -3,7 +3,7 @@
 
 #include "support.h"
 
-#include "model/model.h"
+#include "model/frame.h"
 
 /* Three layers (golf: one of the encoder, two of the decoder), and no size equals another. */
 typedef struct small_model {
@@ -26,6 +26,10 @@ typedef struct small_run {
     int32_t tokens[SMALL_B * SMALL_T], targets[SMALL_B * SMALL_T];
     lks__micro_batch mb;
 } small_run;
+
+/* Logits [vocab_size] of the token after tokens[0, T); T <= block_size. */
+void models_logits(lks__model *model, const float *params, const int32_t *tokens, int T,
+                   float *logits);
 
 /* For passes whose gradients are read at the end only. */
 void models_ignore_group(void *ctx, int group);

@@ -29,7 +29,7 @@ struct place {
 
 static void open_place(struct place *p, const small_run *run, int threads, bool bf16)
 {
-    p->ex = *lks__model_device(run->model)->ex;
+    p->ex = *run->model->device->ex;
     p->ex.bf16 = bf16;
     assert_ok(
         lks__pool_open(threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &p->ex.pool));
@@ -85,7 +85,7 @@ static void check_model(int i, bool bf16, double tolerance)
     assert_ok(lks__model_open(&run.config, &run.table, 1, &p.device, &whole));
     decode(d, &run, 1, tokens, got);
     for (int n = 1; n <= T; n++) {
-        lks__model_logits(whole, run.params, tokens, n, want);
+        models_logits(whole, run.params, tokens, n, want);
         for (int v = 0; v < V; v++)
             worst = fmax(worst, fabs((double)got[n - 1][v] - (double)want[v]) /
                                     fmax(1.0, fabs((double)want[v])));
@@ -211,7 +211,7 @@ TEST(test_too_large)
     small_open(&small_models[0], &run);
     const lks__decoder_size large = {(size_t)1 << 40, SMALL_T, 1};
     const lks__decoder_size huge = {SIZE_MAX / 4, SMALL_T, 1};
-    lks__device *device = lks__model_device(run.model);
+    lks__device *device = run.model->device;
     assert_fails(LKS_ERR_NOMEM, lks__decoder_open(&run.config, &run.table, &large, device, &d),
                  "no memory for 4433", " MB of keys and values");
     assert_fails(LKS_ERR_NOMEM, lks__decoder_open(&run.config, &run.table, &huge, device, &d),

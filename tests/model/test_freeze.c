@@ -66,7 +66,7 @@ struct frozen_run {
 
 static void open_run(const small_run *base, const bool *frozen, struct frozen_run *run)
 {
-    *run = (struct frozen_run){.base = base, .device = *lks__model_device(base->model)};
+    *run = (struct frozen_run){.base = base, .device = *base->model->device};
     count(&run->device);
     assert_ok(lks__model_table(&base->config, &run->table));
     assert_true(run->table.n_tensors <= MOST_TENSORS);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "compute/cpu/device.h"
+#include "models.h"
 #include "weights/use/generate.h"
 
 enum { V = 13, T = 6, DRAWS = 100000, AT_ONCE = 500 };
@@ -75,7 +76,7 @@ static void probabilities(double *p, const int32_t *tokens, size_t n, double tem
     float logits[V];
     double sum = 0.0, max = -INFINITY;
     size_t from = n > T ? n - T : 0;
-    lks__model_logits(m.model, m.params, tokens + from, (int)(n - from), logits);
+    models_logits(m.model, m.params, tokens + from, (int)(n - from), logits);
     for (int i = 0; i < V; i++) {
         int larger = 0;
         for (int j = 0; j < V; j++)
@@ -222,7 +223,7 @@ TEST(test_top_k_ties)
     memcpy(wte + SECOND * C, wte + FIRST * C, sizeof kept);
     float logits[V];
     int larger = 0;
-    lks__model_logits(m.model, m.params, prompt, 3, logits);
+    models_logits(m.model, m.params, prompt, 3, logits);
     assert_true(logits[FIRST] == logits[SECOND]);
     for (int i = 0; i < V; i++)
         larger += logits[i] > logits[FIRST];

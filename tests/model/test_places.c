@@ -202,7 +202,7 @@ static double loss_of_logits(small_run *run, const int32_t *tokens, int n, int32
 {
     float logits[SMALL_VOCAB];
     double sum = 0.0;
-    lks__model_logits(run->model, run->params, tokens, n, logits);
+    models_logits(run->model, run->params, tokens, n, logits);
     for (int i = 0; i < SMALL_VOCAB; i++)
         sum += exp((double)logits[i] - (double)logits[target]);
     return log(sum);

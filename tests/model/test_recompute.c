@@ -31,8 +31,7 @@ static struct results compute(const small_model *m, const bool *frozen)
     for (size_t i = 0; i < run.table.n_tensors; i++)
         run.table.tensors[i].frozen = frozen[i];
     assert_ok(lks__table_lay_out(&run.table));
-    assert_ok(
-        lks__model_open(&run.config, &run.table, SMALL_B, lks__model_device(run.model), &model));
+    assert_ok(lks__model_open(&run.config, &run.table, SMALL_B, run.model->device, &model));
     for (int i = 0; i < PASSES; i++) {
         r.grads[i] = calloc(run.table.trained_count + 1, sizeof(float));
         assert_non_null(r.grads[i]);
@@ -263,7 +262,7 @@ static void count(int model, lks__recompute way, int fwd, int attention, int act
     float loss;
     m.config.recompute = way;
     small_open(&m, &run);
-    lks__device device = *lks__model_device(run.model);
+    lks__device device = *run.model->device;
     counting = lks__layers_cpu;
     counting.linear_fwd = count_fwd;
     counting.attention_fwd = count_attention;

@@ -1,8 +1,6 @@
 /* The same start: initial weights and the first batches equal those of nanoGPT's script. */
 #include "parity.h"
 
-#include <math.h>
-
 static const char *const figures[] = {
     "generated/nanogpt.json",     "generated/nanogpt_bias_accum.json",
     "generated/nanogpt_odd.json", "generated/nanogpt_ddp2.json",

@@ -2,7 +2,6 @@
  * record.py. */
 #include "support.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "settings/family.h"
-#include "settings/settings.h"
 #include "settings/settings_table.h"
 
 enum {

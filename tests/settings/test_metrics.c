@@ -2,7 +2,6 @@
  * has. */
 #include "support.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

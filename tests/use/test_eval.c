@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/models.h"
 #include "spm_model.h"
 #include "weights/use/replica.h"
 
@@ -103,8 +104,7 @@ static double naive(const char *run, const int32_t *tokens, size_t n, size_t T, 
     assert_non_null(logits);
     for (size_t t = 1; t < n; t++) {
         const size_t k = t <= T ? 0 : (t - T + stride - 1) / stride;
-        lks__model_logits(r.model, r.params.dev, tokens + k * stride, (int)(t - k * stride),
-                          logits);
+        models_logits(r.model, r.params.dev, tokens + k * stride, (int)(t - k * stride), logits);
         sum += loss_of(logits, V, tokens[t]);
     }
     free(logits);

@@ -1,7 +1,6 @@
 #include "fake.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 static void write_lines(const char *path, const char *mode, const char *lines)

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "files/checkpoint/ckpt.h"
-#include "files/checkpoint/folder.h"
 #include "laws.h"
 #include "poison.h"
 #include "report/diff/diff.h"
@@ -101,7 +100,7 @@ TEST(test_gradient)
     const char *file = lks_test_text("%s/leaves.bin", out);
     enum { HEAD = 4, RECORD = 1 + 8, STEP = 5, LEAF = 3 };
     size_t bytes;
-    copy_tree(reference(), out);
+    lks_test_do("cp", "-a", reference(), out);
     uint64_t *words = (uint64_t *)lks_test_read(file, &bytes);
     assert_int_equal(bytes, (HEAD + LAW_STEPS * RECORD) * sizeof *words);
     words[HEAD + STEP * RECORD + 1 + LEAF] ^= 1;
@@ -397,7 +396,7 @@ static const char *forged(uint64_t iter, bool moments, const char *tensor, uint6
     lks__ckpt c = {.iter = 0};
     lks__st_tensor tensors[2][256];
     char name[32], hash[17];
-    copy_tree(reference(), out);
+    lks_test_do("cp", "-a", reference(), out);
     assert_ok(lks__ckpt_open_iter(out, iter, LKS__CKPT_ALL, &c));
     for (int part = 0; part < 2; part++) {
         lks__st_file *file = part == 0 ? c.model : c.optimizer;
@@ -483,7 +482,7 @@ TEST(test_state)
 {
     const char *out = lks_test_text("%s/run", lks_test_folder());
     const char *last = lks_test_text("%s/ckpt-00000014", reference());
-    copy_tree(reference(), out);
+    lks_test_do("cp", "-a", reference(), out);
     poison_state(out, "data_shift", json_integer(7));
     const char *altered = lks_test_text("%s/ckpt-00000014", out);
     EXPECT(last, altered, 3, "can change bits   data_shift 0 | 7\n",

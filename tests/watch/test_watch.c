@@ -2,7 +2,6 @@
 #include "fake.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "compute/cpu/device.h"
+#include "model/models.h"
 #include "weights/forms/saved.h"
 #include "weights/weights.h"
 
@@ -26,7 +27,7 @@ static void check_sequence(lks__model *model, const float *params, size_t V, con
     assert_in_range(T, 1, 64);
     for (int i = 0; i < T; i++)
         tokens[i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
-    lks__model_logits(model, params, tokens, T, logits);
+    models_logits(model, params, tokens, T, logits);
     for (size_t i = 0; i < V; i++) {
         sum += (double)logits[i];
         exps += exp((double)logits[i]);

@@ -16,13 +16,6 @@
 
 /* ---- a run that goes on elsewhere -------------------------------------------------------- */
 
-static void copy_file(const char *from, const char *to)
-{
-    size_t bytes;
-    const char *data = lks_test_read(from, &bytes);
-    lks_test_write(to, data, bytes);
-}
-
 static lks_test_result train(const char *dataset, const char *out, const char *const *more)
 {
     const char *argv[32] = {"lockstep",
@@ -63,8 +56,8 @@ static const char *nanogpts_folder(void)
 {
     const char *out = lks_test_text("%s/named.pt", lks_test_folder()); /* as a file */
     assert_int_equal(mkdir(out, 0777), 0);
-    copy_file(lks_test_text("%s/tests/figures/nanogpt_ckpt.pt", LKS_TEST_SOURCE_DIR),
-              lks_test_text("%s/ckpt.pt", out));
+    lks_test_do("cp", lks_test_text("%s/tests/figures/nanogpt_ckpt.pt", LKS_TEST_SOURCE_DIR),
+                lks_test_text("%s/ckpt.pt", out));
     return out;
 }
 
@@ -241,7 +234,7 @@ TEST(test_there_and_back)
     const char *file = exported(home, "ckpt.pt", "nanogpt", NULL);
     assert_same_file(file, exported(home, "ckpt.pt", "nanogpt", NULL));
     check_content(home);
-    copy_file(file, lks_test_text("%s/ckpt.pt", away));
+    lks_test_do("cp", file, lks_test_text("%s/ckpt.pt", away));
     assert_trained(TRAIN(data, home, "--init_from=resume", "--max_iters=11", "--nproc_per_node=1"));
     assert_trained(TRAIN(data, away, "--init_from=resume", "--max_iters=11", "--nproc_per_node=2",
                          "--virtual_ranks=2", "--eval_interval=4", "--eval_iters=1"));
@@ -744,7 +737,7 @@ TEST(test_export_refused)
         "has the state of AdamW");
     const char *other = lks_test_folder();
     const lie lies = {.eval_iters = -1, .dataset = "../data"};
-    copy_file(file_with(&lies), lks_test_text("%s/ckpt.pt", other));
+    lks_test_do("cp", file_with(&lies), lks_test_text("%s/ckpt.pt", other));
     assert_exits(2, TRAIN(generated_data(), other, "--init_from=resume"),
                  "eval_iters must be a whole number from 1 to 1,000,000, not \"-1\"; "
                  "--eval_iters=VALUE replaces it\n");
@@ -760,7 +753,7 @@ TEST(test_export_refused)
     assert_contains(r.err, none);
     forge_model m = forge_open(true);
     const char *out_of_llmc = lks_test_folder();
-    copy_file(forge_llmc(&m, 3, NULL), lks_test_text("%s/ckpt.pt", out_of_llmc));
+    lks_test_do("cp", forge_llmc(&m, 3, NULL), lks_test_text("%s/ckpt.pt", out_of_llmc));
     forge_close(&m);
     assert_exits(1, TRAIN(generated_data(), out_of_llmc, "--init_from=resume"),
                  "nanoGPT's ckpt.pt: it is a model file of llm.c");

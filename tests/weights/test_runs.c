@@ -199,11 +199,8 @@ TEST(test_drawn_rows)
 static lks_test_result begun_apart(const char *weights, const char **out_p)
 {
     law_args run = law_train("random", out_p), args = {.n = 0};
-    law_add_all(&args, "lockstep", "run", "--nproc-per-node=2", "sh", "-c");
-    law_add(&args, "exec \"$0\" \"$@\" --init_from='%s'/$RANK", weights);
-    law_add(&args, "%s", lks_test_program());
-    for (int i = 1; i < run.n; i++)
-        law_add(&args, "%s", run.argv[i]);
+    law_add_all(&args, "lockstep", "run", "--nproc-per-node=2");
+    law_add_shell(&args, &run, "exec \"$0\" \"$@\" --init_from='%s'/$RANK", weights);
     law_add(&args, "--max_iters=2");
     return lks_test_run(args.argv, NULL, 60);
 }

@@ -217,20 +217,14 @@ static void print_times(const struct plan *p, const char *title, bool weak)
     }
 }
 
-/* Find the memories (host, device) that are too small for a point. Returns how many. */
-static int find_lacks(const struct plan *p, const lks__needs *n, lks__room lacks[2])
+static bool fits(const struct plan *p, const lks__needs *n)
 {
-    int n_lacks = 0;
-    for (int i = 0; i < p->n_rooms; i++)
-        if (lks__room_needs(&p->rooms[i], n) > p->rooms[i].bytes)
-            lacks[n_lacks++] = p->rooms[i];
-    return n_lacks;
+    return lks__rooms_lack(p->rooms, p->n_rooms, n) == NULL;
 }
 
 static void print_points(const struct plan *p)
 {
     const bool own = p->n_rooms == 2;
-    lks__room lacks[2];
     printf("\nmemory of a rank and of a host; a step's bytes between hosts\n");
     printf("%6s %6s %12s %12s%s %7s %12s %12s %9s %7s\n", "hosts", "ranks", "a rank", "a host",
            own ? "        a GPU" : "", "bytes/p", "sent by one", "2(n-1)/n", "messages", "delays");
@@ -248,7 +242,7 @@ static void print_points(const struct plan *p)
         printf(" %7.1f %12s %12s %9.0f %7d%s\n", lks__needs_per_parameter(&point->needs),
                lks__units_bytes(point->traffic.bytes), lks__units_bytes(point->traffic.ring_bytes),
                point->traffic.messages, point->traffic.delays,
-               find_lacks(p, &point->needs, lacks) > 0 ? "  doesn't fit" : "");
+               fits(p, &point->needs) ? "" : "  doesn't fit");
     }
 }
 
@@ -305,19 +299,18 @@ static void print_limits(const struct plan *p)
 static lks_status print_advice(const struct plan *p)
 {
     const struct point *last = &p->points[p->n - 1];
-    lks__room lacks[2];
+    const lks__needs *needs = &last->needs;
     char text[LKS__ADVICE_TEXT];
-    const int n = last->possible ? find_lacks(p, &last->needs, lacks) : 0;
     lks__settings s = p->s;
-    if (n > 0)
-        LKS__TRY(lks__settings_complete(&s, lks__place_world(&last->needs.place)));
-    for (int i = 0; i < n; i++) {
-        lks__advice_find(&lacks[i], &s, p->vocab, &last->needs.place, &p->process[last->nodes > 1],
-                         text);
+    if (!last->possible || fits(p, needs))
+        return LKS_OK;
+    LKS__TRY(lks__settings_complete(&s, lks__place_world(&needs->place)));
+    for (const lks__room *end = p->rooms + p->n_rooms, *room = p->rooms;
+         (room = lks__rooms_lack(room, (int)(end - room), needs)) != NULL; room++) {
+        lks__advice_find(room, &s, p->vocab, &needs->place, &p->process[last->nodes > 1], text);
         printf("it doesn't fit: %s of %s per %s%s%s\n",
-               lks__units_memory(lks__room_needs(&lacks[i], &last->needs)),
-               lks__units_memory(lacks[i].bytes), lacks[i].ranks == 0 ? "host" : "GPU",
-               text[0] != '\0' ? "; these fit: " : "", text);
+               lks__units_memory(lks__room_needs(room, needs)), lks__units_memory(room->bytes),
+               room->ranks == 0 ? "host" : "GPU", text[0] != '\0' ? "; these fit: " : "", text);
     }
     return LKS_OK;
 }
@@ -363,7 +356,6 @@ static void write_numbers(lks__jsonw *w, size_t n, const struct number *numbers)
 static void write_memory(lks__jsonw *w, const struct plan *p, const lks__needs *n)
 {
     const lks__device_needs *d = &n->device;
-    lks__room lacks[2];
     lks__jsonw_object(w, "memory");
     NUMBERS(w, {"rank_bytes", n->rank_bytes}, {"host_bytes", n->host_bytes},
             {"parameters", n->params}, {"moments", n->moments}, {"gradients", n->gradients},
@@ -371,7 +363,7 @@ static void write_memory(lks__jsonw *w, const struct plan *p, const lks__needs *
             {"process", n->process}, {"libraries", n->libraries}, {"control", n->control},
             {"inter_host", n->inter_host}, {"samples", n->samples}, {"checkpoint", n->checkpoint},
             {"bytes_per_parameter", lks__needs_per_parameter(n)});
-    lks__jsonw_bool(w, "fits", find_lacks(p, n, lacks) == 0);
+    lks__jsonw_bool(w, "fits", fits(p, n));
     if (lks__needs_has_device(n)) {
         lks__jsonw_object(w, "device");
         NUMBERS(w, {"bytes", d->total}, {"parameters", d->params}, {"moments", d->moments},

@@ -1,10 +1,10 @@
 /* compute/cpu/kernels.h - the table of single-thread kernels, float32.
  *
- * The scalar reference (reference/ref_*.c) defines each operation; all levels agree with it within
- * the tolerance in the tests, and their row kernels with each other bit for bit. A kernel's result
- * depends only on its arguments: no threads, no global state. Rows are contiguous; `n` counts
- * elements. Pointers need only float alignment. In-place use is allowed only if the comment of an
- * operation says so. */
+ * The scalar reference (tests/kernels/reference/ref_*.c) defines each operation; all levels agree
+ * with it within the tolerance in the tests, and their row kernels with each other bit for bit. A
+ * kernel's result depends only on its arguments: no threads, no global state. Rows are contiguous;
+ * `n` counts elements. Pointers need only float alignment. In-place use is allowed only if the
+ * comment of an operation says so. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,8 +22,8 @@
 typedef LKS_REAL lks__real;
 
 /* C[m,n] = alpha * op(A) op(B) + beta * C, row-major; op is the transpose if ta/tb is 'T'. The same
- * bits at every level: reference/ref_gemm.c defines the order of the sums, in blocks of
- * LKS__GEMM_DEPTH terms. */
+ * bits at every level: tests/kernels/reference/ref_gemm.c defines the order of the sums, in blocks
+ * of LKS__GEMM_DEPTH terms. */
 enum { LKS__GEMM_DEPTH = 256 };
 typedef void lks__gemm_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,
                           const lks__real *a, size_t lda, const lks__real *b, size_t ldb,

@@ -28,12 +28,12 @@ void lks__nodes_say_refused(struct lks__nodes *n)
                  LKS__TOKEN_ENV);
 }
 
-lks_status lks__nodes_listen(struct lks__nodes *n, int ms, bool printed, int *signal_p)
+lks_status lks__nodes_listen(struct lks__nodes *n, bool printed, int *signal_p)
 {
     struct pollfd p[3] = {{.fd = n->job->signals, .events = POLLIN},
                           {.fd = lks__store_fd(n->hear), .events = POLLIN},
                           {.fd = lks__lifeline_fd(n->job), .events = POLLIN}};
-    poll(p, 3, ms);
+    poll(p, 3, 100);
     *signal_p = lks__job_pending_signal(n->job);
     for (bool running = n->running;;) {
         n->event = (struct lks__nodes_event){0};
@@ -53,7 +53,7 @@ static void let_others_go(struct lks__nodes *n)
     const double since = lks__sys_now();
     while ((!n->over || lks__nodes_here(n) > 1) && lks__sys_now() - since < lks__link_s()) {
         int sig;
-        if (lks__nodes_listen(n, 100, false, &sig) != LKS_OK ||
+        if (lks__nodes_listen(n, false, &sig) != LKS_OK ||
             (sig != 0 && lks__sys_now() - since > LKS__SAME_CAUSE_S))
             return;
     }
@@ -220,7 +220,7 @@ static lks_status wait_for_decision(struct lks__nodes *n, int *asked_p)
         int sig;
         look_at_others(n, since, &said);
         lks__nodes_try_to_decide(n);
-        lks_status st = lks__nodes_listen(n, 100, true, &sig);
+        lks_status st = lks__nodes_listen(n, true, &sig);
         if (st != LKS_OK) {
             give_job_up(n, st);
         } else if (sig != 0 && *asked_p == 0) {

@@ -303,7 +303,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
         say_full(n);
         lks__nodes_say_refused(n);
         lks__nodes_show_life(n);
-        lks_status st = lks__nodes_listen(n, 100, false, &sig);
+        lks_status st = lks__nodes_listen(n, false, &sig);
         if (sig == 0 && (n->late || (st == LKS_ERR_PEER && n->self < 0))) {
             LKS__TRY(join_in_time(n, since, &said));
             continue;

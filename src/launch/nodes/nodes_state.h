@@ -99,9 +99,9 @@ void lks__nodes_command(const struct lks__nodes *n, char out[LKS__NODES_COMMAND]
 
 /* --- nodes.c ------------------------------------------------------------------------------ */
 
-/* Wait for the list or a signal, at most `ms`. Our ranks aren't running, so the only event that
+/* Wait for the list or a signal, at most 100 ms. Our ranks aren't running, so the only event that
  * matters is a signal, while we wait for readers of the ranks' output (`printed`). */
-lks_status lks__nodes_listen(struct lks__nodes *n, int ms, bool printed, int *signal_p);
+lks_status lks__nodes_listen(struct lks__nodes *n, bool printed, int *signal_p);
 /* Print the hosts that the store has refused since the last call. */
 void lks__nodes_say_refused(struct lks__nodes *n);
 

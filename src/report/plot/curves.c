@@ -140,10 +140,10 @@ lks_status lks__curves_read(const lks__plot *p, lks__curve **curves_p, lks__boun
 
 /* --- marks ------------------------------------------------------------------------------------ */
 
-/* A round distance between marks, so that `span` has about `n` of them. */
-static double step_of(double span, int n)
+/* A round distance between marks, so that `span` has about six of them. */
+static double step_of(double span)
 {
-    static const double rounds[] = {1.0, 2.0, 5.0};
+    static const double rounds[] = {1.0, 2.0, 5.0}, n = 6.0;
     double base = pow(10.0, floor(log10(span / n)));
     for (size_t i = 0; i < sizeof rounds / sizeof rounds[0]; i++)
         if (base * rounds[i] * n >= span * 0.999)
@@ -187,7 +187,7 @@ static void time_marks(const lks__bounds *b, lks__marks *m)
              unit == 1.0    ? "seconds"
              : unit == 60.0 ? "minutes"
                             : "hours");
-    add_marks(m, b->x_low, b->x_high, unit * step_of((b->x_high - b->x_low) / unit, 6), unit, "");
+    add_marks(m, b->x_low, b->x_high, unit * step_of((b->x_high - b->x_low) / unit), unit, "");
 }
 
 void lks__marks_x(const lks__plot *p, const lks__bounds *b, lks__marks *m)
@@ -203,8 +203,7 @@ void lks__marks_x(const lks__plot *p, const lks__bounds *b, lks__marks *m)
     for (; i < 4 && b->x_high >= (i == 0 ? 10000.0 : 1000.0 * unit); i++)
         unit *= 1000.0;
     snprintf(m->name, LKS__PLOT_MARK, "%s", p->axis == LKS__PLOT_STEPS ? "iteration" : "tokens");
-    add_marks(m, b->x_low, b->x_high, fmax(step_of(b->x_high - b->x_low, 6), 1.0), unit,
-              suffixes[i]);
+    add_marks(m, b->x_low, b->x_high, fmax(step_of(b->x_high - b->x_low), 1.0), unit, suffixes[i]);
 }
 
 /* 1, 2 and 5 times each power of ten; if there are many, the powers only. */
@@ -232,7 +231,7 @@ void lks__marks_y(const lks__plot *p, const lks__bounds *b, lks__marks *m)
     }
     const double low = p->log_scale ? pow(10.0, b->y_low) : b->y_low;
     const double high = p->log_scale ? pow(10.0, b->y_high) : b->y_high;
-    add_marks(m, low, high, step_of(high - low, 6), 1.0, "");
+    add_marks(m, low, high, step_of(high - low), 1.0, "");
     for (int i = 0; p->log_scale && i < m->n; i++)
         m->at[i] = log10(m->at[i]);
 }

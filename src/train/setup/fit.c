@@ -24,15 +24,6 @@ static lks_status needs_of(const lks__settings *s, const lks__fit *fit, lks__nee
     return lks__needs_on(fit->rooms[0].device, s, fit->vocab_size, &place, &process, needs);
 }
 
-/* The first room that is too small; NULL: none. */
-static const lks__room *find_lack(const lks__fit *fit, const lks__needs *needs)
-{
-    for (int i = 0; i < fit->n_rooms; i++)
-        if (lks__room_needs(&fit->rooms[i], needs) > fit->rooms[i].bytes)
-            return &fit->rooms[i];
-    return NULL;
-}
-
 /* --- choosing --------------------------------------------------------------------------------- */
 
 enum { MOST_BATCH = 65536, MOST_STEPS = 65535 };
@@ -67,7 +58,7 @@ static int64_t find_batch(const lks__settings *s, const lks__fit *fit, const lks
             continue;
         if (needs_of(&other, fit, &needs) != LKS_OK)
             continue; /* more than memory can address, or an error that the run itself reports */
-        *lacks_p = find_lack(fit, &needs);
+        *lacks_p = lks__rooms_lack(fit->rooms, fit->n_rooms, &needs);
         if (*lacks_p == NULL)
             return b;
         *least_p = lks__room_needs(*lacks_p, &needs);

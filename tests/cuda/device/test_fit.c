@@ -26,8 +26,7 @@ static void add_model(law_args *args, bool golf)
          "--gradient_accumulation_steps=4", "--virtual_ranks=4"},
     };
     law_add(args, "--dataset=%s", data[golf]);
-    for (int i = 0; small[golf][i] != NULL; i++)
-        law_add(args, "%s", small[golf][i]);
+    law_add_words(args, small[golf]);
     law_add(args, golf ? "--iterations=2" : "--max_iters=0");
     law_add_all(args, "--threads=1", "--check_interval=1");
 }
@@ -38,8 +37,7 @@ static law_args args_of(const char *command, bool golf, const char *const more[]
     law_add(&args, "%s", tool);
     law_add(&args, "%s", command);
     add_model(&args, golf);
-    for (; *more != NULL; more++)
-        law_add(&args, "%s", *more);
+    law_add_words(&args, more);
     return args;
 }
 

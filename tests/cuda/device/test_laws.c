@@ -40,8 +40,7 @@ static law_args run_of(bool golf, const char *out)
     law_add(&args, "train");
     law_add(&args, "--dataset=%s", golf ? golf_data : gpt2_data);
     law_add(&args, "--out_dir=%s", out);
-    for (int i = 0; small[golf][i] != NULL; i++)
-        law_add(&args, "%s", small[golf][i]);
+    law_add_words(&args, small[golf]);
     law_add_all(&args, "--gradient_accumulation_steps=8", "--virtual_ranks=8", "--keep=0",
                 "--bucket_mb=0.002", "--threads=1");
     law_add(&args, "--dtype=%s", dtype);
@@ -52,8 +51,7 @@ static const char *run(bool golf, const char *const more[], const char *const en
 {
     const char *out = lks_test_folder();
     law_args args = run_of(golf, out);
-    for (; *more != NULL; more++)
-        law_add(&args, "%s", *more);
+    law_add_words(&args, more);
     assert_exits(0, lks_test_run(args.argv, env, 120));
     return out;
 }
@@ -413,7 +411,7 @@ static void check_gradients(const char *of, double tolerance, double least_cosin
     double worst = 0, cosine = 1;
     dtype = of;
     for (int golf = 0; golf < 2; golf++) {
-        static const char *const lengths[2][2] = {{"--max_iters=0", "--checkpoint_interval=0"},
+        static const char *const lengths[2][3] = {{"--max_iters=0", "--checkpoint_interval=0"},
                                                   {"--iterations=1", "--checkpoint_interval=0"}};
         static const char *const rates[2][5] = {
             {"--learning_rate=64", "--min_lr=64", "--decay_lr=false", NULL},
@@ -422,8 +420,7 @@ static void check_gradients(const char *of, double tolerance, double least_cosin
         for (int k = 0; k < 3; k++) { /* ours, the CPU's, and the initial values */
             const char *out = outs[k] = lks_test_folder();
             law_args args = run_of(golf, out);
-            for (int i = 0; i < 2; i++)
-                law_add(&args, "%s", lengths[golf][i]);
+            law_add_words(&args, lengths[golf]);
             for (int i = 0; rates[golf][i] != NULL; i++)
                 law_add(
                     &args, "%s",
@@ -588,20 +585,12 @@ TEST_WITH(test_hanging, use_bf16, NULL)
 /* Rank 1 stops in a checkpoint's exchange. More copies follow than rank 0 can queue. */
 TEST_WITH(test_hanging_checkpoint, use_float32, NULL)
 {
-    static const char *const more[] = {"--nproc_per_node=2",
-                                       "--exchange=nccl",
-                                       "--n_layer=50",
-                                       "--max_iters=1",
-                                       "--checkpoint_interval=1",
-                                       "--eval_interval=0",
-                                       "--gradient_accumulation_steps=2",
-                                       "--virtual_ranks=2",
-                                       "--bucket_mb=25"};
     const char *const env[] = {"CUDA_STANDIN_STOP=ncclGroupStart:4", "CUDA_STANDIN_ONLY_RANK=1",
                                NULL};
     law_args args = run_of(false, lks_test_folder());
-    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
-        law_add(&args, "%s", more[i]);
+    law_add_all(&args, "--nproc_per_node=2", "--exchange=nccl", "--n_layer=50", "--max_iters=1",
+                "--checkpoint_interval=1", "--eval_interval=0", "--gradient_accumulation_steps=2",
+                "--virtual_ranks=2", "--bucket_mb=25");
     law_add(&args, "--timeout=%g", lks_test_patience());
     const lks_test_result r = assert_exits(1, lks_test_run(args.argv, env, 120));
     assert_contains(last_line(r.err),

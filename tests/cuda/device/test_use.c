@@ -28,8 +28,7 @@ static law_args run_of(bool golf, const char *dtype, int steps, const char *out)
     law_add(&args, "train");
     law_add(&args, "--dataset=%s", golf ? byte_data : text_data);
     law_add(&args, "--out_dir=%s", out);
-    for (int i = 0; small[golf][i] != NULL; i++)
-        law_add(&args, "%s", small[golf][i]);
+    law_add_words(&args, small[golf]);
     law_add(&args, golf ? "--iterations=%d" : "--max_iters=%d", steps);
     law_add(&args, "--dtype=%s", dtype);
     law_add(&args, "--threads=1");
@@ -198,8 +197,7 @@ static void run_hosts(const char *const options[2], const char *out, lks_test_re
         law_add(&args, "--nnodes=2");
         law_add(&args, "--node-rank=%d", i);
         law_add(&args, "--nproc-per-node=2");
-        for (int k = 0; k < train.n; k++)
-            law_add(&args, "%s", train.argv[k]);
+        law_add_words(&args, train.argv);
         law_add(&args, "%s", options[i]);
         nodes[i] =
             lks_test_start(args.argv, (const char *const[]){"LOCKSTEP_TOKEN=0123456789abcdef-ab",

@@ -1,5 +1,5 @@
 /* compute/cpu/products/gemm.c - C[m,n] = alpha * op(A) op(B) + beta * C in the order that
- * compute/cpu/reference/ref_gemm.c defines, for levels with vectors.
+ * tests/kernels/reference/ref_gemm.c defines, for levels with vectors.
  *
  * op(B) is copied in panels of DEPTH x COLS, whose rows are whole vectors. Each element has one
  * accumulator per block of DEPTH terms. Tiles only determine which elements share loads, so they

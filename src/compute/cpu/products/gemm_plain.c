@@ -1,4 +1,5 @@
-/* compute/cpu/products/gemm_plain.c - the product that reference/ref_gemm.c defines, in plain C.
+/* compute/cpu/products/gemm_plain.c - the product that tests/kernels/reference/ref_gemm.c defines,
+ * in plain C.
  *
  * op(B) is copied in tiles of at most DEPTH x COLS. */
 #include "compute/cpu/kernels.h"

@@ -14,5 +14,5 @@
  * second call with other products forgets the kinds. */
 void lks__kinds_open(lks__gemm_fn *library, lks__gemm_fn *own);
 
-/* The product of reference/ref_gemm.c. Any thread may call it. */
+/* The product of tests/kernels/reference/ref_gemm.c. Any thread may call it. */
 lks__gemm_fn lks__kinds_gemm;

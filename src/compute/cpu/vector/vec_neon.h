@@ -81,7 +81,7 @@ VEC_INLINE float32x4_t round_bf16_quarter(float32x4_t x)
     return FLOATS(vandq_u32(y, vdupq_n_u32(0xffff0000)));
 }
 
-/* Round to the nearest bfloat16 value: the steps of compute/cpu/reference/ref_round_bf16.c. */
+/* Round to the nearest bfloat16 value: the steps of tests/kernels/reference/ref_round_bf16.c. */
 ONE_OPERAND(round_bf16, round_bf16_quarter)
 
 #undef ONE_OPERAND

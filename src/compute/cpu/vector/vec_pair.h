@@ -147,7 +147,7 @@ static inline __m256 round_bf16_half(__m256 x)
     return _mm256_and_ps(y, _mm256_castsi256_ps(_mm256_set1_epi32(-0x10000)));
 }
 
-/* Round to the nearest bfloat16 value: the steps of compute/cpu/reference/ref_round_bf16.c. */
+/* Round to the nearest bfloat16 value: the steps of tests/kernels/reference/ref_round_bf16.c. */
 static inline vf v_round_bf16(vf x)
 {
     return (vf){round_bf16_half(x.a), round_bf16_half(x.b)};

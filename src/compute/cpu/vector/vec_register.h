@@ -208,7 +208,7 @@ TWO_OPERANDS(or, or_ps)
 THREE_OPERANDS(fms, fmsub_ps)   /* x y - z */
 THREE_OPERANDS(fnma, fnmadd_ps) /* z - x y */
 
-/* Round to the nearest bfloat16 value: the steps of compute/cpu/reference/ref_round_bf16.c. */
+/* Round to the nearest bfloat16 value: the steps of tests/kernels/reference/ref_round_bf16.c. */
 static inline vf v_round_bf16(vf x)
 {
     const vi bits = v_bits(x);

@@ -1,6 +1,6 @@
 /* compute/cuda/kernels/epilogue.h - epilogues of products (layers.h) on single elements, for
  * kernels that finish their own products and for the one of epilogue.cu. Formulas:
- * compute/cpu/reference/ref_gelu.c, ref_relu2.c. */
+ * tests/kernels/reference/ref_gelu.c, ref_relu2.c. */
 #ifndef LKS_COMPUTE_CUDA_KERNELS_EPILOGUE_H
 #define LKS_COMPUTE_CUDA_KERNELS_EPILOGUE_H
 

@@ -1,5 +1,5 @@
 /* compute/cuda/kernels/head.cu - cross-entropy of rows of logits and its gradient; formulas:
- * reference/ref_xent.c. */
+ * tests/kernels/reference/ref_xent.c. */
 #include <float.h>
 
 #include "compute/cuda/common/ptx.h"

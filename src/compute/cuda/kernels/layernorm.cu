@@ -1,5 +1,5 @@
 /* compute/cuda/kernels/layernorm.cu - LayerNorm of rows; formulas:
- * compute/cpu/reference/ref_layernorm.c. */
+ * tests/kernels/reference/ref_layernorm.c. */
 #include "compute/cuda/common/reduce.h"
 #include "compute/cuda/common/rows.h"
 #include "compute/cuda/cuda.h"

@@ -1,4 +1,5 @@
-/* compute/cpu/vector/rows/adamw.c - one AdamW step; formulas in compute/cpu/reference/ref_adamw.c.
+/* compute/cpu/vector/rows/adamw.c - one AdamW step; formulas in
+ * tests/kernels/reference/ref_adamw.c.
  */
 #include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec.h"

@@ -1,5 +1,5 @@
 /* compute/cpu/vector/rows/dot_rows.c - products of a few rows; formulas in
- * reference/ref_dot_rows.c.
+ * tests/kernels/reference/ref_dot_rows.c.
  *
  * Each element has one accumulator, in which lane l adds the terms l, l + LANES, … in order. The
  * tiles only determine which elements share loads, so they change no bit. Their sizes fit in the

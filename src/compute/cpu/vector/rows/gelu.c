@@ -1,4 +1,4 @@
-/* compute/cpu/vector/rows/gelu.c - GELU; formulas in compute/cpu/reference/ref_gelu.c.
+/* compute/cpu/vector/rows/gelu.c - GELU; formulas in tests/kernels/reference/ref_gelu.c.
  *
  * tanh form: s = (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), which keeps the accuracy of small values,
  * and (1 - tanh^2 u) / 2 = 2 s (1 - s). */

@@ -1,5 +1,5 @@
 /* compute/cpu/vector/rows/layernorm.c - LayerNorm; formulas in
- * compute/cpu/reference/ref_layernorm.c.
+ * tests/kernels/reference/ref_layernorm.c.
  *
  * A row fits in the first-level cache, so each row is read two or three times. */
 #include <math.h>

@@ -1,4 +1,5 @@
-/* compute/cpu/vector/rows/relu2.c - squared ReLU; formulas in compute/cpu/reference/ref_relu2.c. */
+/* compute/cpu/vector/rows/relu2.c - squared ReLU; formulas in tests/kernels/reference/ref_relu2.c.
+ */
 #include "compute/cpu/vector/each.h"
 #include "compute/cpu/vector/levels.h"
 

@@ -1,5 +1,5 @@
 /* compute/cpu/vector/rows/rmsnorm.c - RMSNorm, and the operations on query and key heads; formulas
- * in compute/cpu/reference/ref_rmsnorm.c.
+ * in tests/kernels/reference/ref_rmsnorm.c.
  *
  * A row fits in the first-level cache, so each row is read twice. */
 #include <float.h>

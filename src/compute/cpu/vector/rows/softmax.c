@@ -1,5 +1,5 @@
 /* compute/cpu/vector/rows/softmax.c - online softmax by blocks; formulas in
- * reference/ref_softmax.c. */
+ * tests/kernels/reference/ref_softmax.c. */
 
 #include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec_math.h"

@@ -1,5 +1,5 @@
 /* compute/cpu/vector/rows/xent.c - one row of cross-entropy; formulas in
- * compute/cpu/reference/ref_xent.c.
+ * tests/kernels/reference/ref_xent.c.
  *
  * Three passes: maximum; exponentials (kept in dx) and their sum; scaling. Groups of 64 elements
  * are summed in float, and these sums in double, so a large vocabulary loses no accuracy.

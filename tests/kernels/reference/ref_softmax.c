@@ -1,4 +1,4 @@
-/* compute/cpu/reference/ref_softmax.c - blocks of causal attention's online softmax (Milakov,
+/* tests/kernels/reference/ref_softmax.c - blocks of causal attention's online softmax (Milakov,
  * Gimelshein 2018).
  *
  * Row i of S[rows, cols] sees columns j <= i + diag. For those (formulas in kernels.h):
@@ -8,7 +8,7 @@
  * maximum, but makes the row's sum NaN. */
 #include <math.h>
 
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 /* Number of columns, of `cols`, that row i sees. */
 static size_t seen(size_t i, size_t cols, ptrdiff_t diag)

@@ -1,4 +1,4 @@
-/* compute/cpu/reference/ref_xent.c - softmax and cross-entropy of one row of n logits.
+/* tests/kernels/reference/ref_xent.c - softmax and cross-entropy of one row of n logits.
  *
  *   loss = log sum_j exp(x_j - m) - (x_target - m),  m = max_j x_j
  *   dx_j = (exp(x_j - m) / sum - [j == target]) * scale
@@ -9,7 +9,7 @@
  * cap)^2; an infinite x_j is capped like any other. */
 #include <math.h>
 
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 double lks__xent_row_ref(lks__real *dx, const lks__real *x, size_t n, size_t target,
                          lks__real scale)

@@ -1,4 +1,4 @@
-/* compute/cpu/reference/ref_gelu.c - GELU, exact and in the tanh form (Hendrycks, Gimpel 2016).
+/* tests/kernels/reference/ref_gelu.c - GELU, exact and in the tanh form (Hendrycks, Gimpel 2016).
  *
  *   erf:   y = x * Phi(x),  Phi(x) = (1 + erf(x / sqrt 2)) / 2     torch.nn.GELU()
  *          y' = Phi(x) + x * phi(x),  phi(x) = exp(-x^2 / 2) / sqrt(2 pi)
@@ -6,7 +6,7 @@
  *          y' = (1 + t) / 2 + x * (1 - t^2) / 2 * u'              approximate='tanh', GPT-2 */
 #include <math.h>
 
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 static const double sqrt_half = 0.70710678118654752440;
 static const double inv_sqrt_2pi = 0.39894228040143267794;

@@ -1,9 +1,9 @@
-/* compute/cpu/reference/ref_dropout.c - y = x * scale if the mask keeps an element, else x * 0, as
- * in torch.nn.functional.dropout: a NaN stays NaN even if the mask drops it.
+/* tests/kernels/reference/ref_dropout.c - y = x * scale if the mask keeps an element, else x * 0,
+ * as in torch.nn.functional.dropout: a NaN stays NaN even if the mask drops it.
  *
  * The mask is a pure function of (seed, step, virtual rank, micro-step, place, element), defined in
  * compute/dropout.h. So backward computes it again, and no mask is stored. */
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 void lks__dropout_ref(lks__real *y, const lks__real *x, size_t n, uint64_t first,
                       const lks__dropout *d)

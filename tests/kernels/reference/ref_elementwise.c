@@ -1,6 +1,6 @@
-/* compute/cpu/reference/ref_elementwise.c - sums, products and row/column operations; formulas in
+/* tests/kernels/reference/ref_elementwise.c - sums, products and row/column operations; formulas in
  * kernels.h. */
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 void lks__add_ref(lks__real *y, const lks__real *x, size_t n)
 {

@@ -1,6 +1,6 @@
-/* compute/cpu/reference/ref_dot_rows.c - products of a few rows, for passes over one token at a
+/* tests/kernels/reference/ref_dot_rows.c - products of a few rows, for passes over one token at a
  * time. */
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 /* The next n <= PART elements, rounded if `bf16`. */
 enum { PART = 64 };

@@ -1,5 +1,5 @@
-/* compute/cpu/reference/reference.h - the scalar reference, which defines each operation and is the
- * yardstick of the tests. No level of the tool uses it. */
+/* tests/kernels/reference/reference.h - the scalar reference, which defines each operation and is
+ * the yardstick of the tests. No level of the tool uses it. */
 #pragma once
 
 #include "compute/cpu/kernels.h"

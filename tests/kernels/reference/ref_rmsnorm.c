@@ -1,4 +1,4 @@
-/* compute/cpu/reference/ref_rmsnorm.c - RMSNorm without weight, and the operations on a query or
+/* tests/kernels/reference/ref_rmsnorm.c - RMSNorm without weight, and the operations on a query or
  * key head.
  *
  * torch.nn.functional.rms_norm(x, (n,)), whose default eps is float32's machine epsilon:
@@ -15,7 +15,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 static double rms_reciprocal(const lks__real *x, size_t n)
 {

@@ -1,4 +1,4 @@
-/* compute/cpu/reference/ref_layernorm.c - LayerNorm over rows of n, as
+/* tests/kernels/reference/ref_layernorm.c - LayerNorm over rows of n, as
  * torch.nn.functional.layer_norm.
  *
  *   mean = sum_j x_j / n
@@ -13,7 +13,7 @@
  *   dbias += sum over rows of dy */
 #include <math.h>
 
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 static const double eps = 1e-5;
 

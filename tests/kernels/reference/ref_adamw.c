@@ -1,9 +1,9 @@
-/* compute/cpu/reference/ref_adamw.c - one AdamW step (Loshchilov, Hutter 2019) in the order of
+/* tests/kernels/reference/ref_adamw.c - one AdamW step (Loshchilov, Hutter 2019) in the order of
  * operations of torch.optim.AdamW. `a` holds the factors that depend only on the step. */
 #include <float.h>
 #include <math.h>
 
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 void lks__adamw_ref(lks__real *p, lks__real *m, lks__real *v, const lks__real *g, size_t n,
                     const lks__adamw *a)

@@ -1,6 +1,6 @@
-/* compute/cpu/reference/ref_round_bf16.c - round floats to values of bfloat16. */
+/* tests/kernels/reference/ref_round_bf16.c - round floats to values of bfloat16. */
 #include "base/number/bf16.h"
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 void lks__round_bf16_ref(lks__real *y, const lks__real *x, size_t n)
 {

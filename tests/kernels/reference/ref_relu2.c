@@ -1,6 +1,6 @@
-/* compute/cpu/reference/ref_relu2.c - the squared ReLU (So et al., Primer): y = max(x, 0)^2, y' = 2
- * max(x, 0). NaN stays NaN, as in torch.relu(x).square(). */
-#include "compute/cpu/reference/reference.h"
+/* tests/kernels/reference/ref_relu2.c - the squared ReLU (So et al., Primer): y = max(x, 0)^2, y' =
+ * 2 max(x, 0). NaN stays NaN, as in torch.relu(x).square(). */
+#include "kernels/reference/reference.h"
 
 static lks__real relu(lks__real x)
 {

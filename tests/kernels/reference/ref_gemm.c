@@ -1,4 +1,4 @@
-/* compute/cpu/reference/ref_gemm.c - C[m,n] = alpha * op(A) op(B) + beta * C, row-major, of
+/* tests/kernels/reference/ref_gemm.c - C[m,n] = alpha * op(A) op(B) + beta * C, row-major, of
  * operands unchanged or rounded to bfloat16.
  *
  * This defines the order of a product's sums, and so its bits at every level. Terms are added in
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "base/number/bf16.h"
-#include "compute/cpu/reference/reference.h"
+#include "kernels/reference/reference.h"
 
 static lks__real rounded(lks__real x, bool bf16)
 {
