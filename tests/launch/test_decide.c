@@ -242,14 +242,13 @@ TEST(test_right_after_round)
  * without it, or stop if they have just begun with it. */
 TEST(test_signal_before_round)
 {
-    static const char leaves[] = "{\"is\":\"signal\",\"node\":1,\"signal\":2,\"leaves\":true}";
+    static const char leaves[] = "{\"is\":\"signal\",\"key\":\"b\",\"signal\":2,\"leaves\":true}";
     static const struct signalfd_siginfo info = {.ssi_signo = SIGINT};
     struct job j;
     struct lks__nodes_part part;
     bool over;
     int code, fds[2];
-    open_job(&j, 2, false);
-    hear(&j, hello('a', 1, 2));
+    open_job(&j, 2, false); /* it hasn't heard its own hello yet */
     assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
     assert_int_equal(write(fds[1], &info, sizeof info), sizeof info);
     j.job.signals = fds[0];
@@ -259,6 +258,7 @@ TEST(test_signal_before_round)
     assert_int_equal(code, 128 + SIGINT);
     json_t *message = last_posted(&j);
     assert_string_equal(text_of(message, "is"), "signal");
+    assert_string_equal(text_of(message, "key"), "a");
     assert_true(json_is_true(json_object_get(message, "leaves")));
     json_decref(message);
     close(fds[0]);
@@ -275,7 +275,7 @@ TEST(test_signal_before_round)
 
     begin(&j, 2);
     hear(&j, hello('c', 1, 2)); /* a spare node */
-    hear(&j, "{\"is\":\"signal\",\"node\":2,\"signal\":2,\"leaves\":true}");
+    hear(&j, "{\"is\":\"signal\",\"key\":\"c\",\"signal\":2,\"leaves\":true}");
     assert_int_equal(j.nodes->event.signal, 0);
     hear(&j, leaves);
     assert_int_equal(j.nodes->event.signal, SIGINT);

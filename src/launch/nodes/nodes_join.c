@@ -288,7 +288,7 @@ static int end_gathering(struct lks__nodes *n, int sig)
     if (sig != 0 && n->coordinator)
         end_on_signal(n, sig);
     else if (sig != 0)
-        lks__nodes_post(n, json_pack("{s:s, s:i, s:i, s:b}", "is", "signal", "node", n->self,
+        lks__nodes_post(n, json_pack("{s:s, s:s, s:i, s:b}", "is", "signal", "key", n->key,
                                      "signal", sig, "leaves", true));
     else if (n->verdict.text[0] != '\0')
         lks__say(n->job, "%s", n->verdict.text);

@@ -416,8 +416,9 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
         on_round(n, m);
     else if (strcmp(is, "end") == 0)
         on_end(n, m);
-    struct lks__job_node *node =
-        strcmp(is, "lost") == 0 ? node_by_key(n, lks__nodes_text(m, "key")) : node_of(n, m);
+    /* A node that leaves may not know its number yet. */
+    const char *key = lks__nodes_text(m, "key");
+    struct lks__job_node *node = *key != '\0' ? node_by_key(n, key) : node_of(n, m);
     if (node == NULL)
         return LKS_OK;
     if (strcmp(is, "refuse") == 0) {
