@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The variables of each launcher, in the order in which they are tried. */
 struct launcher {
@@ -208,6 +209,8 @@ lks_status lks_world_from_env(lks_world *world)
     return LKS_OK;
 }
 
+static pid_t adopted_from; /* 0: from no launcher */
+
 lks_status lks__world_adopt(void)
 {
     const struct launcher *l = find_launcher();
@@ -217,9 +220,15 @@ lks_status lks__world_adopt(void)
     LKS__TRY(read_world(l, &w));
     if (w.world_size == 1) /* a single process may start its own ranks */
         return LKS_OK;
+    adopted_from = getppid();
     lks__env_put(torchrun.rank, w.rank);
     lks__env_put(torchrun.world_size, w.world_size);
     lks__env_put(torchrun.local_rank, w.local_rank);
     lks__env_put(torchrun.local_world_size, w.local_world_size);
     return LKS_OK;
+}
+
+bool lks__world_orphaned(void)
+{
+    return adopted_from != 0 && getppid() != adopted_from;
 }

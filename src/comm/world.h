@@ -15,6 +15,10 @@ lks_status lks__world_adopt(void);
  * the launcher that started it. */
 bool lks__world_foreign(void);
 
+/* True if a launcher for which lks__world_adopt() has set variables (mpirun, srun) was killed
+ * since. Nobody else ends its ranks then. */
+bool lks__world_orphaned(void);
+
 /* Returns `st` if the numbers contradict each other. */
 lks_status lks__world_check(lks_status st, const lks_world *w);
 

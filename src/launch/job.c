@@ -77,7 +77,7 @@ int lks__job_pending_signal(struct lks__job *job)
     struct signalfd_siginfo info;
     while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         int sig = (int)info.ssi_signo;
-        if (sig == LKS__FRONT_GONE)
+        if (sig == LKS__FRONT_GONE || lks__front_is_gone())
             _exit(128 + SIGKILL);
         if (sig == SIGTSTP)
             raise(SIGSTOP);

@@ -63,6 +63,10 @@ int lks__job_pending_signal(struct lks__job *job);
  * once. */
 #define LKS__FRONT_GONE SIGRTMIN
 
+/* True if that signal has arrived and isn't read yet. If we were stopped, the kernel then also
+ * sends SIGHUP and SIGCONT. This SIGHUP is no request of the user, but it is read first. */
+bool lks__front_is_gone(void);
+
 /* Fork. The call returns in the child, which continues as the launcher. The calling process stays
  * in front of it, passes on the signals of `mask`, which are blocked, and ends as the launcher
  * does. */

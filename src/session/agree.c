@@ -1,9 +1,11 @@
 /* session/agree.c - requests to stop and failures, on which the ranks agree. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/system/sys.h"
 #include "comm/liveness.h"
+#include "comm/world.h"
 #include "session/session.h"
 #include "session/signals.h"
 
@@ -22,6 +24,8 @@ static lks_status stopped(int signo)
 
 int lks__session_asked_stop(const lks__session *s)
 {
+    if (lks__world_orphaned())
+        lks__comm_ask_stop(s->comm, SIGHUP);
     return lks__comm_asked_stop(s->comm);
 }
 

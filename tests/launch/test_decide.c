@@ -238,6 +238,58 @@ TEST(test_right_after_round)
     }
 }
 
+/* A signal to a node that waits for its part. It tells the others that it leaves: they don't begin
+ * without it, or stop if they have just begun with it. */
+TEST(test_signal_before_round)
+{
+    static const char leaves[] = "{\"is\":\"signal\",\"key\":\"b\",\"signal\":2,\"leaves\":true}";
+    static const struct signalfd_siginfo info = {.ssi_signo = SIGINT};
+    struct job j;
+    struct lks__nodes_part part;
+    bool over;
+    int code, fds[2];
+    open_job(&j, 2, false); /* it hasn't heard its own hello yet */
+    assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+    assert_int_equal(write(fds[1], &info, sizeof info), sizeof info);
+    j.job.signals = fds[0];
+    assert_ok(lks__nodes_ask_next(j.nodes));
+    assert_ok(lks__nodes_gather(j.nodes, 0, &part, &over, &code));
+    assert_true(over);
+    assert_int_equal(code, 128 + SIGINT);
+    json_t *message = last_posted(&j);
+    assert_string_equal(text_of(message, "is"), "signal");
+    assert_string_equal(text_of(message, "key"), "a");
+    assert_true(json_is_true(json_object_get(message, "leaves")));
+    json_decref(message);
+    close(fds[0]);
+    close(fds[1]);
+    close_job(&j);
+
+    open_job(&j, 2, true);
+    hear(&j, hello('a', 1, 2));
+    hear(&j, hello('b', 1, 2));
+    hear(&j, leaves);
+    hear(&j, round_of(2));
+    assert_false(j.nodes->running);
+    close_job(&j);
+
+    begin(&j, 2);
+    hear(&j, hello('c', 1, 2)); /* a spare node */
+    hear(&j, "{\"is\":\"signal\",\"key\":\"c\",\"signal\":2,\"leaves\":true}");
+    assert_int_equal(j.nodes->event.signal, 0);
+    hear(&j, leaves);
+    assert_int_equal(j.nodes->event.signal, SIGINT);
+    assert_true(j.nodes->event.end_ours && j.nodes->event.orderly);
+    hear(&j, "{\"is\":\"lost\",\"key\":\"b\"}");
+    hear(&j, verdict_of(0, "\"ok\":false,\"code\":130,\"user_signal\":2"));
+    lks__nodes_try_to_decide(j.nodes);
+    message = last_posted(&j);
+    assert_int_equal(number_of(message, "code"), 128 + SIGINT);
+    assert_string_equal(text_of(message, "text"), "");
+    json_decref(message);
+    close_job(&j);
+}
+
 /* A node that has left and gets no ranks keeps nobody from beginning. */
 TEST(test_left_without_ranks)
 {

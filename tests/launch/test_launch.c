@@ -582,8 +582,9 @@ static void assert_gone(pid_t pid)
 
 /* Send SIGKILL to the launcher, or to the process in front of it, which has its process id:
  * everything that ranks have started is ended, also in other sessions, without our environment,
- * without parents. */
-static void check_killed(bool front)
+ * without parents. `stopped`: the kernel sends SIGHUP to a stopped launcher that has lost its
+ * parent, but nobody has asked the job to stop. */
+static void check_killed(bool front, bool stopped)
 {
     static char script[] =
         "setsid sh -c 'echo one-$$; exec sleep 77' & "
@@ -598,8 +599,11 @@ static void check_killed(bool front)
         read_until(&l, names[i]);
     read_until(&l, "ready"); /* "two" has no parent by now */
     pid_t launcher = marked_child_of(l.pid);
+    if (stopped)
+        lks_test_kill(launcher, SIGSTOP);
     lks_test_kill(front ? l.pid : launcher, SIGKILL);
     int status = finish(&l);
+    assert_null(strstr(l.out, "passing signal"));
     for (int i = 0; i < 3; i++)
         assert_gone(pid_behind(&l, names[i]));
     assert_gone(launcher);
@@ -614,8 +618,9 @@ static void check_killed(bool front)
 
 TEST(test_killed_with_detached)
 {
-    check_killed(true);
-    check_killed(false);
+    check_killed(true, false);
+    check_killed(true, true);
+    check_killed(false, false);
 }
 
 /* Children that the program has started before it became a launcher continue. All others end. */

@@ -769,8 +769,8 @@ TEST(test_resize)
     assert_contains(r[1].err, "1 of this node's ranks stay idle");
 }
 
-/* More nodes than the job needs: the restart has the ranks of two, and the third is told nothing of
- * ranks that stay idle. */
+/* More nodes than the job needs: the third says that the job runs without it, the restart has the
+ * ranks of two, and the third is told nothing of ranks that stay idle. */
 TEST(test_spare_node)
 {
     int port = lks_test_free_port();
@@ -786,7 +786,7 @@ TEST(test_spare_node)
     const int connected = wait_for_connections(port, 0);
     struct node c = START(port, script, n, two, restarts);
     wait_for_connections(port, connected);
-    usleep((useconds_t)(0.3e6 * lks_test_patience()));
+    lks_test_wait_for_text(c.child.err_path, "runs without this node until its next start");
     struct node other = START(port, "echo never", n, two, restarts); /* a job of its own */
     assert_exits(2, end_of(&other), "the job at this address has all its nodes, and runs `sh -c ",
                  ", not `sh -c echo never`: another job needs another port");

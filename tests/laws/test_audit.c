@@ -71,15 +71,17 @@ TEST(test_whole)
     whole(law_family_run(true, NULL, "--nproc_per_node=2"), 6, 8);
 }
 
-/* The linker's --wrap redirects calls of this function to here: the first one deletes `pruned`, as
- * a run in progress may do. */
-static const char *pruned;
+/* The linker's --wrap redirects calls of this function to here: the first one deletes `pruned` and
+ * cuts the file `shortened`, as a run in progress may do. */
+static const char *pruned, *shortened;
 __typeof__(lks__ckpt_open_iter) __real_lks__ckpt_open_iter, __wrap_lks__ckpt_open_iter;
 lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts, lks__ckpt *ckpt)
 {
     if (pruned != NULL)
         remove_folder(pruned);
-    pruned = NULL;
+    if (shortened != NULL)
+        assert_int_equal(truncate(shortened, 500), 0);
+    pruned = shortened = NULL;
     return __real_lks__ckpt_open_iter(run, iter, parts, ckpt);
 }
 
@@ -437,6 +439,22 @@ TEST(test_missing)
                  "the last line of metrics.jsonl is incomplete, so it isn't compared\n",
                  "equal (10 steps, "),
            out);
+}
+
+/* The run went back, or was replaced, since its record was read: that is said instead of a verdict.
+ */
+TEST(test_changed)
+{
+    const char *out = forged("\"train\",\"iter\":7,", NULL);
+    enum lks__verdict verdict;
+    lks__settings s;
+    FILE *to = fopen("/dev/null", "w");
+    assert_non_null(to);
+    lks__settings_defaults(&s);
+    shortened = lks_test_text("%s/metrics.jsonl", out);
+    assert_fails(LKS_ERR_IO, lks__audit(out, &s, to, &verdict), "was cut or replaced",
+                 "audit the run again");
+    fclose(to);
 }
 
 /* A copy of the run whose record ends with one more line. */

@@ -258,6 +258,11 @@ static void say_waiting(struct lks__nodes *n)
         return;
     char where[LKS__ADDRESS_BYTES], most[32], why[512];
     n->said_what = true;
+    if (n->running) {
+        lks__say(n->job, "the job at %s runs without this node until its next start",
+                 lks__address_text(where, n->job->store_host, n->job->store_port));
+        return;
+    }
     snprintf(most, sizeof most, " to %d", n->max);
     explain_loopback(n, why);
     lks__say(n->job, "waiting for nodes at %s: %d here, %d%s needed%s",
@@ -282,7 +287,10 @@ static int end_gathering(struct lks__nodes *n, int sig)
 {
     if (sig != 0 && n->coordinator)
         end_on_signal(n, sig);
-    else if (sig == 0 && n->verdict.text[0] != '\0')
+    else if (sig != 0)
+        lks__nodes_post(n, json_pack("{s:s, s:s, s:i, s:b}", "is", "signal", "key", n->key,
+                                     "signal", sig, "leaves", true));
+    else if (n->verdict.text[0] != '\0')
         lks__say(n->job, "%s", n->verdict.text);
     return sig != 0 ? 128 + sig : n->verdict.exit_code;
 }

@@ -363,6 +363,24 @@ static void on_end(struct lks__nodes *n, const json_t *message)
     n->gather_since = n->joined_at = lks__sys_now();
 }
 
+/* The user wants the job to stop. `leaves`: the node waited for its part, starts no ranks and is
+ * gone; a round that has begun with it stops. */
+static void on_user_signal(struct lks__nodes *n, struct lks__job_node *m, const json_t *message)
+{
+    const bool leaves = json_is_true(json_object_get(message, "leaves"));
+    m->here &= !leaves;
+    if (!n->running || (leaves && !m->in_round))
+        return;
+    n->event.signal = int_of(message, "signal", MAX_SIGNAL, SIGTERM);
+    n->stopping = true;
+    if (!leaves)
+        return;
+    m->settled = true;
+    m->user_signal = n->event.signal;
+    m->code = 128 + m->user_signal;
+    begin_end(n, m);
+}
+
 /* Set the event if our ranks must end because another node's ranks have failed. */
 static void end_with_others(struct lks__nodes *n)
 {
@@ -398,8 +416,9 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
         on_round(n, m);
     else if (strcmp(is, "end") == 0)
         on_end(n, m);
-    struct lks__job_node *node =
-        strcmp(is, "lost") == 0 ? node_by_key(n, lks__nodes_text(m, "key")) : node_of(n, m);
+    /* A node that leaves may not know its number yet. */
+    const char *key = lks__nodes_text(m, "key");
+    struct lks__job_node *node = *key != '\0' ? node_by_key(n, key) : node_of(n, m);
     if (node == NULL)
         return LKS_OK;
     if (strcmp(is, "refuse") == 0) {
@@ -411,9 +430,8 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
         begin_end(n, node);
         n->event.status = -(lks_status)int_of(m, "status", UINT8_MAX, 0);
         copy_sentence(n->event.why, sizeof n->event.why, m, "why");
-    } else if (strcmp(is, "signal") == 0 && n->running) {
-        n->event.signal = int_of(m, "signal", MAX_SIGNAL, SIGTERM);
-        n->stopping = true;
+    } else if (strcmp(is, "signal") == 0) {
+        on_user_signal(n, node, m);
     } else if (strcmp(is, "ask") == 0 && n->running) {
         n->asked = true;
     } else if (strcmp(is, "verdict") == 0) {

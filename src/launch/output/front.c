@@ -146,6 +146,12 @@ static _Noreturn void stay_in_front(struct front *f)
     end_alike(f);
 }
 
+bool lks__front_is_gone(void)
+{
+    sigset_t pending;
+    return sigpending(&pending) == 0 && sigismember(&pending, LKS__FRONT_GONE) == 1;
+}
+
 lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_t *old_mask)
 {
     struct front f = {.self = self, .mask = mask, .old_mask = old_mask};

@@ -352,7 +352,7 @@ static void take_signals(struct lks__supervisor *sup)
     }
     struct signalfd_siginfo info;
     while (read(a->job->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        on_signal(sup, (int)info.ssi_signo);
+        on_signal(sup, lks__front_is_gone() ? LKS__FRONT_GONE : (int)info.ssi_signo);
 }
 
 static void take_events(struct lks__supervisor *sup)

@@ -7,17 +7,16 @@
 #include "base/system/sys.h"
 #include "files/checkpoint/folder.h"
 
-enum { NAME_BYTES = 256, PATH_BYTES = 4200 };
+enum { PATH_BYTES = 4200 };
 
-/* The job's name; "" if it has none, or one that doesn't identify it. */
-static void job_name(char name[NAME_BYTES])
+void lks__job_line(char line[LKS__JOB_LINE])
 {
     const char *ours = getenv("LOCKSTEP_JOB"), *torchrun = getenv("TORCHELASTIC_RUN_ID");
     const char *text = ours != NULL ? ours : torchrun;
     /* torchrun's default, which all jobs share. */
     if (text == NULL || (ours == NULL && strcmp(text, "none") == 0))
         text = "";
-    snprintf(name, NAME_BYTES - 1, "%s", text); /* leaves room for a line feed */
+    snprintf(line, LKS__JOB_LINE, "%.*s%s", LKS__JOB_LINE - 2, text, *text != '\0' ? "\n" : "");
 }
 
 static long count_of(const char *variable)
@@ -28,35 +27,33 @@ static long count_of(const char *variable)
 
 lks_status lks__job_mark(const char *out_dir)
 {
-    char name[NAME_BYTES], path[PATH_BYTES];
-    job_name(name);
-    if (name[0] == '\0' || count_of("TORCHELASTIC_MAX_RESTARTS") <= 0)
+    char line[LKS__JOB_LINE], path[PATH_BYTES];
+    lks__job_line(line);
+    if (line[0] == '\0' || count_of("TORCHELASTIC_MAX_RESTARTS") <= 0 ||
+        lks__job_restarted(out_dir))
         return LKS_OK;
-    size_t n = strlen(name);
-    name[n++] = '\n';
     snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
     int fd;
     LKS__TRY(lks__sys_append(path, &fd));
-    lks_status st =
-        lks__sys_write_all(fd, name, n) == 0 ? LKS_OK : lks__sys_fail("can't write", path);
+    lks_status st = lks__sys_write_all(fd, line, strlen(line)) == 0
+                        ? LKS_OK
+                        : lks__sys_fail("can't write", path);
     lks__sys_close(fd);
     return st;
 }
 
 bool lks__job_restarted(const char *out_dir)
 {
-    char name[NAME_BYTES], path[PATH_BYTES], *marked = NULL;
+    char line[LKS__JOB_LINE], path[PATH_BYTES], *marked = NULL;
     size_t bytes = 0;
-    job_name(name);
-    if (name[0] == '\0' || count_of("TORCHELASTIC_RESTART_COUNT") <= 0)
+    lks__job_line(line);
+    if (line[0] == '\0' || count_of("TORCHELASTIC_RESTART_COUNT") <= 0)
         return false;
     snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
     if (lks__sys_read_file(path, 64 << 10, &marked, &bytes) != LKS_OK)
         return false;
-    /* The name must be the complete last line. */
-    size_t n = strlen(name);
-    bool same = bytes > n + 1 && marked[bytes - 1] == '\n' && marked[bytes - n - 2] == '\n' &&
-                memcmp(marked + bytes - n - 1, name, n) == 0;
+    const char *end = strchr(marked, '\n');
+    const bool same = end != NULL && strncmp(end + 1, line, strlen(line)) == 0;
     free(marked);
     return same;
 }

@@ -11,6 +11,11 @@
  * from the job's first start, which it continues, or from an earlier run that the first start had
  * no time to move away. */
 
+enum { LKS__JOB_LINE = 256 };
+
+/* The line that names the job; "" if it has no name, or one that doesn't identify it. */
+void lks__job_line(char line[LKS__JOB_LINE]);
+
 /* Write the job's name. Rank 0 calls it after the files of an earlier run have left OUT. Does
  * nothing if the launcher never restarts. */
 lks_status lks__job_mark(const char *out_dir);

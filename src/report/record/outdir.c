@@ -11,6 +11,7 @@
 #include "base/text/shell.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
+#include "report/record/job.h"
 
 /* True if `path` is a checkpoint in the folder of its run: ckpt-N, `latest` or `best`. */
 static bool is_of_run(const char *path, const char *run)
@@ -105,7 +106,8 @@ lks_status lks__outdir_free(const char *out_dir, bool lock)
 
 lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p)
 {
-    char path[LKS__SYS_PATH], host[65] = "", text[128];
+    char path[LKS__SYS_PATH], host[65] = "", job[LKS__JOB_LINE], text[128 + LKS__JOB_LINE];
+    const bool restarted = lks__job_restarted(out_dir);
     *fd_p = -1;
     LKS__TRY(lks__sys_make_dirs(out_dir));
     snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
@@ -119,9 +121,14 @@ lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p)
         return lks__sys_fail("can't open", path);
     lks_status st = lock ? lock_file(out_dir, fd) : LKS_OK;
     gethostname(host, sizeof host - 1);
-    int len = snprintf(text, sizeof text, "pid %d on %s\n", (int)getpid(), host);
-    if (st == LKS_OK &&
-        (lks__sys_truncate(fd, 0) != 0 || lks__sys_write_all(fd, text, (size_t)len) != 0))
+    lks__job_line(job);
+    const int len =
+        snprintf(text, sizeof text, "pid %d on %s\n%s", (int)getpid(), host, restarted ? job : "");
+    /* If this process dies here, a restarted job's name is still there: its next start would begin
+     * the run again. */
+    if (st == LKS_OK && ((!restarted && lks__sys_truncate(fd, 0) != 0) ||
+                         lks__sys_write_all(fd, text, (size_t)len) != 0 ||
+                         lks__sys_truncate(fd, (uint64_t)len) != 0))
         st = lks__sys_fail("can't write", path);
     if (st == LKS_OK && lock)
         *fd_p = fd;

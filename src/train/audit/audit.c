@@ -447,6 +447,24 @@ static lks_status audit(struct audit *a)
     return LKS_OK;
 }
 
+/* Fail if the run's record isn't the one that was read any more: a run that goes back, or a new run
+ * in the folder, also changes the other files, so claims can seem false. */
+static lks_status check_unchanged(const struct audit *a)
+{
+    const lks__lines *read = &a->record.lines;
+    lks__lines now;
+    LKS__TRY(lks__lines_open(read->path, &now));
+    const bool same = now.bytes >= read->offset + read->have &&
+                      lks__sys_read_at(now.fd, now.chunk, read->have, read->offset) == 0 &&
+                      memcmp(now.chunk, read->chunk, read->have) == 0;
+    lks__lines_close(&now);
+    return same ? LKS_OK
+                : lks__fail(LKS_ERR_IO,
+                            "%s was cut or replaced during the audit, so the claims above may be "
+                            "right: audit the run again",
+                            lks__shown(read->path, 512));
+}
+
 lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
                       enum lks__verdict *verdict_p)
 {
@@ -461,6 +479,8 @@ lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
     };
     lks_status st = check_settings(&a);
     LKS__THEN(st, audit(&a));
+    if (st == LKS_OK && a.replay.findings > 0)
+        st = check_unchanged(&a);
     lks__history_close(&a.record);
     lks__points_free(&a.points);
     *verdict_p = a.replay.findings > 0                ? LKS__VERDICT_FALSE

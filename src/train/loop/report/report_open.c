@@ -412,7 +412,6 @@ static lks_status open_metrics(lks__report *r, const lks__trainer *t, bool saves
 {
     const lks__run *run = &t->run;
     const char *out_dir = run->s.out_dir;
-    const bool restarted = lks__job_restarted(out_dir); /* locking overwrites the job's name */
     *found = (struct found){.empty = true};
     LKS__TRY(lks__outdir_lock(out_dir, run->s.lock == LKS__lock_on, &r->out_lock));
     if (run->resumed) {
@@ -423,7 +422,8 @@ static lks_status open_metrics(lks__report *r, const lks__trainer *t, bool saves
         LKS__TRY(lks__outdir_back(out_dir, t->state.iter, found->moved));
         return lks__metrics_resume(out_dir, &cut, &found->empty, &found->has_line, &r->metrics);
     }
-    if (!restarted) /* otherwise these are files of this run, which has no checkpoint yet */
+    /* Otherwise these are files of this run, which has no checkpoint yet. */
+    if (!lks__job_restarted(out_dir))
         LKS__TRY(lks__outdir_start(out_dir, run->data_dir, found->moved));
     LKS__TRY(lks__metrics_create(out_dir, &r->metrics));
     return keep_vocabulary(r, run);
