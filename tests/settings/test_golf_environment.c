@@ -123,6 +123,8 @@ TEST(test_run)
         lks_test_member(lks_test_record(lks_test_text("%s/mlx", dir), "artifact"), "0");
     expect(in(dir, "A=", "eval --artifact=mlx/final_model.int8.ptz --dataset=data --stride=4"), 0,
            lks_test_text("val loss %.8f over", lks_test_number(artifact, "val_loss")), "");
+    expect(in(dir, "A=", "eval --artifact=mlx/final_model.int8.ptz --dataset=data --rope_base=5e3"),
+           2, "", "rope_base=5000 was given, but the model has rope_base=10000: leave it out");
     expect(in(dir, SMALL "RUN_ID=mine", "train --family=golf"), 0, "logs/mine.txt\n", "");
     const char *log = lks_test_read(lks_test_text("%s/logs/mine.txt", dir), NULL);
     assert_string_equal(log, lks_test_read(lks_test_text("%s/out/train.log", dir), NULL));
