@@ -781,13 +781,6 @@ int lks_test_two_free_ports(void)
     }
 }
 
-int lks_test_free_descriptor(void)
-{
-    const int lowest = dup(0);
-    assert_int_equal(close(lowest), 0);
-    return lowest;
-}
-
 int lks_test_pipe_begin(int fd, int *kept_p)
 {
     int ends[2];

@@ -207,9 +207,6 @@ int lks_test_two_free_ports(void); /* the same for a port and the one after it: 
  * is closed, nobody else gets the port. */
 int lks_test_bind(int *port_p);
 
-/* The lowest free descriptor: the same as before if none was left open. */
-int lks_test_free_descriptor(void);
-
 /* Put a pipe of 4096 bytes into the place of stdout or stderr, `fd`; returns its reading end. It
  * ends with lks_test_pipe_end(fd, kept). */
 int lks_test_pipe_begin(int fd, int *kept_p);

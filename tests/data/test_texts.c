@@ -90,7 +90,7 @@ TEST(test_memory)
 TEST(test_documents)
 {
     const char *dir = lks_test_folder(), *out = lks_test_folder();
-    const int unused = lks_test_free_descriptor();
+    const int n_open = lks_test_count_files("/proc/self/fd");
     file(dir, "b.txt", "beta\r\n");
     file(dir, "a.txt", "alpha\r");
     file(dir, "c.jsonl", "{\"text\":\"g\\u00e9\\n\"}\n{\"text\":\"\"}\n{\"text\":\"del\\r\\nta\"}");
@@ -130,7 +130,7 @@ TEST(test_documents)
     const char *field = file(dir, "f.JSONL", "{\"text\":1,\"body\":\"x\"}");
     assert_ok(prep((lks__prep_options){.input = field, .out_dir = out, .field = "body"}));
     assert_string_equal(raw_text(out, "train"), "x\n");
-    assert_int_equal(lks_test_free_descriptor(), unused);
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), n_open);
 }
 
 /* The kind of tokens that `train TEXT` chooses. A character may lie at the border of two blocks
@@ -142,7 +142,7 @@ TEST(test_guess)
                                           {"a face: \xf0\x9f\x98", "raw"},
                                           {"caf\xe9 noir", "raw"}};
     const char *kind;
-    const int unused = lks_test_free_descriptor();
+    const int n_open = lks_test_count_files("/proc/self/fd");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", rows[i][0]), &kind));
         assert_string_equal(kind, rows[i][1]);
@@ -164,7 +164,7 @@ TEST(test_guess)
     assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", large), &kind));
     assert_string_equal(kind, "raw");
     assert_contains(lks_last_error(), "byte 0xff at offset 2097153; text before it is UTF-8");
-    assert_int_equal(lks_test_free_descriptor(), unused);
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), n_open);
 }
 
 static char notes[4096];
@@ -219,9 +219,9 @@ TEST(test_tree)
     file(dir, "a/pack.gz", "\x1f\x8b\x08");
     assert_int_equal(mkfifo(lks_test_text("%s/pipe", dir), 0600), 0);
     notes[0] = '\0';
-    const int unused = lks_test_free_descriptor();
+    const int n_open = lks_test_count_files("/proc/self/fd");
     assert_ok(prep(o));
-    assert_int_equal(lks_test_free_descriptor(), unused);
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), n_open);
     assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\none\n");
     assert_string_equal(notes,
                         lks_test_text("left out 10 entries of folders: %s/.git (hidden), "
@@ -245,6 +245,7 @@ TEST(test_done)
     lks__texts texts;
     lks__docs *docs;
     size_t bytes;
+    const int n_open = lks_test_count_files("/proc/self/fd");
     file(dir, "a.txt", "one\n\n two  \n\n\n");
     file(dir, "b.txt", "beta");
     assert_ok(lks__texts_open(dir, false, &texts));
@@ -260,6 +261,7 @@ TEST(test_done)
     assert_null(text);
     assert_int_equal(lks__docs_done(docs), texts.bytes);
     lks__docs_close(docs);
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), n_open);
     lks__texts_close(&texts);
 }
 

@@ -198,6 +198,9 @@ TEST(test_clock)
     check_clock(out, law_output("random", "--keep=2", off));
     out = law_output("random", each, off);
     assert_null(strstr(law_lines(out), "\"clock\""));
+    /* Minutes, and from the beginning of the run: it takes over a second. */
+    out = law_output("random", "--checkpoint_minutes=1", "--max_iters=600", "--eval_interval=600");
+    assert_null(strstr(law_lines(out), "\"clock\""));
 }
 
 /* It dies in iteration 5, whose beginning only the clock has saved. A resume on other ranks begins
