@@ -115,14 +115,20 @@ TEST(test_other_names)
                             split == LKS__SPLIT_TRAIN ? "*_train*.bin" : "*_val*.bin");
         lks__shards_close(s);
     }
-    static const char *const unclear[] = {"edu_fineweb_train_old.bin", "edu_train_val.bin"};
-    for (int i = 0; i < 2; i++) { /* the second one would be in both splits */
+    static const char *const unclear[] = {"edu_fineweb_train_old.bin", "edu_train_val.bin",
+                                          "edu_val.bin"};
+    for (int i = 0; i < 3; i++) { /* the second one would be in both splits */
         const char *path = lks_test_text("%s/%s", dir, unclear[i]);
         lks_test_write(path, shard, sizeof shard);
-        assert_fails(LKS_ERR_CONFIG, lks__split_open(dir, i, false, 9, &s), unclear[i],
+        assert_fails(LKS_ERR_CONFIG, lks__split_open(dir, i % 2, false, 9, &s), unclear[i],
                      i == 0 ? "isn't named like NAME_train.bin" : "different datasets");
         assert_int_equal(unlink(path), 0);
     }
+    const char *both = lks_test_folder(); /* validation would be trained on */
+    lks_test_write(lks_test_text("%s/x_train_train.bin", both), shard, sizeof shard);
+    lks_test_write(lks_test_text("%s/x_train_val.bin", both), shard, sizeof shard);
+    assert_fails(LKS_ERR_CONFIG, lks__split_open(both, LKS__SPLIT_TRAIN, false, 9, &s),
+                 "x_train_val.bin isn't named like");
     PUT("tiny_shakespeare_val.bin"); /* training on one and validating on the other is no use */
     for (int split = 0; split < 2; split++)
         assert_fails(LKS_ERR_CONFIG, lks__split_open(dir, split, false, 9, &s),

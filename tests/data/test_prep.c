@@ -57,7 +57,8 @@ TEST(test_ids_and_split)
     assert_file(out, "meta.json", meta, sizeof meta - 1);
     assert_int_equal(lks_test_count_files(out), 3);
 
-    /* Write over it, with another split. */
+    /* Write over it, with another split. nanoGPT's description of other tokens goes. */
+    lks_test_write(lks_test_text("%s/meta.pkl", out), "", 0);
     assert_ok(prep(input, out, 0.5, &r));
     assert_int_equal(r.n_train, 5);
     assert_file(out, "train.bin", "\2\0\3\0\1\0\0\0\0\0", 10);
@@ -388,6 +389,41 @@ TEST(test_stopped)
     }
     assert_in_range(n, 1 + 2 * 3 + 3, 60); /* two passes of three pieces, three files */
     assert_int_equal(r.n_train + r.n_val, BYTES);
+}
+
+static const char *changing, *changed;
+
+static bool change_text(void)
+{
+    if (pieces_left-- == 0)
+        lks_test_write_text(changing, changed);
+    return false;
+}
+
+/* A text that changes while it is read, but not in size: another character, or fewer of them. */
+TEST(test_changed)
+{
+    static const char *const others[] = {"abcdefgh\xc3\xa8ij", "abcdefghijab"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        int n_failed = 0;
+        for (int n = 0; n < 4; n++) {
+            const char *out = lks_test_folder();
+            lks__prep_result r;
+            changing = text_file("abcdefgh\xc3\xa9ij", 12);
+            changed = others[i];
+            pieces_left = n;
+            lks__sys_stop_when(change_text);
+            const lks_status st = prep(changing, out, 0.1, &r);
+            lks__sys_stop_when(NULL);
+            if (st == LKS_OK)
+                continue;
+            assert_int_equal(st, LKS_ERR_IO);
+            assert_contains(lks_last_error(), "changed while it was read");
+            assert_int_equal(lks_test_count_files(out), 0);
+            n_failed++;
+        }
+        assert_true(n_failed > 0);
+    }
 }
 
 /* Killed at any write or rename: the files under the three names are complete, and the next call

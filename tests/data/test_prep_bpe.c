@@ -371,9 +371,14 @@ TEST(test_openwebtext)
     for (int i = 0; i < 10; i++)
         add(&split[i < 2], lks_test_text("document %d", order[i]), 10, true);
     lks__prep_options o = options_of(dir, out, 0.15); /* 1.5 of 10 */
+    const int n_open = lks_test_count_files("/proc/self/fd");
     assert_ok(lks__prep(lks__prep_kind_of("openwebtext"), &o, &r));
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), n_open);
     assert_ids(out, "train.bin", split[0]);
     assert_ids(out, "val.bin", split[1]);
+    o.val_fraction = 0.95; /* one is left for training */
+    assert_ok(lks__prep(lks__prep_kind_of("openwebtext"), &o, &r));
+    assert_in_range(r.n_train, 1, r.n_val / 8);
 
     /* As NumPy 2.4 has it for a larger number. */
     static const uint32_t first[12] = {388, 151, 457, 984, 2, 430, 579, 824, 983, 969, 810, 366};

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "data/read/differ.h"
 #include "data/read/shards.h"
 #include "data/read/stream.h"
 #include "data/tokens.h"
@@ -388,4 +389,50 @@ TEST(test_usable)
                      lks_test_text("%d tokens are too few", (int)cases[i].n));
         lks__shards_close(s);
     }
+}
+
+/* Two datasets that differ in two tokens, and of which one is longer: the first token of a read
+ * that differs, also if the read begins after the other dataset's end, or again at the beginning.
+ */
+TEST(test_differ)
+{
+    static const struct {
+        int side;
+        uint64_t position, n, token;
+    } reads[] = {{0, 0, 70, LKS__DIFFER_NONE},
+                 {0, 60, 20, 70},
+                 {1, 71, 9, 75},
+                 {1, 76, 24, LKS__DIFFER_NONE},
+                 {1, 76, 25, 100},
+                 {1, 103, 2, 103},
+                 {1, 105, 75, 105},
+                 {1, 119, 71, 119},
+                 {0, 99, 72, 70},
+                 {0, 76, 94, LKS__DIFFER_NONE}};
+    const char *folder = lks_test_folder(), *names[] = {"a", "b"};
+    lks__shards *sides[2];
+    lks__differ d;
+    for (int i = 0; i < 2; i++) {
+        const char *path = lks_test_text("%s/%s", folder, names[i]);
+        write_counting(path, 0, i == 0 ? 100 : 120);
+        if (i == 1) {
+            lks_test_overwrite(path, HEADER + 2 * 70, "\x77", 1);
+            lks_test_overwrite(path, HEADER + 2 * 75, "\x77", 1);
+        }
+        assert_ok(lks__shards_open_any(path, 65536, &sides[i]));
+    }
+    assert_ok(lks__differ_open(sides[0], sides[1], &d));
+    assert_int_equal(d.common, 100);
+    assert_int_equal(d.different, 2 + 20);
+    assert_int_equal(d.first, 70);
+    assert_true(d.ids[0] == 70 && d.ids[1] == 0x77);
+    for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) {
+        uint64_t token;
+        assert_ok(
+            lks__differ_reads(&d, reads[i].side, reads[i].position, (size_t)reads[i].n, &token));
+        assert_int_equal(token, reads[i].token);
+    }
+    lks__differ_close(&d);
+    for (int i = 0; i < 2; i++)
+        lks__shards_close(sides[i]);
 }

@@ -90,6 +90,7 @@ TEST(test_memory)
 TEST(test_documents)
 {
     const char *dir = lks_test_folder(), *out = lks_test_folder();
+    const int n_open = lks_test_count_files("/proc/self/fd");
     file(dir, "b.txt", "beta\r\n");
     file(dir, "a.txt", "alpha\r");
     file(dir, "c.jsonl", "{\"text\":\"g\\u00e9\\n\"}\n{\"text\":\"\"}\n{\"text\":\"del\\r\\nta\"}");
@@ -121,12 +122,15 @@ TEST(test_documents)
     assert_string_equal(raw_text(out, "train"), "beta\n\n");
 
     /* Several inputs, in the order in which they are given. */
-    const char *two = lks_test_text("%s/d.txt\n%s/a.txt", dir, dir);
-    assert_ok(prep((lks__prep_options){.input = two, .out_dir = out}));
-    assert_string_equal(raw_text(out, "train"), "end\nalpha\n");
+    const char *folder = lks_test_folder();
+    const char *few = lks_test_text("%s/d.txt\n%s/a.txt\n%s", dir, dir, folder);
+    file(folder, "f.txt", "\nfirst");
+    assert_ok(prep((lks__prep_options){.input = few, .out_dir = out}));
+    assert_string_equal(raw_text(out, "train"), "end\nalpha\n\nfirst\n");
     const char *field = file(dir, "f.JSONL", "{\"text\":1,\"body\":\"x\"}");
     assert_ok(prep((lks__prep_options){.input = field, .out_dir = out, .field = "body"}));
     assert_string_equal(raw_text(out, "train"), "x\n");
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), n_open);
 }
 
 /* The kind of tokens that `train TEXT` chooses. A character may lie at the border of two blocks
@@ -138,6 +142,7 @@ TEST(test_guess)
                                           {"a face: \xf0\x9f\x98", "raw"},
                                           {"caf\xe9 noir", "raw"}};
     const char *kind;
+    const int n_open = lks_test_count_files("/proc/self/fd");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", rows[i][0]), &kind));
         assert_string_equal(kind, rows[i][1]);
@@ -148,10 +153,18 @@ TEST(test_guess)
         memcpy(large + i, "\xc3\xa9", 2);
     assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", large), &kind));
     assert_string_equal(kind, "char");
+    char *late = large + LKS__TEXT_HEAD - 1; /* a zero that a folder's files may contain, too */
+    const char *path = lks_test_text("%s/a.txt", lks_test_folder());
+    memcpy(late, "a", 2);
+    lks_test_write(path, large, sizeof large - 1);
+    assert_ok(lks__prep_guess(path, &kind));
+    assert_string_equal(kind, "char");
+    memcpy(late, "\xc3\xa9", 2);
     large[(2 << 20) + 1] = '\xff'; /* instead of the first byte of a character */
     assert_ok(lks__prep_guess(file(lks_test_folder(), "a.txt", large), &kind));
     assert_string_equal(kind, "raw");
     assert_contains(lks_last_error(), "byte 0xff at offset 2097153; text before it is UTF-8");
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), n_open);
 }
 
 static char notes[4096];
@@ -200,16 +213,20 @@ TEST(test_tree)
     file(dir, ".hidden", "no");
     assert_int_equal(mkdir(lks_test_text("%s/run", dir), 0777), 0);
     file(dir, "run/metrics.jsonl", "{\"kind\":\"config\"}");
+    assert_int_equal(mkdir(lks_test_text("%s/starting", dir), 0777), 0);
+    file(dir, "starting/data.tmp", "no");
     lks_test_write(lks_test_text("%s/a/picture", dir), "P\0P", 3);
     file(dir, "a/pack.gz", "\x1f\x8b\x08");
     assert_int_equal(mkfifo(lks_test_text("%s/pipe", dir), 0600), 0);
     notes[0] = '\0';
+    const int n_open = lks_test_count_files("/proc/self/fd");
     assert_ok(prep(o));
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), n_open);
     assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\none\n");
     assert_string_equal(notes,
-                        lks_test_text("left out 9 entries of folders: %s/.git (hidden), "
+                        lks_test_text("left out 10 entries of folders: %s/.git (hidden), "
                                       "%s/.hidden (hidden), %s/a/lost (broken link), "
-                                      "%s/a/pack.gz (gzip), %s/a/picture (binary) and 4 more\n"
+                                      "%s/a/pack.gz (gzip), %s/a/picture (binary) and 5 more\n"
                                       "read more than once: %s/a.txt (also as %s/zero)\n",
                                       dir, dir, dir, dir, dir, dir, dir));
     /* A file that is named itself is read, or refused, as before. */
@@ -228,6 +245,7 @@ TEST(test_done)
     lks__texts texts;
     lks__docs *docs;
     size_t bytes;
+    const int n_open = lks_test_count_files("/proc/self/fd");
     file(dir, "a.txt", "one\n\n two  \n\n\n");
     file(dir, "b.txt", "beta");
     assert_ok(lks__texts_open(dir, false, &texts));
@@ -243,6 +261,7 @@ TEST(test_done)
     assert_null(text);
     assert_int_equal(lks__docs_done(docs), texts.bytes);
     lks__docs_close(docs);
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), n_open);
     lks__texts_close(&texts);
 }
 
@@ -481,6 +500,10 @@ TEST(test_stdin)
     assert_exits(0,
                  shell("printf a |", "", out, lks_test_text("--input=%s --val_fraction=0", text)));
     assert_string_equal(raw_text(out, "train"), "a\na text\n");
+    assert_exits(0, lks_test_shell(lks_test_text(
+                        "printf a | '%s' prep char --input=%s --input=- --out=%s --val_fraction=0",
+                        LKS_TEST_TOOL, text, out)));
+    assert_string_equal(raw_text(out, "train"), "a text\na\n");
     assert_exits(1, shell("printf 'caf\\351 noir' |", "", out, ""),
                  "standard input is not valid UTF-8", "`iconv -f LATIN1 -t UTF-8 > utf8.txt`");
     assert_exits(1, shell("printf '\\037\\213' |", "", out, ""),

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/system/sys.h"
+
 static lks_test_result run_env(const char *const env[], const char *const argv[])
 {
     return lks_test_run(argv, env, 60);
@@ -73,6 +75,20 @@ TEST(test_colours)
     }
     lks_test_result r = RUN("--nproc-per-node=2", "echo", "hi");
     assert_null(strchr(r.out, '\033'));
+}
+
+static double seconds_of_job(void)
+{
+    const double began = lks__sys_now();
+    assert_exits(0, RUN("--nproc-per-node=2", "true"));
+    return lks__sys_now() - began;
+}
+
+/* The launcher waits for no process of its own: nothing needs the second of grace (TERM_GRACE_S).
+ */
+TEST(test_prompt_end)
+{
+    lks_test_until(seconds_of_job() < 0.9);
 }
 
 TEST(test_lines)

@@ -159,11 +159,14 @@ TEST(test_no_start)
 TEST(test_resumed)
 {
     const char *out = law_output("nanogpt", "--max_iters=6");
-    law_resume("nanogpt", out, "--learning_rate=5e-4", "--weight_decay=0.3", "--eval_interval=5");
+    law_resume("nanogpt", out, "--learning_rate=5e-4", "--weight_decay=0.3", "--eval_interval=5",
+               "--nproc_per_node=2");
     whole(out, LAW_STEPS, LAW_V);
-    EXPECT(0, TEXTS("7-9  from checkpoint 7, 2 steps"), out, "--from=7", "--to=9");
+    EXPECT(0, TEXTS("7-9  from checkpoint 7, 2 steps", " s on 2 ranks, without"), out, "--from=7",
+           "--to=9");
     remove_folder(lks_test_text("%s/ckpt-00000007", out));
-    EXPECT(0, TEXTS("7-9  from checkpoint 6, 3 steps"), out, "--from=7", "--to=9");
+    EXPECT(0, TEXTS("7-9  from checkpoint 6, 3 steps", " s on 1 to 2 ranks, without"), out,
+           "--from=7", "--to=9");
     const char *other = law_output("random", "--max_iters=6");
     law_resume("random", other, "--dropout=0.2");
     EXPECT(0, TEXTS("7-9  from checkpoint 7, 2 steps"), other, "--from=7", "--to=9");
@@ -402,7 +405,13 @@ TEST(test_false_figures)
            forged("\"eval\",\"iter\":0,", "train_loss"));
     const char *out = forged("\"eval\",\"iter\":8,", "val_loss");
     EXPECT(3, TEXTS("FALSE     evaluation 8: val_loss is ", "FALSE: 3 claims (14 steps, "), out);
-    EXPECT(3, TEXTS("FALSE     evaluation 8: "), out, "--from=6", "--to=8");
+    const char *loss =
+        strstr(lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL), "\"eval\",\"iter\":8,");
+    loss = strstr(loss, "\"val_loss\":") + strlen("\"val_loss\":");
+    EXPECT(3,
+           TEXTS(lks_test_text("FALSE     evaluation 8: val_loss is %.*s in metrics.jsonl, ",
+                               (int)strcspn(loss, ",}"), loss)),
+           out, "--from=6", "--to=8");
     EXPECT(3, TEXTS("FALSE     checkpoint 8: best_val_loss is ", "2 evaluations, "), out,
            "--from=8");
     EXPECT(0, TEXTS("not compared: evaluations, times, "), out, "--step=3");

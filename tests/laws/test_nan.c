@@ -462,6 +462,7 @@ TEST(test_gradient)
                               "--gradient_accumulation_steps=4", "--warmup_iters=0",
                               "--eval_interval=0", lks_test_text("--max_iters=%d", resumed * 4),
                               lks_test_text("--nproc_per_node=%d", W),
+                              W == 1 ? "--freeze=ln_f" : "--dropout=0", /* it has no gradient */
                               resumed ? "--init_from=resume" : "--init_from=scratch"));
             if (resumed)
                 assert_contains(

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system/sys.h"
 #include "session/signals.h"
 
 static const char *whole[2]; /* outputs of uninterrupted runs */
@@ -183,20 +184,31 @@ static void check_clock(const char *out, const char *want)
     assert_int_equal(law_count_checkpoints(out), law_count_checkpoints(want));
 }
 
+/* Checkpoints that the clock asked for. */
+static int n_asked(const char *out)
+{
+    int n = 0;
+    for (const char *p = law_lines(out); (p = strstr(p, ",\"asked\":\"clock\"}")) != NULL; p++)
+        n++;
+    return n;
+}
+
 TEST(test_clock)
 {
     static const char each[] = "--checkpoint_minutes=1e-9", off[] = "--checkpoint_minutes=off";
     const char *out = law_output("nanogpt", "--nproc_per_node=2", each);
-    int n = 0;
-    for (const char *p = law_lines(out); (p = strstr(p, ",\"asked\":\"clock\"}")) != NULL; p++)
-        n++;
-    assert_int_equal(n, LAW_STEPS - 1 - 6); /* iterations 1, 2, 5, 7, 10, 11, 13 */
+    assert_int_equal(n_asked(out), LAW_STEPS - 1 - 6); /* iterations 1, 2, 5, 7, 10, 11, 13 */
     check_clock(out, whole[1]);
     /* None displaces a scheduled one. */
     out = law_output("random", "--keep=2", each);
     check_clock(out, law_output("random", "--keep=2", off));
-    out = law_output("random", each, off);
-    assert_null(strstr(law_lines(out), "\"clock\""));
+    assert_int_equal(n_asked(law_output("random", each, off)), 0);
+    assert_int_equal(n_asked(law_output("random", "--checkpoint_minutes=10")), 0);
+    /* Minutes since the last one: 60 ms. */
+    const double began = lks__sys_now();
+    out = law_output("random", "--checkpoint_minutes=0.001", "--checkpoint_interval=1000",
+                     "--eval_interval=1000", "--max_iters=100");
+    assert_true(n_asked(out) * 0.06 <= lks__sys_now() - began);
 }
 
 /* It dies in iteration 5, whose beginning only the clock has saved. A resume on other ranks begins

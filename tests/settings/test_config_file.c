@@ -59,11 +59,12 @@ TEST(test_command_line_wins)
     const char *dir = lks_test_folder();
     char *a = (char *)lks_test_text("%s/a.conf", dir), *b = (char *)lks_test_text("%s/b.py", dir);
     lks_test_write(a, "n_layer=2\nn_head=2\nn_embd=2\n", 27);
-    lks_test_write(b, "n_head=3\nn_layer=3\n", 19);
-    char *const argv[] = {"--n_layer=7", a, b, "--n_embd=8", "--n_embd=9"};
+    lks_test_write_text(b, "n_head=3\nn_layer=3\nbatch_size=4\n");
+    char *const argv[] = {"--n_layer=7", "--batch_size=auto", a, b, "--n_embd=8", "--n_embd=9"};
     lks__settings_defaults(&s);
-    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 5, argv, 0, &args));
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 6, argv, 0, &args));
     assert_int_equal(s.n_layer, 7);
+    assert_int_equal(s.auto_batch, LKS__FROM_ARG);
     assert_int_equal(s.n_head, 3);
     assert_int_equal(s.n_embd, 9);
 }

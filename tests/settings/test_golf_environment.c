@@ -52,6 +52,8 @@ TEST(test_no_effect)
     assert_null(strstr(two.err, "exited with code"));
     expect(in(dir, SMALL, "train --family=golf --learning_rate=0.1"), 2, "",
            "--learning_rate has no effect in a run with family=golf: use --matrix_lr");
+    expect(in(dir, SMALL, "train --family=golf --train_batch_tokens=4"), 2, "",
+           "train_batch_tokens=4 over 8 micro-batches is 0 tokens each, no multiple of");
     expect(in(dir, SMALL, "train --family=golf --dropout=0.1"), 2, "",
            "--dropout has no effect in a run with family=golf: leave it out");
     expect(in(dir, SMALL, "train --family=golf --gelu=tanh"), 2, "",
@@ -123,14 +125,17 @@ TEST(test_run)
         lks_test_member(lks_test_record(lks_test_text("%s/mlx", dir), "artifact"), "0");
     expect(in(dir, "A=", "eval --artifact=mlx/final_model.int8.ptz --dataset=data --stride=4"), 0,
            lks_test_text("val loss %.8f over", lks_test_number(artifact, "val_loss")), "");
-    expect(in(dir, SMALL "RUN_ID=mine", "train --family=golf"), 0, "logs/mine.txt\n", "");
+    expect(in(dir, "A=", "eval --artifact=mlx/final_model.int8.ptz --dataset=data --rope_base=5e3"),
+           2, "", "rope_base=5000 was given, but the model has rope_base=10000: leave it out");
+    expect(in(dir, SMALL "RUN_ID=mine SCALAR_LR=1e-5 EVAL_STRIDE=32", "train --family=golf"), 0,
+           "logs/mine.txt\n", "");
     const char *log = lks_test_read(lks_test_text("%s/logs/mine.txt", dir), NULL);
     assert_string_equal(log, lks_test_read(lks_test_text("%s/out/train.log", dir), NULL));
     assert_contains(log,
                     "\nworld_size:1 grad_accum_steps:8\n"
                     "sdp_backends:cudnn=False flash=True mem_efficient=False math=False\n"
                     "attention_mode:gqa num_heads:2 num_kv_heads:1\n",
-                    "\nseed:1337\nwarmup_step:0/20\n", "\nstep:3/3 ");
+                    " scalar_lr:1e-05\n", "\nseed:1337\nwarmup_step:0/20\n", "\nstep:3/3 ");
     /* A run that goes on brings its family: its variables count, though nobody names it. */
     lks_test_result r = in(dir, "ITERATIONS=5 WARMUP_STEPS=0", "train --init_from=resume");
     expect(r, 0, "\nstep:5/5 ", "");

@@ -188,6 +188,19 @@ TEST(test_interactive)
                      "not read: character U+20AC");
     assert_memory_equal(r.out, want, strlen(r.out));
     assert_string_equal(CHAT("", how).out, "");
+    /* An answer that ends with a line feed has no other. */
+    const char *drawn = lks_test_do("lockstep", "sample", out_dir, "--num_samples=1",
+                                    "--temperature=2", "--max_new_tokens=500", "--start=n\n")
+                            .out;
+    const char *line = sample_of(drawn, 0) + 2;
+    const size_t n = strcspn(line, "\n") + 1;
+    int characters = 0;
+    for (size_t i = 0; i < n; i++)
+        characters += ((unsigned char)line[i] & 0xc0) != 0x80;
+    assert_true(line[n - 1] == '\n');
+    r = assert_exits(
+        0, CHAT("n\\n", lks_test_text("--temperature=2 --max_new_tokens=%d", characters)));
+    assert_string_equal(r.out, lks_test_text("%.*s", (int)n, line));
     /* A small context fills up without a message in the middle of an answer. */
     r = CHAT("n\xc3\xa9\\nun\\n", lks_test_text("%s --max_new_tokens=40", how));
     assert_contains(r.err, "80 new tokens");

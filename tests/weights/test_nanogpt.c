@@ -136,16 +136,13 @@ TEST(test_continued)
 TEST(test_settings_kept)
 {
     const char *out = nanogpts_folder();
+    const char *file = lks_test_text("%s/mine.conf", lks_test_folder());
     assert_contains(lks_test_tool("info", out).err,
                     "only a ckpt.pt as nanoGPT writes it: `lockstep resume` continues its run");
-    const char *const argv[] = {"lockstep",
-                                "resume",
-                                out,
-                                lks_test_text("--dataset=%s", generated_data()),
-                                "--max_iters=7",
-                                "--dropout=0.1",
-                                "--threads=1",
-                                NULL};
+    lks_test_write_text(file, "dropout = 0.1\n");
+    const char *const argv[] = {
+        "lockstep",      "resume", out,           lks_test_text("--dataset=%s", generated_data()),
+        "--max_iters=7", file,     "--threads=1", NULL};
     assert_trained(lks_test_run(argv, NULL, 120));
     const json_t *config = json_array_get(lks_test_record(out, "config"), 0);
     static const struct {
@@ -222,9 +219,10 @@ static void check_content(const char *run)
 TEST(test_there_and_back)
 {
     static const char *const shape[] = {
-        "--n_layer=2",   "--n_head=2",        "--n_embd=16",       "--block_size=16",
-        "--bias=true",   "--virtual_ranks=2", "--eval_interval=4", "--eval_iters=1",
-        "--max_iters=5", "--beta1=0.85",      "--weight_decay=0.3"};
+        "--n_layer=2",   "--n_head=2",        "--n_embd=16",        "--block_size=16",
+        "--bias=true",   "--virtual_ranks=2", "--eval_interval=4",  "--eval_iters=1",
+        "--max_iters=5", "--beta1=0.85",      "--weight_decay=0.3", "--grad_clip=0.1",
+        "--dropout=0.1"};
     const char *data = generated_data(), *home = lks_test_folder(), *away = lks_test_folder();
     const char *more[16];
     size_t n = sizeof shape / sizeof *shape;

@@ -278,8 +278,8 @@ int tool_prep(int argc, char **argv)
         printf("documents: %" PRIu64 ", empty: %" PRIu64 "\n", result.n_docs, result.n_empty);
     printf("train has %" PRIu64 " tokens\n", result.n_train);
     printf("val has %" PRIu64 " tokens\n", result.n_val);
-    fflush(stdout); /* before the next message */
+    st = tool_flush(); /* before the next message */
     fprintf(stderr, "lockstep prep: wrote the tokens to %s\n",
             lks__shown(s.out, 4 * LKS__SETTING_STR));
-    return TOOL_OK;
+    return st == LKS_OK ? TOOL_OK : tool_fail("prep", st);
 }

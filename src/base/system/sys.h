@@ -116,8 +116,8 @@ lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p);
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p);
 
 /* Find the file that a rename to `path` should replace: links are followed. ERR_IO if it is a
- * device, a pipe or a socket, which a rename would remove (root can remove /dev/null), or if the
- * name is too long. */
+ * device, a pipe, a socket or a link to nothing, which a rename would remove (root can remove
+ * /dev/null), or if the name is too long. */
 lks_status lks__sys_target(const char *path, char target[PATH_MAX]);
 
 /* A file that is written completely or not at all: under a temporary name in the same folder as its

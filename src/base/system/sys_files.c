@@ -109,6 +109,11 @@ lks_status lks__sys_target(const char *path, char target[PATH_MAX])
             errno = ENAMETOOLONG;
             return lks__sys_fail("cannot write", path);
         }
+        if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
+            return lks__fail(LKS_ERR_IO,
+                             "cannot write %s: it is a symbolic link to nothing, which a file "
+                             "would replace: remove it, or give another name",
+                             lks__shown(path, 512));
         strcpy(target, path);
         return LKS_OK;
     }

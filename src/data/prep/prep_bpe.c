@@ -110,7 +110,7 @@ static lks_status count_documents(struct prep *p)
     if (p->job->kind->shuffles && p->n_val_docs > 0 &&
         p->job->o.val_docs == 0) /* train_test_split() rounds up */
         p->n_val_docs = (uint64_t)ceil(p->job->o.val_fraction * (double)p->n_docs);
-    if (p->n_val_docs > 0 && p->n_val_docs >= p->n_docs)
+    if (p->n_val_docs >= p->n_docs)
         p->n_val_docs = p->n_docs - 1;
     return LKS_OK;
 }

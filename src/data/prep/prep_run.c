@@ -171,8 +171,6 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
     *n_val_p = (uint64_t)((double)n * job->o.val_fraction);
     if (*n_val_p == 0)
         *n_val_p = 1;
-    if (*n_val_p >= n)
-        *n_val_p = n - 1;
     return LKS_OK;
 }
 

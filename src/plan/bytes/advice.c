@@ -89,9 +89,7 @@ static void try_fewer_ranks(struct advice *a, const lks__place *place)
 {
     for (int local = place->local - 1; local >= 1; local--) {
         const lks__place fewer = {place->n_hosts, local};
-        lks__settings s = *a->s;
-        s.threads = s.threads > 0 ? s.threads * place->local / local : 0;
-        if (offer(a, &s, &fewer, "the same run", "--nproc_per_node=%d (with more threads each)",
+        if (offer(a, a->s, &fewer, "the same run", "--nproc_per_node=%d (with more threads each)",
                   local))
             return;
     }
@@ -148,7 +146,7 @@ static void try_one_arena(struct advice *a, const lks__place *place)
 {
     lks__settings s = *a->s;
     const int W = lks__place_world(place);
-    if (s.virtual_ranks == W || s.gradient_accumulation_steps % W != 0)
+    if (s.gradient_accumulation_steps % W != 0)
         return;
     s.virtual_ranks = W;
     offer(a, &s, place,

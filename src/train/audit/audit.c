@@ -60,18 +60,33 @@ static void print_some(FILE *out, uint64_t n, const char *name)
     fputs(", ", out);
 }
 
+/* Steps [start, end) were made on so many ranks: "4 ranks", or "1 to 4 ranks" with resumes. */
+static void print_ranks(const struct audit *a, uint64_t start, uint64_t end)
+{
+    json_int_t least = 0, most = 0;
+    lks__each(host, a->record.claims.starts) {
+        const json_int_t ranks = lks__json_int(host, "world_size");
+        const uint64_t first = lks__claims_resumed(host);
+        if (first >= end)
+            continue;
+        least = first <= start || ranks < least ? ranks : least;
+        most = first <= start || ranks > most ? ranks : most;
+    }
+    if (least < most)
+        fprintf(a->out, "%" JSON_INTEGER_FORMAT " to ", least);
+    print_count(a->out, "", (uint64_t)most, "rank");
+}
+
 static void print_start(const struct audit *a, const struct part *p, uint64_t start)
 {
-    uint64_t first;
-    const json_t *host = lks__claims_start(&a->record.claims, start, &first);
-    const json_int_t ranks = lks__json_int(host, "world_size");
     char from[LKS__POINT_TEXT];
     fprintf(a->out, "%" PRIu64 "-%" PRIu64 "  from %s", p->from, p->end,
             lks__point_text(start, from));
     print_count(a->out, ", ", p->end - start, "step");
-    fprintf(a->out, " to compute; the run took %.1f s on %" JSON_INTEGER_FORMAT " rank%s%s\n",
-            recorded_seconds(&a->record.claims, start, p->end), ranks, ranks == 1 ? "" : "s",
-            a->replay.evaluates ? ", without evaluations" : "");
+    fprintf(a->out, " to compute; the run took %.1f s on ",
+            recorded_seconds(&a->record.claims, start, p->end));
+    print_ranks(a, start, p->end);
+    fputs(a->replay.evaluates ? ", without evaluations\n" : "\n", a->out);
     fflush(a->out);
 }
 

@@ -18,9 +18,13 @@
 static void compare_figure(lks__replay *r, const char *what, uint64_t iter, const char *name,
                            double claimed, double computed)
 {
-    if (claimed != computed && !(isnan(claimed) && !isfinite(computed)))
-        lks__replay_false(r, "%s %" PRIu64 ": %s is %.17g in metrics.jsonl, %.17g computed", what,
-                          iter, name, claimed, computed);
+    char theirs[32], ours[32];
+    if (claimed == computed || (isnan(claimed) && !isfinite(computed)))
+        return;
+    lks__json_shortest(claimed, theirs, sizeof theirs);
+    lks__json_shortest(computed, ours, sizeof ours);
+    lks__replay_false(r, "%s %" PRIu64 ": %s is %s in metrics.jsonl, %s computed", what, iter, name,
+                      theirs, ours);
 }
 
 /* Move leaves.bin to this iteration. *any_p: it has a record of it. */

@@ -83,7 +83,6 @@ void lks__generator_begin(lks__generator *g, size_t samples)
     g->have = g->kept = 0;
     g->drawn = 0;
     g->same = true;
-    memset(g->ended, 0, g->most * sizeof *g->ended);
 }
 
 /* --- contexts --------------------------------------------------------------------------------- */
@@ -182,8 +181,6 @@ static lks_status next_logits(lks__generator *g)
 {
     const size_t n = active(g), bytes = g->V * sizeof(float);
     char *logits = g->logits.host;
-    if (g->kept == g->have)
-        g->kept--; /* read before, so its logits no longer exist */
     lks_status st = run_passes(g, n);
     lks__mirror_to_host(&g->logits, LKS__QUEUE_COMPUTE, 0, (g->same ? 1 : n) * bytes);
     if (st == LKS_OK && g->same)
