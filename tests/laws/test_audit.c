@@ -393,6 +393,14 @@ static const char *forged(const char *line, const char *figure)
     return out;
 }
 
+/* "train_loss is 4.17 in metrics.jsonl, ", with the digits of that file. */
+static const char *named(const char *out, const char *line, const char *figure)
+{
+    const char *at = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
+    at = strstr(strstr(at, line), lks_test_text("\"%s\":", figure)) + strlen(figure) + 3;
+    return lks_test_text("%s is %.*s in metrics.jsonl, ", figure, (int)strcspn(at, ",}"), at);
+}
+
 TEST(test_false_figures)
 {
     static const char *const figures[] = {"loss", "lr", "grad_norm", "tokens"};
@@ -401,22 +409,22 @@ TEST(test_false_figures)
                TEXTS(lks_test_text("FALSE     step %d: %s is ", 3 * i + 2, figures[i]),
                      "FALSE: 1 claim"),
                forged(lks_test_text("\"train\",\"iter\":%d,", 3 * i + 2), figures[i]));
-    EXPECT(3, TEXTS("FALSE     evaluation 0: train_loss is ", "FALSE: 1 claim"),
-           forged("\"eval\",\"iter\":0,", "train_loss"));
-    const char *out = forged("\"eval\",\"iter\":8,", "val_loss");
-    EXPECT(3, TEXTS("FALSE     evaluation 8: val_loss is ", "FALSE: 3 claims (14 steps, "), out);
-    const char *loss =
-        strstr(lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL), "\"eval\",\"iter\":8,");
-    loss = strstr(loss, "\"val_loss\":") + strlen("\"val_loss\":");
+    const char *out = forged("\"eval\",\"iter\":0,", "train_loss");
     EXPECT(3,
-           TEXTS(lks_test_text("FALSE     evaluation 8: val_loss is %.*s in metrics.jsonl, ",
-                               (int)strcspn(loss, ",}"), loss)),
-           out, "--from=6", "--to=8");
+           TEXTS("FALSE     evaluation 0: ", named(out, "\"eval\",\"iter\":0,", "train_loss"),
+                 "FALSE: 1 claim"),
+           out);
+    out = forged("\"final\",\"iter\":14,", "val_loss");
+    EXPECT(3,
+           TEXTS("FALSE     evaluation 14: ", named(out, "\"final\",\"iter\":14,", "val_loss"),
+                 "FALSE: 1 claim"),
+           out);
+    out = forged("\"eval\",\"iter\":8,", "val_loss");
+    EXPECT(3, TEXTS("FALSE     evaluation 8: val_loss is ", "FALSE: 3 claims (14 steps, "), out);
+    EXPECT(3, TEXTS("FALSE     evaluation 8: "), out, "--from=6", "--to=8");
     EXPECT(3, TEXTS("FALSE     checkpoint 8: best_val_loss is ", "2 evaluations, "), out,
            "--from=8");
     EXPECT(0, TEXTS("not compared: evaluations, times, "), out, "--step=3");
-    EXPECT(3, TEXTS("FALSE     evaluation 14: val_loss is ", "FALSE: 1 claim"),
-           forged("\"final\",\"iter\":14,", "val_loss"));
     /* One false setting, and more claims than are printed. */
     EXPECT(3, TEXTS(" more false claims: one setting that is false makes"),
            forged("\"config\",", "seed"));
