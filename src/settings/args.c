@@ -204,15 +204,15 @@ static bool is_run(const char *path)
 static lks_status take_run(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
     const char *where = lks__shown(arg, 512);
-    if (args->run != NULL && command == LKS__CMD_SAMPLE && !is_run(arg))
+    if (args->run != NULL && command == LKS__CMD_SAMPLE && strchr(arg, '=') == NULL && !is_run(arg))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: the command uses one run, and its folder was given already; "
                          "--start=%s gives a text to continue",
                          where, lks__quoted(arg, 600));
     if (args->run != NULL)
         return lks__fail(LKS_ERR_CONFIG,
-                         "%s: the command uses one run, and its folder was given "
-                         "already",
+                         "%s: the command uses one run, and its folder was given already; "
+                         "settings are written --key=value",
                          where);
     args->run = arg;
     return lks__settings_set(s, command, "out_dir", arg, LKS__FROM_ARG, where);

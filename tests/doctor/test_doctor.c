@@ -76,8 +76,10 @@ TEST(test_this_host)
     assert_non_null(took);
     if (left > 2e9 && atof(took + strlen("takes ")) < 1000)
         assert_int_equal(strncmp(folder_line, "ok ", 3), 0);
-    if (left < 0.5e9)
+    if (left < 0.5e9) {
         assert_int_equal(strncmp(folder_line, "note ", 5), 0);
+        assert_contains(folder_line, " MB free");
+    }
     const char *cores = line_of(r.out, "cores"), *allowed = strstr(cores, "allows only ");
     if (allowed != NULL)
         assert_true(atof(allowed + strlen("allows only ")) < atof(strpbrk(cores, "0123456789")));

@@ -227,6 +227,8 @@ TEST(test_no_run)
     expect(in(dir, ".", "sample out/run 'The license'"), 2, "",
            "The license: the command uses one run, and its folder was given already; "
            "--start='The license' gives a text to continue");
+    expect(in(dir, ".", "sample out/run start=The"), 2, "",
+           "its folder was given already; settings are written --key=value");
     expect(in(dir, ".", "resume"), 2, "",
            "give the folder of the run to continue: `lockstep resume out/run`");
     expect(in(dir, ".", "report"), 2, "", "give one or more run folders, for example out/run,");

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/number/units.h"
 #include "base/system/cgroup.h"
 #include "base/system/memory.h"
 #include "base/system/sys.h"
@@ -344,6 +345,7 @@ void lks__doctor_folder(lks__doctor *d, const char *path)
         double left = (double)fs.f_bavail * (double)fs.f_frsize;
         lks__doctor_say(d, left < 1e9 || ms > 1000 ? LKS__NOTE : LKS__FINE, "out_dir",
                         "a checkpoint has 12 bytes per parameter, and --keep=3 of them are kept",
-                        "%s: %.1f GB free, a synced write takes %.1f ms", shown, left / 1e9, ms);
+                        "%s: %s free, a synced write takes %.1f ms", shown, lks__units_memory(left),
+                        ms);
     }
 }

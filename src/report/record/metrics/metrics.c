@@ -397,8 +397,15 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 
 lks_status lks__metrics_sync(lks__metrics *m)
 {
+    if (lks__sys_fdatasync(m->fd) != 0)
+        return lks__sys_fail("can't write", m->path);
+    return lks__metrics_check(m);
+}
+
+lks_status lks__metrics_check(const lks__metrics *m)
+{
     struct stat own, named;
-    if (lks__sys_fdatasync(m->fd) != 0 || fstat(m->fd, &own) != 0)
+    if (fstat(m->fd, &own) != 0)
         return lks__sys_fail("can't write", m->path);
     const bool found = lstat(m->path, &named) == 0;
     if (!found && errno != ENOENT)

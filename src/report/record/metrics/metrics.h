@@ -61,6 +61,9 @@ lks_status lks__metrics_close(lks__metrics *metrics); /* NULL does nothing */
 lks__jsonw *lks__metrics_begin(lks__metrics *metrics, const char *kind);
 lks_status lks__metrics_end(lks__metrics *metrics);
 
-/* Make durable all lines that were written. ERR_IO if the file at the path isn't the open one any
- * more: a resume would miss these lines, and a checkpoint might get into another run's folder. */
+/* ERR_IO if the file at the path isn't the open one any more: a resume would miss these lines, and
+ * a checkpoint might get into another run's folder. */
+lks_status lks__metrics_check(const lks__metrics *metrics);
+
+/* Make durable all lines that were written, then lks__metrics_check(). */
 lks_status lks__metrics_sync(lks__metrics *metrics);

@@ -61,6 +61,7 @@ static lks_status write_line(const lks__trainer *t, const lks__rank_tally *all, 
 static lks_status write_ranks(lks__report *r, const lks__trainer *t, const lks__rank_tally *all)
 {
     uint64_t pss = 0;
+    LKS__TRY(lks__metrics_check(r->metrics));
     char *line = malloc(LINE_BYTES);
     lks_status st =
         line == NULL ? lks__no_memory("for a line about the ranks") : write_line(t, all, line);
