@@ -176,6 +176,7 @@ lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options
     LKS__TRY(choose(options->backend, world, &ops));
     lks_comm *comm = NULL;
     LKS__TRY(lks__comm_new(ops, world, fmin(options->timeout_s, MOST_TIMEOUT_S), &comm));
+    comm->launcher = lks__world_launcher();
     return lks__comm_opened(comm, comm->ops->open(comm), comm_p);
 }
 
