@@ -477,6 +477,8 @@ static void orphan(int launcher, int rank, int fd)
         setenv(names[launcher][i], lks_test_text("%d", i < 2 ? rank : 2), 1);
     setenv("TORCHELASTIC_RUN_ID", lks_test_text("%d", (int)getppid()), 1);
     lks_status st = lks_comm_init(&comm);
+    if (st == LKS_OK && launcher == 1) /* the same in a part */
+        st = lks_comm_split(comm, 0, rank, &comm);
     dprintf(fd, "%s", st == LKS_OK ? "." : lks_last_error());
     while (st == LKS_OK)
         st = lks_comm_barrier(comm);
