@@ -131,7 +131,8 @@ void lks_comm_beat(lks_comm *comm);
  * A wait returns ERR_TIMEOUT if a missing rank has had no heartbeat for timeout_s. It
  * names the missing ranks, with their last step and phase. lks_comm_beat(), lks_comm_note() and the
  * start of any collective increase the heartbeat. If a peer's process has ended, a wait returns
- * ERR_PEER within a second. If a rank alone runs out of memory in a call, it gets ERR_NOMEM, and
+ * ERR_PEER within a second. If mpirun, srun or torchrun is killed, the next call on each of its
+ * ranks returns ERR_PEER. If a rank alone runs out of memory in a call, it gets ERR_NOMEM, and
  * the others ERR_PEER with its number.
  *
  * After any of these errors the group has failed: later calls on every rank return the same error.

@@ -91,6 +91,7 @@ struct lks_comm {
     bool closed;                  /* only the handle is still valid */
     _Atomic(const char *) inside; /* the collective that a thread of the program is in, or NULL */
     unsigned forks;               /* lks__comm_forks() of the process that opened it */
+    pid_t launcher;               /* the group fails when this parent is killed; 0: none */
     void *state;                  /* data of the backend */
 };
 

@@ -1,6 +1,8 @@
 /* The calls on an open group: checks their arguments once and passes them to the backend. */
 #include "lockstep/reduce.h"
 
+#include <unistd.h>
+
 #include "base/number/cpu.h"
 #include "comm/backend.h"
 #include "comm/liveness.h"
@@ -41,6 +43,16 @@ lks_status lks__comm_check_open(const lks_comm *comm, const char *what)
     return LKS_OK;
 }
 
+/* ERR_PEER if mpirun or the like was killed: nobody else ends its ranks. */
+static lks_status check_launcher(lks_comm *comm, const char *what)
+{
+    if (comm->launcher == 0 || getppid() == comm->launcher)
+        return LKS_OK;
+    return lks__comm_fail_call(
+        comm, lks__fail(LKS_ERR_PEER, "%s: the launcher of this rank, process %d, was killed", what,
+                        (int)comm->launcher));
+}
+
 static void leave(lks_comm **comm)
 {
     atomic_store_explicit(&(*comm)->inside, NULL, memory_order_release);
@@ -51,6 +63,7 @@ static lks_status enter(lks_comm *comm, const char *call)
 {
     const char *other = NULL;
     LKS__TRY(check_there(comm, call));
+    LKS__TRY(check_launcher(comm, call));
     if (!atomic_compare_exchange_strong(&comm->inside, &other, call))
         return lks__fail(LKS_ERR_ARG,
                          "%s: this group is in %s, called by another thread or interrupted by a "
@@ -306,6 +319,7 @@ lks_status lks_comm_all_reduce_start(lks_comm *comm, void *buf, size_t count, lk
     LKS__NEED(call, work_p);
     LKS__TRY(check_all_reduce(call, comm, buf, count, dtype, op));
     LKS__TRY(check_there(comm, call));
+    LKS__TRY(check_launcher(comm, call));
     return lks__comm_fail_alone(comm, lks__works_start(comm, buf, count, dtype, op, work_p));
 }
 
@@ -403,6 +417,7 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
                          (int)r->scatter);
     LKS__TRY(check_blocks(r));
     LKS__TRY(lks__comm_check_open(comm, call));
+    LKS__TRY(check_launcher(comm, call));
     return comm->ops->reduce_start(comm, r, work_p);
 }
 

@@ -147,6 +147,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     comm->n_ranks = world->world_size;
     comm->timeout_s = timeout_s;
     comm->fails_with = fails_with;
+    comm->launcher = lks__world_launcher();
     /* A wrong LOCKSTEP_CPU only matters to callers of other kernels, which report it. */
     lks__cpu_level level;
     if (lks__cpu_level_guest(&level) != LKS_OK)

@@ -209,18 +209,25 @@ lks_status lks_world_from_env(lks_world *world)
     return LKS_OK;
 }
 
-static pid_t adopted_from; /* 0: from no launcher */
+static pid_t adopted_from; /* lks__world_launcher() */
+
+pid_t lks__world_launcher(void)
+{
+    const bool torchruns = lks__env_set(torchrun.rank);
+    const bool leaves = torchruns ? lks__env_set("TORCHELASTIC_RUN_ID") : find_launcher() != NULL;
+    return leaves && adopted_from == 0 && !lks__env_set("LOCKSTEP_JOB") ? getppid() : 0;
+}
 
 lks_status lks__world_adopt(void)
 {
     const struct launcher *l = find_launcher();
     lks_world w;
+    adopted_from = lks__world_launcher();
     if (lks__env_set(torchrun.rank) || l == NULL)
         return LKS_OK;
     LKS__TRY(read_world(l, &w));
     if (w.world_size == 1) /* a single process may start its own ranks */
         return LKS_OK;
-    adopted_from = getppid();
     lks__env_put(torchrun.rank, w.rank);
     lks__env_put(torchrun.world_size, w.world_size);
     lks__env_put(torchrun.local_rank, w.local_rank);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 #include "lockstep/comm.h"
@@ -15,9 +16,13 @@ lks_status lks__world_adopt(void);
  * the launcher that started it. */
 bool lks__world_foreign(void);
 
-/* True if a launcher for which lks__world_adopt() has set variables (mpirun, srun) was killed
+/* True if a launcher for which lks__world_adopt() was called (mpirun, srun, torchrun) was killed
  * since. Nobody else ends its ranks then. */
 bool lks__world_orphaned(void);
+
+/* The launcher (mpirun, srun, torchrun) that started this process, if its ranks would live on after
+ * it is killed, and lks__world_orphaned() doesn't watch it; else 0. */
+pid_t lks__world_launcher(void);
 
 /* Returns `st` if the numbers contradict each other. */
 lks_status lks__world_check(lks_status st, const lks_world *w);

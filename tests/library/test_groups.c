@@ -465,6 +465,55 @@ TEST(test_rows)
         }
 }
 
+/* Ranks whose launcher is killed: each says so, and works no longer. */
+static void orphan(int launcher, int rank, int fd)
+{
+    static const char *const names[][4] = {{"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+                                           {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                            "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}};
+    lks_comm *comm;
+    alarm(20);
+    for (int i = 0; i < 4; i++)
+        setenv(names[launcher][i], lks_test_text("%d", i < 2 ? rank : 2), 1);
+    setenv("TORCHELASTIC_RUN_ID", lks_test_text("%d", (int)getppid()), 1);
+    lks_status st = lks_comm_init(&comm);
+    if (st == LKS_OK && launcher == 1) /* the same in a part */
+        st = lks_comm_split(comm, 0, rank, &comm);
+    dprintf(fd, "%s", st == LKS_OK ? "." : lks_last_error());
+    while (st == LKS_OK)
+        st = lks_comm_barrier(comm);
+    dprintf(fd, "\n%d %s", (int)st, lks_last_error());
+    _exit(1);
+}
+
+TEST(test_orphans)
+{
+    for (int launcher = 0; launcher < 2 && strcmp(engine, "shm") == 0; launcher++) {
+        char said[2048] = "";
+        int fds[2];
+        size_t n = 0;
+        assert_int_equal(pipe(fds), 0);
+        const pid_t pid = fork();
+        for (int rank = 0; pid == 0 && rank < 2; rank++)
+            if (fork() == 0)
+                orphan(launcher, rank, fds[1]);
+        while (pid == 0)
+            pause();
+        close(fds[1]);
+        for (ssize_t got = 1; got > 0 && n < sizeof said - 1; n += (size_t)got) {
+            if (strcmp(said, "..") == 0)
+                kill(pid, SIGKILL);
+            got = read(fds[0], said + n, n < 2 ? 1 : sizeof said - 1 - n);
+            assert_return_code(got, 0);
+        }
+        close(fds[0]);
+        waitpid(pid, NULL, 0);
+        const char *first = strstr(said, "was killed");
+        if (first == NULL || strstr(first + 1, "was killed") == NULL)
+            fail_msg("launcher %d: %s", launcher, said);
+    }
+}
+
 int main(int argc, char **argv)
 {
     hosts_main(argc, argv);
