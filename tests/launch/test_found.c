@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "laws/laws.h"
+#include "laws/marked.h"
 #include "lockstep/comm.h"
 
 static const char *alone;
@@ -134,12 +135,14 @@ TEST(test_orphans)
             "for r in 0 1; do OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_LOCAL_RANK=$r "
             "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 %s & done; wait",
             law_words(&args));
-    lks_test_child launcher = lks_test_start(all.argv, (const char *const[]){run_id, NULL});
+    const char *mark = marked_variable();
+    lks_test_child launcher = lks_test_start(all.argv, (const char *const[]){run_id, mark, NULL});
     lks_test_until(lks_test_exists(lks_test_text("%s/latest", out)));
     assert_int_equal(kill(launcher.pid, SIGKILL), 0);
-    lks_test_wait_for_text(lks_test_text("%s/train.log", out), "stopped by signal 1 (SIGHUP)");
-    lks_test_wait_for_text(lks_test_text("%s/train.log", out), "to continue: ");
     lks_test_wait(&launcher, 10);
+    marked_assert_gone(mark, 20);
+    assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL),
+                    "stopped by signal 1 (SIGHUP)", "to continue: ");
 }
 
 /* A rank fails before it can meet the others: another one names it and its reason. In jobs of three
