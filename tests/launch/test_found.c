@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "laws/laws.h"
+#include "laws/marked.h"
 #include "lockstep/comm.h"
 
 static const char *alone;
@@ -131,17 +132,19 @@ TEST(test_orphans)
         "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 %s & done; wait",
         "for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 %s & done; wait"};
     for (int i = 0; i < 2; i++) {
-        const char *out;
+        const char *out, *mark = marked_variable();
         law_args args = law_train("random", &out), all = {.n = 0};
         law_add_all(&args, "--max_iters=1000000", "--keep=2");
         law_add_all(&all, "sh", "-c");
         law_add(&all, starts[i], law_words(&args));
-        lks_test_child launcher = lks_test_start(all.argv, (const char *const[]){run_id, NULL});
+        lks_test_child launcher =
+            lks_test_start(all.argv, (const char *const[]){run_id, mark, NULL});
         lks_test_until(lks_test_exists(lks_test_text("%s/latest", out)));
         assert_int_equal(kill(launcher.pid, SIGKILL), 0);
-        lks_test_wait_for_text(lks_test_text("%s/train.log", out), "stopped by signal 1 (SIGHUP)");
-        lks_test_wait_for_text(lks_test_text("%s/train.log", out), "to continue: ");
         lks_test_wait(&launcher, 10);
+        marked_assert_gone(mark, 20);
+        assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL),
+                        "stopped by signal 1 (SIGHUP)", "to continue: ");
     }
 }
 

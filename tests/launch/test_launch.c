@@ -597,8 +597,10 @@ static void check_killed(bool front, bool stopped)
         read_until(&l, names[i]);
     read_until(&l, "ready"); /* "two" has no parent by now */
     pid_t launcher = marked_child_of(l.pid);
-    if (stopped)
+    if (stopped) { /* it would stay stopped if it were still running when it loses its parent */
         lks_test_kill(launcher, SIGSTOP);
+        lks_test_until(lks__sys_process_state(launcher) == 'T');
+    }
     lks_test_kill(front ? l.pid : launcher, SIGKILL);
     int status = finish(&l);
     assert_null(strstr(l.out, "passing signal"));

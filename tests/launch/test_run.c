@@ -55,7 +55,6 @@ TEST(test_prefixes)
     assert_string_equal(r.err, "err\n");
 }
 
-/* Lines stay whole, whatever pieces they come in. */
 /* On a terminal, which `script` makes, each rank has a colour; elsewhere none has. */
 TEST(test_colours)
 {
@@ -91,6 +90,7 @@ TEST(test_prompt_end)
     lks_test_until(seconds_of_job() < 0.9);
 }
 
+/* Lines stay whole, whatever pieces they come in. */
 TEST(test_lines)
 {
     lks_test_result r = assert_exits(

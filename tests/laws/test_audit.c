@@ -71,9 +71,9 @@ TEST(test_whole)
     whole(law_family_run(true, NULL, "--nproc_per_node=2"), 6, 8);
 }
 
-/* The linker's --wrap redirects calls of this function to here: the first one deletes `pruned` and
- * cuts the file `shortened`, as a run in progress may do. */
-static const char *pruned, *shortened;
+/* The linker's --wrap redirects calls of this function to here: the first one deletes `pruned`, and
+ * cuts the file `shortened` or alters the end of `rewritten`, as a run in progress may do. */
+static const char *pruned, *shortened, *rewritten;
 __typeof__(lks__ckpt_open_iter) __real_lks__ckpt_open_iter, __wrap_lks__ckpt_open_iter;
 lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts, lks__ckpt *ckpt)
 {
@@ -81,7 +81,9 @@ lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts,
         remove_folder(pruned);
     if (shortened != NULL)
         assert_int_equal(truncate(shortened, 500), 0);
-    pruned = shortened = NULL;
+    if (rewritten != NULL)
+        lks_test_alter(rewritten, -3);
+    pruned = shortened = rewritten = NULL;
     return __real_lks__ckpt_open_iter(run, iter, parts, ckpt);
 }
 
@@ -462,15 +464,17 @@ TEST(test_missing)
  */
 TEST(test_changed)
 {
-    const char *out = forged("\"train\",\"iter\":7,", NULL);
-    enum lks__verdict verdict;
-    lks__settings s;
     FILE *to = fopen("/dev/null", "w");
     assert_non_null(to);
-    lks__settings_defaults(&s);
-    shortened = lks_test_text("%s/metrics.jsonl", out);
-    assert_fails(LKS_ERR_IO, lks__audit(out, &s, to, &verdict), "was cut or replaced",
-                 "audit the run again");
+    for (int cut = 0; cut < 2; cut++) {
+        const char *out = forged("\"train\",\"iter\":7,", NULL);
+        enum lks__verdict verdict;
+        lks__settings s;
+        lks__settings_defaults(&s);
+        *(cut ? &shortened : &rewritten) = lks_test_text("%s/metrics.jsonl", out);
+        assert_fails(LKS_ERR_IO, lks__audit(out, &s, to, &verdict), "was cut or replaced",
+                     "audit the run again");
+    }
     fclose(to);
 }
 

@@ -58,10 +58,9 @@ TEST(test_least)
     law_args ranks = {.n = 0}, args = wide(out);
     if (lks_test_on_device())
         return;
-    law_add_all(&ranks, "lockstep", "run", "--standalone", "--nproc-per-node=2", "sh", "-c",
-                "exec \"$0\" \"$@\" --virtual_ranks=2 --memory=$((900 - 800 * RANK))MB",
-                lks_test_program());
-    law_add_words(&ranks, (const char *const *)args.argv + 1);
+    law_add_all(&ranks, "lockstep", "run", "--standalone", "--nproc-per-node=2");
+    law_add_shell(&ranks, &args,
+                  "exec \"$0\" \"$@\" --virtual_ranks=2 --memory=$((900 - 800 * RANK))MB");
     law_run(&ranks);
     assert_in_range(config_of(out, "batch_size"), 1, 30); /* 60 fit into the first one's */
 }

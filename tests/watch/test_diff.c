@@ -85,14 +85,6 @@ TEST(test_changed_at_resume)
     assert_int_equal(lks_test_number(r, "can_change_bits.0.since_a"), 7);
 }
 
-/* A run that ends at an evaluation doesn't draw its batches, unlike a longer run. */
-TEST(test_shorter_run)
-{
-    const char *a = law_output("nanogpt", "--max_iters=3", "--checkpoint_interval=4");
-    const char *b = law_output("nanogpt", "--max_iters=7", "--checkpoint_interval=4");
-    EXPECT(a, b, 0, "The same run so far: 4 steps, 1 checkpoint, ");
-}
-
 /* A gradient differs although no figure shows it. */
 TEST(test_gradient)
 {
@@ -388,15 +380,16 @@ TEST(test_escaped)
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
 
-/* Copy the reference, and change one bit of an element of one of its checkpoints, with all hashes
+/* Copy the run, and change one bit of an element of one of its checkpoints, with all hashes
  * computed again. */
-static const char *forged(uint64_t iter, bool moments, const char *tensor, uint64_t element)
+static const char *forged(const char *run, uint64_t iter, bool moments, const char *tensor,
+                          uint64_t element)
 {
     const char *out = lks_test_text("%s/run", lks_test_folder());
     lks__ckpt c = {.iter = 0};
     lks__st_tensor tensors[2][256];
     char name[32], hash[17];
-    lks_test_do("cp", "-a", reference(), out);
+    lks_test_do("cp", "-a", run, out);
     assert_ok(lks__ckpt_open_iter(out, iter, LKS__CKPT_ALL, &c));
     for (int part = 0; part < 2; part++) {
         lks__st_file *file = part == 0 ? c.model : c.optimizer;
@@ -424,11 +417,22 @@ static const char *forged(uint64_t iter, bool moments, const char *tensor, uint6
     return out;
 }
 
+/* A run that ends at an evaluation doesn't draw its batches, unlike a longer run. Otherwise equal
+ * runs have drawn the same. */
+TEST(test_shorter_run)
+{
+    const char *a = law_output("nanogpt", "--max_iters=3", "--checkpoint_interval=4");
+    const char *b = law_output("nanogpt", "--max_iters=7", "--checkpoint_interval=4");
+    EXPECT(a, b, 0, "The same run so far: 4 steps, 1 checkpoint, ");
+    EXPECT(b, forged(b, 4, true, "sampler.state", 0), 3, "The files of ckpt-00000004 differ:\n");
+}
+
 TEST(test_checkpoints)
 {
     const char *weight = "transformer.h.1.mlp.c_proj.weight";
     const char *moment = "transformer.h.2.attn.c_attn.weight.exp_avg";
-    const char *a = forged(6, false, weight, 777), *b = forged(9, true, moment, 30);
+    const char *a = forged(reference(), 6, false, weight, 777),
+               *b = forged(reference(), 9, true, moment, 30);
     EXPECT(reference(), a, 3, "The files of ckpt-00000006 differ:\n",
            lks_test_text("weights           first %s, element 777 (index [8,9]): ", weight),
            "1 of its 2304 elements differ; 1 of ",
@@ -507,7 +511,7 @@ TEST(test_state)
 /* A damaged checkpoint is no difference: the comparison fails. */
 TEST(test_damaged)
 {
-    const char *a = forged(6, false, "transformer.wte.weight", 0);
+    const char *a = forged(reference(), 6, false, "transformer.wte.weight", 0);
     const char *file = lks_test_text("%s/ckpt-00000006/model.safetensors", a);
     size_t bytes;
     char *text = (char *)lks_test_read(file, &bytes);
