@@ -72,16 +72,20 @@ TEST(test_whole)
 }
 
 /* The linker's --wrap redirects calls of this function to here: the first one deletes `pruned` and
- * cuts the file `shortened`, as a run in progress may do. */
-static const char *pruned, *shortened;
+ * cuts the file `rewritten` after 500 bytes, or writes zeros from there on that make it longer, as
+ * a run in progress may do. */
+static const char *pruned, *rewritten;
+static off_t rewritten_bytes;
 __typeof__(lks__ckpt_open_iter) __real_lks__ckpt_open_iter, __wrap_lks__ckpt_open_iter;
 lks_status __wrap_lks__ckpt_open_iter(const char *run, uint64_t iter, int parts, lks__ckpt *ckpt)
 {
     if (pruned != NULL)
         remove_folder(pruned);
-    if (shortened != NULL)
-        assert_int_equal(truncate(shortened, 500), 0);
-    pruned = shortened = NULL;
+    if (rewritten != NULL) {
+        assert_int_equal(truncate(rewritten, 500), 0);
+        assert_int_equal(truncate(rewritten, rewritten_bytes), 0);
+    }
+    pruned = rewritten = NULL;
     return __real_lks__ckpt_open_iter(run, iter, parts, ckpt);
 }
 
@@ -462,15 +466,18 @@ TEST(test_missing)
  */
 TEST(test_changed)
 {
-    const char *out = forged("\"train\",\"iter\":7,", NULL);
     enum lks__verdict verdict;
     lks__settings s;
     FILE *to = fopen("/dev/null", "w");
     assert_non_null(to);
     lks__settings_defaults(&s);
-    shortened = lks_test_text("%s/metrics.jsonl", out);
-    assert_fails(LKS_ERR_IO, lks__audit(out, &s, to, &verdict), "was cut or replaced",
-                 "audit the run again");
+    for (int i = 0; i < 2; i++) {
+        const char *out = forged("\"train\",\"iter\":7,", NULL);
+        rewritten = lks_test_text("%s/metrics.jsonl", out);
+        rewritten_bytes = i == 0 ? 500 : 1 << 20;
+        assert_fails(LKS_ERR_IO, lks__audit(out, &s, to, &verdict), "was cut or replaced",
+                     "audit the run again");
+    }
     fclose(to);
 }
 

@@ -164,7 +164,8 @@ static bool is_recorded(const char *out_dir, uint64_t iter)
     do {
         readable = lks__lines_text(&lines, &line, &bytes) == LKS_OK;
         if (readable && line == NULL) /* the rest may be its line, torn */
-            found = lines.have >= len && memcmp(lines.chunk, begins, len) == 0;
+            found =
+                lines.have - lines.at >= len && memcmp(lines.chunk + lines.at, begins, len) == 0;
         else
             found = readable && bytes >= len && memcmp(line, begins, len) == 0;
     } while (readable && line != NULL && !found);

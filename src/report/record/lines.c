@@ -47,9 +47,11 @@ lks_status lks__lines_bad(const lks__lines *l, const char *what)
                      lks__shown(l->path, 512), l->offset + l->at, what);
 }
 
-/* Move the rest of the chunk to its beginning, and fill it. */
+/* Move the rest of the chunk to its beginning, and fill it. At the file's end it stays. */
 static lks_status fill(lks__lines *l)
 {
+    if (l->offset + l->have == l->bytes)
+        return LKS_OK;
     memmove(l->chunk, l->chunk + l->at, l->have - l->at);
     l->offset += l->at;
     l->have -= l->at;
@@ -112,9 +114,9 @@ lks_status lks__lines_text(lks__lines *l, char **text_p, size_t *bytes_p)
     const char *end = memchr(l->chunk + l->at, '\n', l->have - l->at);
     if (end == NULL) {
         LKS__TRY(fill(l));
-        end = memchr(l->chunk, '\n', l->have);
+        end = memchr(l->chunk + l->at, '\n', l->have - l->at);
     }
-    const size_t piece = l->have == CHUNK ? CHUNK : 0;
+    const size_t piece = l->have - l->at == CHUNK ? CHUNK : 0;
     *text_p = end != NULL || piece > 0 ? l->chunk + l->at : NULL;
     *bytes_p = end != NULL ? (size_t)(end - *text_p) : piece;
     l->next = l->at + *bytes_p + (end != NULL);
