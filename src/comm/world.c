@@ -209,18 +209,21 @@ lks_status lks_world_from_env(lks_world *world)
     return LKS_OK;
 }
 
-static pid_t adopted_from; /* 0: from no launcher */
+static pid_t launcher; /* 0: none, or lockstep's own */
 
 lks_status lks__world_adopt(void)
 {
     const struct launcher *l = find_launcher();
     lks_world w;
+    /* A shell in which RANK was set by hand may end before its ranks; torchrun doesn't. */
+    if (lks__env_set("TORCHELASTIC_USE_AGENT_STORE"))
+        launcher = getppid();
     if (lks__env_set(torchrun.rank) || l == NULL)
         return LKS_OK;
     LKS__TRY(read_world(l, &w));
     if (w.world_size == 1) /* a single process may start its own ranks */
         return LKS_OK;
-    adopted_from = getppid();
+    launcher = getppid();
     lks__env_put(torchrun.rank, w.rank);
     lks__env_put(torchrun.world_size, w.world_size);
     lks__env_put(torchrun.local_rank, w.local_rank);
@@ -230,5 +233,5 @@ lks_status lks__world_adopt(void)
 
 bool lks__world_orphaned(void)
 {
-    return adopted_from != 0 && getppid() != adopted_from;
+    return launcher != 0 && getppid() != launcher;
 }

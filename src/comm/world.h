@@ -15,8 +15,8 @@ lks_status lks__world_adopt(void);
  * the launcher that started it. */
 bool lks__world_foreign(void);
 
-/* True if a launcher for which lks__world_adopt() has set variables (mpirun, srun) was killed
- * since. Nobody else ends its ranks then. */
+/* True if the launcher that had started us at lks__world_adopt() (torchrun, mpirun, srun) was
+ * killed since. Nobody else ends its ranks then. */
 bool lks__world_orphaned(void);
 
 /* Returns `st` if the numbers contradict each other. */

@@ -126,20 +126,23 @@ TEST(test_death)
 /* Their launcher is killed: they save and stop, as nobody else ends them. */
 TEST(test_orphans)
 {
-    const char *out;
-    law_args args = law_train("random", &out), all = {.n = 0};
-    law_add_all(&args, "--max_iters=1000000", "--keep=2");
-    law_add_all(&all, "sh", "-c");
-    law_add(&all,
-            "for r in 0 1; do OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_LOCAL_RANK=$r "
-            "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 %s & done; wait",
-            law_words(&args));
-    lks_test_child launcher = lks_test_start(all.argv, (const char *const[]){run_id, NULL});
-    lks_test_until(lks_test_exists(lks_test_text("%s/latest", out)));
-    assert_int_equal(kill(launcher.pid, SIGKILL), 0);
-    lks_test_wait_for_text(lks_test_text("%s/train.log", out), "stopped by signal 1 (SIGHUP)");
-    lks_test_wait_for_text(lks_test_text("%s/train.log", out), "to continue: ");
-    lks_test_wait(&launcher, 10);
+    static const char *const variables[] = {
+        "OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_LOCAL_RANK=$r OMPI_COMM_WORLD_SIZE=2 "
+        "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+        "RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 TORCHELASTIC_USE_AGENT_STORE=True"};
+    for (int i = 0; i < 2; i++) {
+        const char *out;
+        law_args args = law_train("random", &out), all = {.n = 0};
+        law_add_all(&args, "--max_iters=1000000", "--keep=2");
+        law_add_all(&all, "sh", "-c");
+        law_add(&all, "for r in 0 1; do %s %s & done; wait", variables[i], law_words(&args));
+        lks_test_child launcher = lks_test_start(all.argv, (const char *const[]){run_id, NULL});
+        lks_test_until(lks_test_exists(lks_test_text("%s/latest", out)));
+        assert_int_equal(kill(launcher.pid, SIGKILL), 0);
+        lks_test_wait_for_text(lks_test_text("%s/train.log", out), "stopped by signal 1 (SIGHUP)");
+        lks_test_wait_for_text(lks_test_text("%s/train.log", out), "to continue: ");
+        lks_test_wait(&launcher, 10);
+    }
 }
 
 /* A rank fails before it can meet the others: another one names it and its reason. In jobs of three
