@@ -213,8 +213,9 @@ static pid_t adopted_from; /* lks__world_launcher() */
 
 pid_t lks__world_launcher(void)
 {
-    const bool torchruns = lks__env_set(torchrun.rank);
-    const bool leaves = torchruns ? lks__env_set("TORCHELASTIC_RUN_ID") : find_launcher() != NULL;
+    /* If RANK was set by hand, the shell may end before its ranks; torchrun doesn't. */
+    const bool by_torchrun = lks__env_set("TORCHELASTIC_USE_AGENT_STORE");
+    const bool leaves = lks__env_set(torchrun.rank) ? by_torchrun : find_launcher() != NULL;
     return leaves && adopted_from == 0 && !lks__env_set("LOCKSTEP_JOB") ? getppid() : 0;
 }
 

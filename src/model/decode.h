@@ -1,8 +1,7 @@
 /* model/decode.h - passes over new tokens only: keys and values of earlier tokens are kept.
  *
  * The logits of a token don't depend on how its context was cut into passes, or on the number of
- * sequences in a pass, to the last bit. They differ from those of whole
- * sequences by rounding. */
+ * sequences in a pass, to the last bit. They differ from those of whole sequences by rounding. */
 #pragma once
 
 #include "model/model.h"

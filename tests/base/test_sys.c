@@ -142,6 +142,14 @@ TEST(test_targets)
     assert_true(S_ISFIFO(info.st_mode));
     assert_int_equal(lks_test_count_files(other), 2);
     assert_int_equal(lks_test_count_files(folder), 2);
+    /* Nor is a link to a pipe without a path, as /dev/stdout may be. */
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_fails(LKS_ERR_IO,
+                 lks__sys_write_file(lks_test_text("/proc/self/fd/%d", ends[1]), "new", 3),
+                 "a pipe or a socket");
+    close(ends[0]);
+    close(ends[1]);
     /* Nor is a link to nothing: its file may belong on another disk. */
     assert_int_equal(unlink(fifo), 0);
     assert_fails(LKS_ERR_IO, lks__sys_write_file(there, "new", 3), there,

@@ -130,7 +130,8 @@ TEST(test_orphans)
     static const char *const starts[] = {
         "for r in 0 1; do OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_LOCAL_RANK=$r "
         "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 %s & done; wait",
-        "for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 %s & done; wait"};
+        "for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "
+        "TORCHELASTIC_USE_AGENT_STORE=True %s & done; wait"};
     for (int i = 0; i < 2; i++) {
         const char *out, *mark = marked_variable();
         law_args args = law_train("random", &out), all = {.n = 0};

@@ -476,6 +476,7 @@ static void orphan(int launcher, int rank, int fd)
     for (int i = 0; i < 4; i++)
         setenv(names[launcher][i], lks_test_text("%d", i < 2 ? rank : 2), 1);
     setenv("TORCHELASTIC_RUN_ID", lks_test_text("%d", (int)getppid()), 1);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
     lks_status st = lks_comm_init(&comm);
     if (st == LKS_OK && launcher == 1) /* the same in a part */
         st = lks_comm_split(comm, 0, rank, &comm);

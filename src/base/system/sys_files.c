@@ -103,25 +103,25 @@ lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, siz
 lks_status lks__sys_target(const char *path, char target[PATH_MAX])
 {
     struct stat info;
-    if (realpath(path, target) == NULL) {
-        /* The file doesn't exist, or a later write reports the reason. */
-        if (strlen(path) >= PATH_MAX) {
-            errno = ENAMETOOLONG;
-            return lks__sys_fail("cannot write", path);
-        }
-        if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
-            return lks__fail(LKS_ERR_IO,
-                             "cannot write %s: it is a symbolic link to nothing, which a file "
-                             "would replace: remove it, or give another name",
-                             lks__shown(path, 512));
-        strcpy(target, path);
-        return LKS_OK;
-    }
-    if (stat(target, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+    /* /dev/stdout may be a link to a pipe, which has no path. */
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
         return lks__fail(
             LKS_ERR_IO,
             "cannot write %s: it is a device, a pipe or a socket, which a file would replace",
             lks__shown(path, 512));
+    if (realpath(path, target) != NULL)
+        return LKS_OK;
+    /* The file doesn't exist, or a later write reports the reason. */
+    if (strlen(path) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return lks__sys_fail("cannot write", path);
+    }
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
+        return lks__fail(LKS_ERR_IO,
+                         "cannot write %s: it is a symbolic link to nothing, which a file would "
+                         "replace: remove it, or give another name",
+                         lks__shown(path, 512));
+    strcpy(target, path);
     return LKS_OK;
 }
 
