@@ -578,6 +578,14 @@ static void assert_gone(pid_t pid)
     }
 }
 
+/* True if all threads have stopped: the kernel counts a process as stopped only then. */
+static bool is_stopped(pid_t pid)
+{
+    static const char script[] =
+        "! grep -h ^State: /proc/$1/task/*/status | grep -qv 'T (stopped)'";
+    return lks_test_shell(script, "sh", lks_test_text("%d", (int)pid)).exit_code == 0;
+}
+
 /* Send SIGKILL to the launcher, or to the process in front of it, which has its process id:
  * everything that ranks have started is ended, also in other sessions, without our environment,
  * without parents. `stopped`: the kernel sends SIGHUP to a stopped launcher that has lost its
@@ -599,7 +607,7 @@ static void check_killed(bool front, bool stopped)
     pid_t launcher = marked_child_of(l.pid);
     if (stopped) { /* it would stay stopped if it were still running when it loses its parent */
         lks_test_kill(launcher, SIGSTOP);
-        lks_test_until(lks__sys_process_state(launcher) == 'T');
+        lks_test_until(is_stopped(launcher));
     }
     lks_test_kill(front ? l.pid : launcher, SIGKILL);
     int status = finish(&l);
