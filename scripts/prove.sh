@@ -62,6 +62,12 @@ train_killed() { # RUN RANKS
     kill -9 $! || return 1
     trap - INT TERM
     wait $! || killed=$?
+    # Rank 0, which locks the folder, ends a moment later.
+    rank=$(sed -n 's/^pid \([0-9]*\) .*/\1/p' "$out/$1/.lock")
+    for _ in $(seq 500); do
+        grep -qs '^State:.[^ZX]' "/proc/$rank/status" || break
+        sleep 0.02
+    done
     [ "${killed-0}" -eq 137 ] && [ ! -e "$out/$1/ckpt-00000120" ]
 }
 
