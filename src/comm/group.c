@@ -43,7 +43,7 @@ lks_status lks__comm_check_open(const lks_comm *comm, const char *what)
     return LKS_OK;
 }
 
-/* ERR_PEER if mpirun or the like was killed: nobody else ends its ranks. */
+/* ERR_PEER if mpirun, srun or torchrun was killed, because no other process ends its ranks. */
 static lks_status check_launcher(lks_comm *comm, const char *what)
 {
     if (comm->launcher == 0 || getppid() == comm->launcher)

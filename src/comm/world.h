@@ -16,8 +16,8 @@ lks_status lks__world_adopt(void);
  * the launcher that started it. */
 bool lks__world_foreign(void);
 
-/* True if a launcher for which lks__world_adopt() was called (mpirun, srun, torchrun) was killed
- * since. Nobody else ends its ranks then. */
+/* True if the launcher (mpirun, srun, torchrun) that lks__world_adopt() found was killed since. No
+ * other process ends its ranks then. */
 bool lks__world_orphaned(void);
 
 /* The launcher (mpirun, srun, torchrun) that started this process, if its ranks would live on after

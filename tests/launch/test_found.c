@@ -124,7 +124,7 @@ TEST(test_death)
         fail_msg("it took %.1f s", r.seconds);
 }
 
-/* Their launcher is killed: they save and stop, as nobody else ends them. */
+/* Ranks whose launcher is killed save and stop. */
 TEST(test_orphans)
 {
     static const char *const starts[] = {

@@ -513,7 +513,7 @@ static lks_status killed_as_first(void)
 
 /* Rank 0, the first of its host, is killed while the host's last rank, the first of it in the part,
  * connects to the other hosts. */
-static lks_status killed_beside(void)
+static lks_status killed_meanwhile(void)
 {
     lks_comm *part;
     const pid_t own = getpid();
@@ -552,7 +552,7 @@ static const struct row {
     {"killed", killed, 128 + SIGKILL, true, false},
     {"killed as last", killed_as_last, 128 + SIGKILL, true, true},
     {"killed as first", killed_as_first, 128 + SIGKILL, true, true},
-    {"killed beside", killed_beside, 128 + SIGKILL, true, true},
+    {"killed while another opens", killed_meanwhile, 128 + SIGKILL, true, true},
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };

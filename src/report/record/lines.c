@@ -47,7 +47,7 @@ lks_status lks__lines_bad(const lks__lines *l, const char *what)
                      lks__shown(l->path, 512), l->offset + l->at, what);
 }
 
-/* Move the rest of the chunk to its beginning, and fill it. At the file's end it stays as it is. */
+/* Move the rest of the chunk to its beginning, and fill it. At the file's end, change nothing. */
 static lks_status fill(lks__lines *l)
 {
     const uint64_t next = l->offset + l->have, left = l->bytes - next;

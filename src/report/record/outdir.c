@@ -124,8 +124,8 @@ lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p)
     lks__job_line(job);
     const int len =
         snprintf(text, sizeof text, "pid %d on %s\n%s", (int)getpid(), host, restarted ? job : "");
-    /* If this process dies here, a restarted job's name is still there: its next start would begin
-     * the run again. */
+    /* Keep a restarted job's name in the file at every moment: if this process died without it, the
+     * job's next start would begin the run again. */
     if (st == LKS_OK && ((!restarted && lks__sys_truncate(fd, 0) != 0) ||
                          lks__sys_write_all(fd, text, (size_t)len) != 0 ||
                          lks__sys_truncate(fd, (uint64_t)len) != 0))
