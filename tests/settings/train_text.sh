@@ -308,18 +308,25 @@ rm o/metrics.jsonl
 lockstep resume o --max_iters=2 >"$work/log" 2>&1 || fail "without metrics.jsonl: $(cat "$work/log")"
 grep -q '^lockstep train: metrics.jsonl in o was missing or empty: the record of this run begins at iteration 2 now$' "$work/log" &&
     grep -q '^{"kind":"config",' o/metrics.jsonl || fail "without metrics.jsonl: $(cat "$work/log")"
-# While it trains: it ends at its next evaluation, isn't started again, and keeps its own files and the earlier run's.
-# shellcheck disable=SC2086
-lockstep train text.txt $small --out_dir=o --nproc_per_node=2 --max_restarts=1 --max_iters=100000000 --eval_interval=50 \
-    >"$work/hang" 2>&1 &
+# While it trains, or while it writes a checkpoint: it ends, isn't started again, and keeps its own files and the earlier
+# run's.
 has_both() { [ -e o/latest ] && [ -e o/earlier-1/latest ]; }
-await 'no checkpoint' has_both
-mv o moved
-code=0
-wait $! || code=$?
-[ ! -e o ] && mv moved o || fail "a folder that is moved: $(cat "$work/hang")"
-[ $code = 1 ] && grep -q "isn't this run's file any more: .*; not restarted, as it would fail again: put that right" "$work/hang" ||
-    fail "a record that is moved: $code, $(cat "$work/hang")"
-! grep -q 'restart 1 of 1\|is back in\|there is no checkpoint' "$work/hang" || fail "after it: $(cat "$work/hang")"
-[ -e o/latest ] && [ -e o/data/train.bin ] && [ -e o/earlier-1/latest ] || fail "after it: $(ls o)"
+is_saving() { has_both && ls -d o/ckpt-*.tmp >/dev/null 2>&1; }
+for when in has_both is_saving; do
+    fault=
+    [ $when = has_both ] || fault=fsync:*:slow
+    # shellcheck disable=SC2086
+    LOCKSTEP_FAULT=$fault lockstep train text.txt $small --out_dir=o --nproc_per_node=2 --max_restarts=1 \
+        --max_iters=100000000 --eval_interval=50 >"$work/hang" 2>&1 &
+    await 'no checkpoint' $when
+    mv o moved
+    code=0
+    wait $! || code=$?
+    [ ! -e o ] && mv moved o || fail "a folder that is moved: $(cat "$work/hang")"
+    [ $code = 1 ] &&
+        grep -q "isn't this run's file any more: .*; not restarted, as it would fail again: put that right" "$work/hang" ||
+        fail "a record that is moved, $when: $code, $(cat "$work/hang")"
+    ! grep -q 'restart 1 of 1\|is back in\|there is no checkpoint' "$work/hang" || fail "after it: $(cat "$work/hang")"
+    [ -e o/latest ] && [ -e o/data/train.bin ] && [ -e o/earlier-1/latest ] || fail "after it: $(ls o)"
+done
 echo 'all as it should be'

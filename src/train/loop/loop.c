@@ -380,6 +380,16 @@ static lks_status say_where(const lks__trainer *t, lks_status st)
     return lks__fail_in(st, "rank 0, at iteration %" PRIu64, t->state.iter);
 }
 
+/* If a file can't be written because the run's folder was moved meanwhile, say that instead. */
+static lks_status say_moved(const struct run_loop *r, lks_status st)
+{
+    char cause[1024];
+    if (st != LKS_ERR_IO || r->report.metrics == NULL)
+        return st;
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    return lks__metrics_check(r->report.metrics) != LKS_OK ? st : lks__fail(st, "%s", cause);
+}
+
 /* After a stop, rank 0 has saved everything, so it doesn't fail because others do. */
 static lks_status close_report(struct run_loop *r)
 {
@@ -453,7 +463,7 @@ lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
     LKS__THEN(st, write_trace(&r));
     LKS__THEN(st, close_report(&r));
     if (st != LKS_OK) {
-        lks__session_fail(&t->ses, st);
+        lks__session_fail(&t->ses, say_moved(&r, st));
         lks__report_abandon(&r.report);
     }
     t->ses.on_progress = NULL; /* belongs to the report */
