@@ -72,12 +72,18 @@ int lks__lifeline_signal(struct lks__job *job)
     return sig < 0 ? SIGHUP : sig;
 }
 
-int lks__job_pending_signal(struct lks__job *job)
+int lks__job_next_signal(const struct lks__job *job)
 {
     struct signalfd_siginfo info;
-    while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        int sig = (int)info.ssi_signo;
-        if (sig == LKS__FRONT_GONE || lks__front_is_gone())
+    if (read(job->signals, &info, sizeof info) != (ssize_t)sizeof info)
+        return 0;
+    return lks__front_is_gone() ? LKS__FRONT_GONE : (int)info.ssi_signo;
+}
+
+int lks__job_pending_signal(struct lks__job *job)
+{
+    for (int sig; (sig = lks__job_next_signal(job)) != 0;) {
+        if (sig == LKS__FRONT_GONE)
             _exit(128 + SIGKILL);
         if (sig == SIGTSTP)
             raise(SIGSTOP);

@@ -53,6 +53,9 @@ void lks__hurry_most(const struct lks__job *job); /* the user has sent another s
 int lks__lifeline_fd(const struct lks__job *job); /* to poll; -1: none */
 int lks__lifeline_signal(struct lks__job *job);
 
+/* The next signal that has arrived, or 0. LKS__FRONT_GONE comes before earlier ones. */
+int lks__job_next_signal(const struct lks__job *job);
+
 /* While no rank runs: a signal to stop that has arrived, or 0. SIGUSR1 and SIGUSR2 are kept in
  * job->early. Ends the process if the process in front has ended. */
 int lks__job_pending_signal(struct lks__job *job);

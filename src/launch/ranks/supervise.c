@@ -1,7 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -350,9 +349,8 @@ static void take_signals(struct lks__supervisor *sup)
     } else if (sig != 0) {
         on_signal(sup, sig);
     }
-    struct signalfd_siginfo info;
-    while (read(a->job->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        on_signal(sup, lks__front_is_gone() ? LKS__FRONT_GONE : (int)info.ssi_signo);
+    for (int next; (next = lks__job_next_signal(a->job)) != 0;)
+        on_signal(sup, next);
 }
 
 static void take_events(struct lks__supervisor *sup)
