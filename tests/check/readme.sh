@@ -164,6 +164,13 @@ run_again() {
     timeout "$(patient 120)" ./quickstart my.txt --iters=1 --ranks=1 --out=out/quickstart >"$work/log" 2>&1 </dev/null || fail './quickstart my.txt'
     grep -q -- ' --input=my.txt --ranks=1 --out=out/quickstart --seconds=' "$work/log" || fail './quickstart suggests other options'
     ./build/tools/lockstep eval out/quickstart/run/earlier-1 >"$work/log" 2>&1 || fail "eval of ./quickstart's earlier run"
+    # Ctrl-C in the training: the terminal sends SIGINT to the shell and to lockstep.
+    setsid env --default-signal=INT ./quickstart my.txt --iters=100000 --out=out/stopped >"$work/log" 2>&1 </dev/null &
+    await './quickstart trains nothing' grep -q '"kind":"train"' out/stopped/run/metrics.jsonl
+    kill -INT -$!
+    code=0
+    wait $! || code=$?
+    [ $code -eq 130 ] && grep -q '^quickstart: stopped; to continue: ' "$work/log" || fail "Ctrl-C in ./quickstart: exit code $code"
 }
 
 ran=0
