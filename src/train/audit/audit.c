@@ -435,7 +435,7 @@ static void check_record(struct audit *a, const struct newest *newest)
 
 static lks_status audit(struct audit *a)
 {
-    struct part p;
+    struct part p = {0, 0};
     struct newest newest;
     LKS__TRY(lks__history_open(a->replay.run, &a->record));
     LKS__TRY(newest_checkpoints(a->replay.run, &newest));

@@ -87,7 +87,7 @@ static lks_status record(void *ctx, const json_t *entry, const lks__st_tensor *t
 static lks_status compare(void *ctx, const json_t *entry, const lks__st_tensor *tensor)
 {
     struct search *x = ctx;
-    uint64_t hash;
+    uint64_t hash = 0;
     if (lks__trail_entry_is(entry, LKS__TRAIL_HEAD))
         return LKS_OK;
     LKS__TRY(hash_of(entry, &hash));
