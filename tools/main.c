@@ -274,18 +274,14 @@ int main(int argc, char **argv)
     raise_descriptors();
     int code = has_stack() ? dispatch(argc, argv) : TOOL_FAILED;
     /* A full disk shows only when the output is written. */
-    bool failed = ferror(stdout);
-    errno = 0;
-    if (fflush(stdout) != 0)
-        failed = true;
-    const bool reader_left = failed && tool_reader_left();
-    if (fclose(stdout) != 0)
-        failed = true;
+    lks_status st = tool_flush();
+    const bool reader_left = ferror(stdout) && tool_reader_left();
+    if (fclose(stdout) != 0 && st == LKS_OK)
+        st = lks__fail(LKS_ERR_IO, "writing to the standard output failed: %s", strerror(errno));
     if (reader_left && code == TOOL_OK) {
         code = TOOL_SIGNAL + SIGPIPE; /* as `lockstep report | head -1` ends other programs */
-    } else if (failed && code == TOOL_OK) {
-        fprintf(stderr, "lockstep: writing to the standard output failed%s%s\n", errno ? ": " : "",
-                errno ? strerror(errno) : "");
+    } else if (st != LKS_OK && code == TOOL_OK) {
+        fprintf(stderr, "lockstep: %s\n", lks_last_error());
         code = TOOL_FAILED;
     }
     return code;

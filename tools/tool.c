@@ -153,10 +153,11 @@ bool tool_reader_left(void)
 
 lks_status tool_flush(void)
 {
-    errno = 0; /* the reason of an earlier failure is lost */
-    if ((!ferror(stdout) && fflush(stdout) == 0) || tool_reader_left())
+    static int err; /* of the first flush that failed; 0 if a write failed before it */
+    if (!ferror(stdout) && fflush(stdout) != 0)
+        err = errno;
+    if (!ferror(stdout) || tool_reader_left())
         return LKS_OK;
-    const int err = errno;
     return lks__fail(LKS_ERR_IO, "writing to the standard output failed%s%s", err != 0 ? ": " : "",
                      err != 0 ? strerror(err) : "");
 }

@@ -111,7 +111,9 @@ const char *lks__suggest_value(const lks__setting *d, const char *text, char out
     }
     double x;
     if (d->type == LKS__SETTING_IS_INT && lks__parse_float(text, &x) && fabs(x) < 1e15 &&
-        x == (double)(int64_t)x && lks__setting_in_range(d, (lks__setting_value){.i = (int64_t)x}))
+        x == (double)(int64_t)x &&
+        lks__setting_in_range(d, (lks__setting_value){.i = (int64_t)x}) &&
+        strstr(text, ".000") == NULL)              /* it may stand for 1,000 */
         near = lks__number_text(x, false, number); /* 1e3 */
     if (near == NULL)
         near = lks__nearest(text, words, n);

@@ -486,6 +486,8 @@ TEST(test_units)
     assert_contains(r.out, " TB of moments; ", "total on 8 ranks: ");
     assert_contains(strstr(r.out, "total on 8 ranks: "), " TB\n");
     assert_contains(r.out, "times need --machine=FILE: `lockstep bench machine --out=FILE`");
+    assert_contains(lks_test_do("lockstep", PLAN, "--mtbf_hours=9").out,
+                    "times and the checkpoint interval need --machine=FILE");
     r = lks_test_do("lockstep", "plan", "--n_layer=2", "--n_head=2", "--n_embd=32",
                     "--device=cuda");
     const char *gradients = strstr(r.out, "gradients"), *acts = strstr(r.out, "activations");

@@ -365,6 +365,8 @@ TEST(test_values_of_others)
     assert_fails(LKS_ERR_CONFIG, parse_train("--backend=nccl"),
                  "did you mean auto, with --device=cuda --exchange=nccl for NCCL?");
     assert_fails(LKS_ERR_CONFIG, parse_train("--max_iters=1e3"), "not \"1e3\"; did you mean 1000?");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--max_iters=1.000"), "4,294,967,294, not \"1.000\"");
+    assert_null(strstr(lks_last_error(), "did you mean"));
     static const char *const other[] = {"--max_iters=1e30", "--max_iters=1.5", "--max_iters=nan",
                                         "--optimizer=quux"};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {

@@ -302,15 +302,16 @@ TEST(test_length)
  */
 TEST(test_full_output)
 {
-    static const char *const commands[] = {"eval --dataset=data --out_dir=out",
-                                           "eval --dataset=data --out_dir=out --nproc_per_node=2",
-                                           "sample --out_dir=out --start=a",
-                                           "report out",
-                                           "plot out",
-                                           "prep char --input=out/train.log --out=log"};
+    const char *const commands[] = {"eval --dataset=data --out_dir=out",
+                                    "eval --dataset=data --out_dir=out --nproc_per_node=2",
+                                    "sample --out_dir=out --start=a",
+                                    "report out",
+                                    "plot out",
+                                    "prep char --input=out/train.log --out=log",
+                                    lks_test_text("export %s/out --format=golf --out=g.ptz", golf)};
     const char *evals = lks_test_text("%s/out/evals.jsonl", gpt2);
     assert_exits(0, EVAL(gpt2, lks_test_text("--dataset=%s/data", gpt2)));
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         const size_t before = json_array_size(lks_test_metrics(evals, "eval"));
         const char *command =
             lks_test_text("cd %s && exec '%s' %s >/dev/full", gpt2, LKS_TEST_TOOL, commands[i]);

@@ -39,7 +39,7 @@ static void print_result(const char *lines)
 {
     progress_hide();
     fputs(lines, stdout);
-    fflush(stdout); /* before the notes that follow */
+    (void)tool_flush(); /* before the notes that follow; main() reports a failure */
 }
 
 static void print_note(const char *sentence)

@@ -44,7 +44,7 @@ static void print_done(const char *sentence)
 {
     progress_hide();
     printf("%s\n", sentence);
-    fflush(stdout); /* before the next message */
+    (void)tool_flush(); /* before the next message; main() reports a failure */
 }
 
 static lks_status find_set(const lks__args *args, const lks__fetch_set **set_p)

@@ -289,8 +289,9 @@ static void print_limits(const struct plan *p)
         printf("times aren't planned for --device=%s: a machine file only describes processors\n",
                p->s.device);
     if (p->n_rooms == 1 && p->s.machine[0] == '\0')
-        puts(
-            "times need --machine=FILE: `lockstep bench machine --out=FILE` measures this machine");
+        printf("times%s need --machine=FILE: `lockstep bench machine --out=FILE` measures this "
+               "machine\n",
+               p->s.mtbf_hours > 0 ? " and the checkpoint interval" : "");
     if (p->has_machine && last->nodes > 1 && !p->machine.has_link)
         printf("the time on several hosts is unknown, since the machine file has no link: add "
                "link_bandwidth (bytes/s) and round_trip_s\n");
