@@ -27,45 +27,21 @@
 
 /* ---- what is run --------------------------------------------------------------------------- */
 
-static const char *const gpt2_random[] = {
-    "--vocab_size=65", "--sampler=random",
-    "--bias",          "--n_layer=2",
-    "--n_head=2",      "--n_embd=32",
-    "--block_size=16", "--keep=0",
-    "--batch_size=4",  "--dropout=0.1",
-    "--max_iters=40",  "--eval_interval=10",
-    "--eval_iters=2",  NULL,
-};
-static const char *const gpt2_nanogpt[] = {
-    "--vocab_size=65",    "--sampler=nanogpt",
-    "--n_layer=1",        "--n_head=2",
-    "--n_embd=16",        "--block_size=8",
-    "--batch_size=2",     "--max_iters=60",
-    "--grad_clip=.1",     "--keep=2",
-    "--replicas=private", "--eval_interval=16",
-    "--eval_iters=2",     NULL,
-};
-static const char *const golf_stream[] = {
-    "--family=golf",
-    "--sampler=stream",
-    "--vocab_size=1024",
-    "--num_layers=2",
-    "--model_dim=32",
-    "--num_heads=2",
-    "--num_kv_heads=1",
-    "--train_seq_len=16",
-    "--train_batch_tokens=512",
-    "--val_batch_size=4096",
-    "--iterations=40",
-    "--warmdown_iters=10",
-    "--max_wallclock_seconds=0",
-    "--val_loss_every=20",
-    "--keep=1",
-    NULL,
-};
+static const char gpt2_random[] =
+    "--vocab_size=65 --sampler=random --bias --n_layer=2 --n_head=2 --n_embd=32 --block_size=16 "
+    "--keep=0 --batch_size=4 --dropout=0.1 --max_iters=40 --eval_interval=10 --eval_iters=2";
+static const char gpt2_nanogpt[] =
+    "--vocab_size=65 --sampler=nanogpt --n_layer=1 --n_head=2 --n_embd=16 --block_size=8 "
+    "--batch_size=2 --max_iters=60 --grad_clip=.1 --keep=2 --replicas=private --eval_interval=16 "
+    "--eval_iters=2";
+static const char golf_stream[] =
+    "--family=golf --sampler=stream --vocab_size=1024 --num_layers=2 --model_dim=32 "
+    "--num_heads=2 --num_kv_heads=1 --train_seq_len=16 --train_batch_tokens=512 "
+    "--val_batch_size=4096 --iterations=40 --warmdown_iters=10 --max_wallclock_seconds=0 "
+    "--val_loss_every=20 --keep=1";
 
 static struct setup {
-    const char *name, *const *settings;
+    const char *name, *settings;
     void (*tokens)(const char *folder);
     const char *data, *whole; /* folders: tokens; an undisturbed run */
 } setups[] = {
@@ -77,11 +53,11 @@ static struct setup {
 static law_args training(const struct setup *r, const char *out, int W)
 {
     law_args args = law_begin(r->data, out);
-    law_add_words(&args, r->settings);
-    law_add_all(&args, "--gradient_accumulation_steps=8", "--virtual_ranks=8",
-                "--checkpoint_interval=3", "--threads=1");
-    law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--allow_uneven");
+    law_add_line(&args, "%s", r->settings);
+    law_add_line(&args,
+                 "--gradient_accumulation_steps=8 --virtual_ranks=8 --checkpoint_interval=3 "
+                 "--threads=1 --nproc_per_node=%d --allow_uneven",
+                 W);
     return args;
 }
 

@@ -8,10 +8,9 @@
 static fault_run settings(const char *data, const char *out, int W)
 {
     fault_run run = {.data = data, .out = out, .args = law_begin(data, out)};
-    law_add_all(&run.args, "--vocab_size=65", "--n_layer=1", "--n_head=2", "--n_embd=16",
-                "--block_size=8", "--batch_size=2", "--virtual_ranks=4",
-                "--gradient_accumulation_steps=4", "--max_iters=9", "--eval_interval=2",
-                "--eval_iters=2", "--threads=1");
+    law_add_line(&run.args, "--vocab_size=65 --n_layer=1 --n_head=2 --n_embd=16 --block_size=8 "
+                            "--batch_size=2 --virtual_ranks=4 --gradient_accumulation_steps=4 "
+                            "--max_iters=9 --eval_interval=2 --eval_iters=2 --threads=1");
     fault_add(&run, "--nproc_per_node=%d", W);
     return run;
 }

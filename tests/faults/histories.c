@@ -51,23 +51,16 @@ static void spoil_gpt2(const char *name, float *x, size_t n, size_t width)
         x[i] = 10;
 }
 
-static const char *const golf[] = {"--family=golf",
-                                   "--sampler=stream",
-                                   "--num_kv_heads=1",
-                                   "--tie_embeddings=false",
-                                   "--train_batch_tokens=256",
-                                   "--val_batch_size=256",
-                                   "--max_wallclock_seconds=0",
-                                   "--iterations=20",
-                                   "--warmdown_iters=4",
-                                   NULL};
-#define GPT2 "--bias", "--batch_size=1", "--max_iters=19", "--eval_iters=2", "--warmup_iters=0"
-static const char *const gpt2_random[] = {GPT2, "--sampler=random", "--dropout=0.1",
-                                          "--learning_rate=1e-3", NULL};
-static const char *const gpt2_nanogpt[] = {GPT2, "--sampler=nanogpt", "--learning_rate=1e-3", NULL};
+static const char golf[] =
+    "--family=golf --sampler=stream --num_kv_heads=1 --tie_embeddings=false "
+    "--train_batch_tokens=256 --val_batch_size=256 --max_wallclock_seconds=0 --iterations=20 "
+    "--warmdown_iters=4";
+#define GPT2 "--bias --batch_size=1 --max_iters=19 --eval_iters=2 --warmup_iters=0 "
+static const char gpt2_random[] = GPT2 "--sampler=random --dropout=0.1 --learning_rate=1e-3";
+static const char gpt2_nanogpt[] = GPT2 "--sampler=nanogpt --learning_rate=1e-3";
 
 static struct setup {
-    const char *name, *const *settings;
+    const char *name, *settings;
     poison_change *spoil;
     const char *rate; /* a setting that a new history changes */
     int keep;
@@ -105,14 +98,13 @@ static law_args training(const struct setup *s, const char *out, int W, const ch
 {
     law_args args = law_begin(write_data(), out);
     law_add(&args, "--vocab_size=%d", VOCAB);
-    law_add_words(&args, s->settings);
-    law_add_all(&args, "--n_layer=2", "--n_head=2", "--n_embd=32");
-    law_add(&args, "--block_size=%d", T);
-    law_add(&args, "--gradient_accumulation_steps=%d", V * A);
-    law_add(&args, "--virtual_ranks=%d", V);
-    law_add_all(&args, "--eval_interval=4", "--checkpoint_interval=3");
-    law_add(&args, "--keep=%d", s->keep);
-    law_add_all(&args, "--on_nan=rollback", "--tensorboard=false", "--threads=1", "--allow_uneven");
+    law_add_line(&args, "%s", s->settings);
+    law_add_line(&args,
+                 "--n_layer=2 --n_head=2 --n_embd=32 --block_size=%d "
+                 "--gradient_accumulation_steps=%d --virtual_ranks=%d --eval_interval=4 "
+                 "--checkpoint_interval=3 --keep=%d --on_nan=rollback --tensorboard=false "
+                 "--threads=1 --allow_uneven",
+                 T, V * A, V, s->keep);
     if (rate != NULL)
         law_add(&args, "--%s=%s", s->rate, rate);
     law_add(&args, "--nproc_per_node=%d", W);

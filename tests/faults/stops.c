@@ -25,58 +25,22 @@
 /* ---- what is run --------------------------------------------------------------------------- */
 
 /* Long steps with few updates; long evaluations; golf's run with its artifact at the end. */
-static const char *const long_steps[] = {
-    "--sampler=random",
-    "--n_layer=2",
-    "--n_head=2",
-    "--n_embd=32",
-    "--block_size=16",
-    "--dropout=0.1",
-    "--batch_size=4",
-    "--gradient_accumulation_steps=512",
-    "--max_iters=7",
-    "--eval_iters=40",
-    "--eval_interval=3",
-    "--checkpoint_interval=2",
-    NULL,
-};
-static const char *const long_evaluations[] = {
-    "--sampler=nanogpt",
-    "--n_layer=1",
-    "--n_head=2",
-    "--n_embd=16",
-    "--block_size=16",
-    "--batch_size=4",
-    "--gradient_accumulation_steps=16",
-    "--max_iters=13",
-    "--eval_iters=600",
-    "--eval_interval=4",
-    "--checkpoint_interval=3",
-    "--replicas=private",
-    NULL,
-};
-static const char *const golf[] = {
-    "--family=golf",
-    "--sampler=stream",
-    "--vocab_size=1024",
-    "--num_layers=2",
-    "--model_dim=32",
-    "--num_heads=2",
-    "--num_kv_heads=1",
-    "--train_seq_len=16",
-    "--train_batch_tokens=4096",
-    "--gradient_accumulation_steps=64",
-    "--val_batch_size=1024",
-    "--iterations=10",
-    "--warmdown_iters=3",
-    "--max_wallclock_seconds=0",
-    "--val_loss_every=4",
-    "--checkpoint_interval=3",
-    NULL,
-};
+static const char long_steps[] =
+    "--sampler=random --n_layer=2 --n_head=2 --n_embd=32 --block_size=16 --dropout=0.1 "
+    "--batch_size=4 --gradient_accumulation_steps=512 --max_iters=7 --eval_iters=40 "
+    "--eval_interval=3 --checkpoint_interval=2";
+static const char long_evaluations[] =
+    "--sampler=nanogpt --n_layer=1 --n_head=2 --n_embd=16 --block_size=16 --batch_size=4 "
+    "--gradient_accumulation_steps=16 --max_iters=13 --eval_iters=600 --eval_interval=4 "
+    "--checkpoint_interval=3 --replicas=private";
+static const char golf[] =
+    "--family=golf --sampler=stream --vocab_size=1024 --num_layers=2 --model_dim=32 "
+    "--num_heads=2 --num_kv_heads=1 --train_seq_len=16 --train_batch_tokens=4096 "
+    "--gradient_accumulation_steps=64 --val_batch_size=1024 --iterations=10 --warmdown_iters=3 "
+    "--max_wallclock_seconds=0 --val_loss_every=4 --checkpoint_interval=3";
 
 static struct setup {
-    const char *name, *const *settings;
+    const char *name, *settings;
     void (*tokens)(const char *folder);
     const char *data, *whole; /* folders: tokens; a run that never stopped */
     int n_lines;              /* in the metrics of the latter */
@@ -92,7 +56,7 @@ static void add_training(law_args *args, const struct setup *r, const char *out)
     law_add(args, "--dataset=%s", r->data);
     law_add(args, "--out_dir=%s", out);
     law_add(args, "--vocab_size=65");
-    law_add_words(args, r->settings);
+    law_add_line(args, "%s", r->settings);
     law_add_all(args, "--virtual_ranks=8", "--keep=0", "--threads=1", "--allow_uneven");
 }
 
@@ -148,11 +112,10 @@ static void start(run *r, bool resumes)
         law_args args = {.n = 0};
         int n = host == 0 ? r->first_host : r->W - r->first_host;
         if (port != 0) {
-            law_add_all(&args, "lockstep", "run", "--nnodes=2");
-            law_add(&args, "--node-rank=%d", host);
-            law_add(&args, "--master-addr=127.0.0.1");
-            law_add(&args, "--master-port=%d", port);
-            law_add(&args, "--nproc-per-node=%d", n);
+            law_add_line(&args,
+                         "lockstep run --nnodes=2 --node-rank=%d --master-addr=127.0.0.1 "
+                         "--master-port=%d --nproc-per-node=%d",
+                         host, port, n);
         }
         add_training(&args, r->setup, r->out);
         if (port != 0) {

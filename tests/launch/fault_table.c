@@ -72,11 +72,9 @@ static void start(strike_run *r, const law_args *train, int port)
         law_args all = {.n = 0};
         law_add_words(&all, r->n_nodes > 1 ? strike_host(node) : NULL);
         law_add(&all, "%s", LKS_TEST_TOOL);
-        law_add_all(&all, "run", "--nnodes=2");
-        law_add(&all, "--node-rank=%d", node);
+        law_add_line(&all, "run --nnodes=2 --node-rank=%d", node);
         law_add(&all, "--master-addr=%s", r->n_nodes > 1 ? "10.77.0.1" : "127.0.0.1");
-        law_add(&all, "--master-port=%d", port);
-        law_add(&all, "--nproc-per-node=2");
+        law_add_line(&all, "--master-port=%d --nproc-per-node=2", port);
         law_add(&all, "%s", LKS_TEST_TOOL);
         law_add_words(&all, train->argv + 1);
         r->nodes[node] = lks_test_start(all.argv, env);

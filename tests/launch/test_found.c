@@ -246,8 +246,7 @@ TEST(test_twice)
                                     lks_test_text("MASTER_PORT=%d", lks_test_free_port())}};
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--allow_uneven");
-    law_add(&args, "--timeout=%g", 1.5 * lks_test_patience());
+    law_add_line(&args, "--allow_uneven --timeout=%g", 1.5 * lks_test_patience());
     lks_test_child ranks[3];
     for (int i = 0; i < 3; i++)
         ranks[i] = start(&args, &of, i > 0);
@@ -271,8 +270,7 @@ TEST(test_another_number)
           run_id}}};
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--allow_uneven");
-    law_add(&args, "--timeout=%g", 2 * lks_test_patience());
+    law_add_line(&args, "--allow_uneven --timeout=%g", 2 * lks_test_patience());
     lks_test_child ranks[2];
     for (int r = 1; r >= 0; r--)
         ranks[r] = start(&args, &of[r], r);

@@ -224,8 +224,7 @@ TEST(test_restart_of_groups)
     const int port = lks_test_free_port();
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--max_iters=1");
-    law_add(&args, "--timeout=%g", 4 * lks_test_patience());
+    law_add_line(&args, "--max_iters=1 --timeout=%g", 4 * lks_test_patience());
     const char *script = lks_test_text("%s --out_dir='%s'/$TORCHELASTIC_RESTART_COUNT || exit 4; "
                                        "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3",
                                        law_words(&args), out);

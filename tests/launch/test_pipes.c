@@ -253,9 +253,10 @@ static void check_train(int W)
 {
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--nproc_per_node=%d", W);
-    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000", "--log_interval=1");
-    law_add(&args, "--timeout=%g", 2 * lks_test_patience());
+    law_add_line(&args,
+                 "--nproc_per_node=%d --max_iters=1000000 --checkpoint_interval=1000000 "
+                 "--log_interval=1 --timeout=%g",
+                 W, 2 * lks_test_patience());
     struct run r = start_any(args.argv, false);
     assert_true(fcntl(r.out, F_SETPIPE_SZ, 4096) >= 4096);
     wait_until_full(&r);

@@ -56,8 +56,7 @@ static void check_early(int W, int sig, double ms, const char *setting)
 {
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
     law_args args = law_train("random", &out);
-    law_add(&args, "--nproc_per_node=%d", W);
-    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000");
+    law_add_line(&args, "--nproc_per_node=%d --max_iters=1000000 --checkpoint_interval=1000000", W);
     if (setting != NULL)
         law_add(&args, "%s", setting);
     lks_test_child run = lks_test_start(args.argv, env);
@@ -152,8 +151,7 @@ static void check_stop(const char *before, int W, const char *after, int code)
 {
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--nproc_per_node=%d", W);
-    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000");
+    law_add_line(&args, "--nproc_per_node=%d --max_iters=1000000 --checkpoint_interval=1000000", W);
     law_add(&args, "--eval_interval=0"); /* otherwise improvements would be saved, too */
     const char *script = lks_test_text("exec %s %s %s", before, law_words(&args), after);
     lks_test_child run = lks_test_start((const char *const[]){"sh", "-c", script, NULL}, NULL);
@@ -232,8 +230,7 @@ static void check_ignored(int sig, int W)
 {
     const char *out, *mark = marked_variable();
     law_args args = law_train("random", &out);
-    law_add(&args, "--nproc_per_node=%d", W);
-    law_add_all(&args, "--max_iters=1000000", "--checkpoint_interval=1000000");
+    law_add_line(&args, "--nproc_per_node=%d --max_iters=1000000 --checkpoint_interval=1000000", W);
     lks_test_child run = start_ignoring(sig, args.argv, mark);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     lks_test_wait_for_text(metrics, "\"train\"");

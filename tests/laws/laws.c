@@ -53,6 +53,17 @@ void law_add(law_args *args, const char *fmt, ...)
     va_end(list);
 }
 
+void law_add_line(law_args *args, const char *fmt, ...)
+{
+    char line[4096], *save;
+    va_list list;
+    va_start(list, fmt);
+    assert_in_range(vsnprintf(line, sizeof line, fmt, list), 1, sizeof line - 1);
+    va_end(list);
+    for (char *w = strtok_r(line, " ", &save); w != NULL; w = strtok_r(NULL, " ", &save))
+        law_add(args, "%s", w);
+}
+
 void law_add_words(law_args *args, const char *const words[])
 {
     for (; words != NULL && *words != NULL; words++)
@@ -117,17 +128,14 @@ static law_args settings(const char *sampler, const char *out)
     const law_shape shape = law_model();
     law_args args = law_begin(law_data(), out);
     law_add(&args, "--sampler=%s", sampler);
-    law_add(&args, "--bias");
-    law_add(&args, "--n_layer=%d", shape.n_layer);
-    law_add(&args, "--n_head=%d", shape.n_head);
-    law_add(&args, "--n_embd=%d", shape.n_embd);
-    law_add(&args, "--block_size=%d", shape.block_size);
-    law_add_all(&args, "--batch_size=6", "--dropout=0.1");
-    law_add(&args, "--virtual_ranks=%d", LAW_V);
-    law_add(&args, "--gradient_accumulation_steps=%d", LAW_V * LAW_A);
-    law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
-    law_add_all(&args, "--eval_interval=4", "--eval_iters=3", "--checkpoint_interval=3", "--keep=0",
-                "--learning_rate=1e-3", "--warmup_iters=3", "--lr_decay_iters=12");
+    law_add_line(&args,
+                 "--bias --n_layer=%d --n_head=%d --n_embd=%d --block_size=%d "
+                 "--batch_size=6 --dropout=0.1 --virtual_ranks=%d "
+                 "--gradient_accumulation_steps=%d --max_iters=%d --eval_interval=4 "
+                 "--eval_iters=3 --checkpoint_interval=3 --keep=0 --learning_rate=1e-3 "
+                 "--warmup_iters=3 --lr_decay_iters=12",
+                 shape.n_layer, shape.n_head, shape.n_embd, shape.block_size, LAW_V, LAW_V * LAW_A,
+                 LAW_LAST_ITER);
     law_add(&args, "--grad_clip=0.25"); /* below typical norms, so it clips */
     law_add_all(&args, "--bucket_mb=0.02", "--timeout=20");
     return args;

@@ -37,7 +37,9 @@ const char *law_golf_data(size_t n_val);
 /* "lockstep train" with the run's settings and a new output folder, *out_p. */
 law_args law_train(const char *sampler, const char **out_p);
 void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same for several words (ended by NULL), as they are; `words` may be NULL. */
+/* The same for several words, separated by blanks. */
+void law_add_line(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same for words as they are, ended by NULL; `words` may be NULL. */
 void law_add_words(law_args *args, const char *const words[]);
 #define law_add_all(args, ...) law_add_words((args), (const char *const[]){__VA_ARGS__, NULL})
 

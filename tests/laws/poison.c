@@ -39,16 +39,15 @@ const char *poison_data(void)
 law_args poison_train(const char *out, int W)
 {
     law_args args = law_begin(poison_data(), out);
-    law_add_all(&args, "--family=golf", "--sampler=stream");
-    law_add(&args, "--vocab_size=%d", POISON_VOCAB);
-    law_add_all(&args, "--n_layer=2", "--n_head=2", "--num_kv_heads=1", "--n_embd=16");
-    law_add(&args, "--block_size=%d", POISON_T);
-    law_add(&args, "--tie_embeddings=false");
-    law_add(&args, "--train_batch_tokens=%d", POISON_V * POISON_A * POISON_T);
-    law_add(&args, "--gradient_accumulation_steps=%d", POISON_V * POISON_A);
-    law_add(&args, "--virtual_ranks=%d", POISON_V);
-    law_add_all(&args, "--val_batch_size=256", "--max_wallclock_seconds=0", "--eval_interval=0",
-                "--checkpoint_interval=2", "--keep=0", "--threads=1", "--allow_uneven");
+    law_add_line(&args,
+                 "--family=golf --sampler=stream --vocab_size=%d --n_layer=2 --n_head=2 "
+                 "--num_kv_heads=1 --n_embd=16 --block_size=%d --tie_embeddings=false "
+                 "--train_batch_tokens=%d --gradient_accumulation_steps=%d "
+                 "--virtual_ranks=%d --val_batch_size=256 --max_wallclock_seconds=0 "
+                 "--eval_interval=0 --checkpoint_interval=2 --keep=0 --threads=1 "
+                 "--allow_uneven",
+                 POISON_VOCAB, POISON_T, POISON_V * POISON_A * POISON_T, POISON_V * POISON_A,
+                 POISON_V);
     if (W > 0)
         law_add(&args, "--nproc_per_node=%d", W);
     return args;

@@ -37,8 +37,7 @@ static int train_alone(void **state)
     law_run(&args);
     whole = lks_test_copy_of(base);
     args = poison_train(whole, 1);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=%d", STEPS);
+    law_add_line(&args, "--init_from=resume --iterations=%d", STEPS);
     law_run(&args);
 
     poisoned = lks_test_copy_of(base);
@@ -47,9 +46,7 @@ static int train_alone(void **state)
     poison_embedding(poisoned);
     rounded = lks_test_copy_of(poisoned);
     args = poison_train(rounded, 1);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=%d", GOES_BACK);
-    law_add(&args, "--on_nan=rollback");
+    law_add_line(&args, "--init_from=resume --iterations=%d --on_nan=rollback", GOES_BACK);
     lks_test_result r = lks_test_run(args.argv, NULL, 60);
     assert_contains(r.err, "tensor tok_emb.weight can't be exported"); /* at the end of the run */
     return 0;
@@ -89,8 +86,7 @@ static int run_in(const char *hosts, const char *folders, const law_args *args)
 static int resume_in(const char *hosts, const char *all, int steps, const char *more)
 {
     law_args args = poison_train(all, 0);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=%d", steps);
+    law_add_line(&args, "--init_from=resume --iterations=%d", steps);
     law_add(&args, "%s", more);
     return run_in(hosts, all, &args);
 }
@@ -420,10 +416,9 @@ static lks_status open_trainer(lks__trainer *t)
         args = poison_train(getenv("LKS_TEST_BASE"), 0);
         law_add(&args, is("clock") ? "--max_wallclock_seconds=100" : "--init_from=resume");
     } else {
-        law_add_all(&args, "lockstep", "train", "--vocab_size=65", "--n_layer=1", "--n_head=1",
-                    "--n_embd=16", "--block_size=8", "--batch_size=2",
-                    "--gradient_accumulation_steps=4", "--virtual_ranks=4", "--allow_uneven",
-                    "--sampler=nanogpt");
+        law_add_line(&args, "lockstep train --vocab_size=65 --n_layer=1 --n_head=1 --n_embd=16 "
+                            "--block_size=8 --batch_size=2 --gradient_accumulation_steps=4 "
+                            "--virtual_ranks=4 --allow_uneven --sampler=nanogpt");
     }
     law_add(&args, "--backend=%s", getenv("LKS_TEST_ENGINE"));
     law_add(&args, "--dataset=%s", getenv("LKS_TEST_DATA"));

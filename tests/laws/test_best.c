@@ -37,13 +37,13 @@ static const char *noise(void)
 static law_args train(const char *out, int last_iter)
 {
     law_args args = law_begin(noise(), out);
-    law_add_all(&args, "--vocab_size=16", "--n_layer=1", "--n_head=2", "--n_embd=32",
-                "--block_size=8", "--batch_size=8", "--eval_iters=8",
-                "--gradient_accumulation_steps=4", "--keep=3", "--checkpoint_interval=2",
-                "--threads=1", "--learning_rate=8e-3", "--warmup_iters=2", "--lr_decay_iters=1000",
-                "--sampler=nanogpt", "--virtual_ranks=4");
-    law_add(&args, "--eval_interval=%d", EVERY);
-    law_add(&args, "--max_iters=%d", last_iter);
+    law_add_line(&args,
+                 "--vocab_size=16 --n_layer=1 --n_head=2 --n_embd=32 --block_size=8 "
+                 "--batch_size=8 --eval_iters=8 --gradient_accumulation_steps=4 --keep=3 "
+                 "--checkpoint_interval=2 --threads=1 --learning_rate=8e-3 --warmup_iters=2 "
+                 "--lr_decay_iters=1000 --sampler=nanogpt --virtual_ranks=4 "
+                 "--eval_interval=%d --max_iters=%d",
+                 EVERY, last_iter);
     return args;
 }
 
@@ -560,12 +560,13 @@ static law_args golf(const char *out, int iterations)
         lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", data), ids, 1100);
     }
     law_args args = law_begin(data, out);
-    law_add(&args, "--iterations=%d", iterations);
-    law_add_all(&args, "--family=golf", "--sampler=stream", "--vocab_size=1024", "--num_layers=1",
-                "--model_dim=8", "--num_heads=2", "--num_kv_heads=1", "--train_seq_len=8",
-                "--train_batch_tokens=64", "--val_batch_size=512", "--threads=1",
-                "--max_wallclock_seconds=0", "--val_loss_every=2", "--keep=1",
-                "--gradient_accumulation_steps=1");
+    law_add_line(&args,
+                 "--iterations=%d --family=golf --sampler=stream --vocab_size=1024 "
+                 "--num_layers=1 --model_dim=8 --num_heads=2 --num_kv_heads=1 "
+                 "--train_seq_len=8 --train_batch_tokens=64 --val_batch_size=512 "
+                 "--threads=1 --max_wallclock_seconds=0 --val_loss_every=2 --keep=1 "
+                 "--gradient_accumulation_steps=1",
+                 iterations);
     return args;
 }
 

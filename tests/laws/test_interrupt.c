@@ -52,8 +52,7 @@ static int check_saved(const char *out)
 
 static void go_on(law_args args, int W)
 {
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--nproc_per_node=%d", W);
+    law_add_line(&args, "--init_from=resume --nproc_per_node=%d", W);
     law_run(&args);
 }
 
@@ -65,11 +64,11 @@ static law_args long_run(const char *sampler, const char *out, bool evaluates)
     const char *fresh;
     law_args args = law_train(sampler, &fresh);
     law_add(&args, "--out_dir=%s", out != NULL ? out : fresh);
-    law_add_all(&args, "--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8", "--max_iters=1",
-                "--threads=1");
-    law_add(&args, "--eval_interval=%d", evaluates ? 1000 : 0);
-    law_add(&args, "--eval_iters=%d", STEP / 2);
-    law_add(&args, "--gradient_accumulation_steps=%d", evaluates ? LAW_V : STEP);
+    law_add_line(&args,
+                 "--n_layer=1 --n_head=1 --n_embd=8 --block_size=8 --max_iters=1 "
+                 "--threads=1 --eval_interval=%d --eval_iters=%d "
+                 "--gradient_accumulation_steps=%d",
+                 evaluates ? 1000 : 0, STEP / 2, evaluates ? LAW_V : STEP);
     return args;
 }
 
@@ -325,8 +324,7 @@ TEST(test_nothing_new)
         law_add(&args, "--max_iters=%d", lasts[i]);
         law_run(&args);
         const char *before = state_of(out);
-        law_add(&args, "--init_from=resume");
-        law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
+        law_add_line(&args, "--init_from=resume --max_iters=%d", LAW_LAST_ITER);
         lks_test_result r = train(args, 2, "read:9:term", 1);
         expect_stop(&r, "during setup");
         assert_string_equal(state_of(out), before);

@@ -23,8 +23,7 @@ static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, 
     const char *out = lks_test_folder();
     const law_args run = law_family(golf, out);
     law_args args = {.n = 0};
-    law_add_all(&args, "lockstep", "run");
-    law_add(&args, "--nproc-per-node=%d", ranks);
+    law_add_line(&args, "lockstep run --nproc-per-node=%d", ranks);
     law_add_shell(&args, &run, "eval export LOCKSTEP_CPU=\\$LEVEL_$RANK; exec \"$0\" \"$@\"");
     law_add_words(&args, more[golf]);
     if (golf)

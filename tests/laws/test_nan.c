@@ -44,8 +44,7 @@ static lks_test_result go_on(int W, const char *dataset, const char *const more[
     } else {
         begin(*out_p, dataset);
     }
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=%d", STEPS);
+    law_add_line(&args, "--init_from=resume --iterations=%d", STEPS);
     law_add_words(&args, more);
     return lks_test_run(args.argv, NULL, 60);
 }
@@ -144,9 +143,7 @@ TEST(test_skip_over_a_restart)
     assert_ran_to_end(&r);
     assert_int_equal(count(out, "skip"), 1);
     law_args args = poison_train(out, 2);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--iterations=%d", STEPS);
-    law_add(&args, "--on_nan_limit=1");
+    law_add_line(&args, "--init_from=resume --iterations=%d --on_nan_limit=1", STEPS);
     assert_exits(1, lks_test_run(args.argv, NULL, 60),
                  "iteration 6: ", "once more than on_nan_limit allows");
 }
@@ -298,8 +295,7 @@ static lks_test_result stopped_at_fifth(int *n_p, const char **out_p)
         if (!late && has_fifth(*out_p)) {
             assert_int_equal(r.exit_code, 128 + SIGTERM);
             law_args again = poison_train(*out_p, 1);
-            law_add(&again, "--init_from=resume");
-            law_add(&again, "--iterations=%d", STEPS);
+            law_add_line(&again, "--init_from=resume --iterations=%d", STEPS);
             return lks_test_run(again.argv, NULL, 60);
         }
         *(late ? &high : &low) = *n_p;

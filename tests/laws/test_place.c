@@ -132,8 +132,7 @@ TEST(test_updates)
     for (int i = 0; i < 2; i++) {
         frozen[i] = lks_test_folder();
         law_args args = law_family(false, frozen[i]);
-        law_add_all(&args, "--dtype=bfloat16", "--freeze=wte|ln_");
-        law_add(&args, "--weight_decay=0.%d", 1 + i);
+        law_add_line(&args, "--dtype=bfloat16 --freeze=wte|ln_ --weight_decay=0.%d", 1 + i);
         law_run(&args);
     }
     EXPECT(frozen[0], frozen[1],

@@ -58,8 +58,7 @@ static const char *train(const char *data, const char *sampler, const char *more
                         "--train_batch_tokens=32", "--val_batch_size=16");
             law_add(&args, "--iterations=%d", steps);
         } else {
-            law_add_all(&args, "--batch_size=1", "--eval_iters=2");
-            law_add(&args, "--max_iters=%d", steps - 1);
+            law_add_line(&args, "--batch_size=1 --eval_iters=2 --max_iters=%d", steps - 1);
         }
         if (part == 0 && weights != NULL)
             law_add(&args, "--init_from=%s", weights);

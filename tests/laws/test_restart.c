@@ -27,9 +27,7 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
     law_args run = law_train("random", out_p), args = {.n = 0};
     const char *mark = marked_variable();
     law_add(&args, "%s", lks_test_program());
-    law_add(&args, "run");
-    law_add(&args, "--nproc-per-node=%d", W);
-    law_add(&args, "--max-restarts=%d", restarts);
+    law_add_line(&args, "run --nproc-per-node=%d --max-restarts=%d", W, restarts);
     law_add_shell(&args, &run, "%s; exec \"$0\" \"$@\"", deaths);
     law_add(&args, "%s", more);
     lks_test_result r = lks_test_run(args.argv, (const char *const[]){mark, NULL}, 120);

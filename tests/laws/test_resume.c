@@ -21,8 +21,7 @@ static const char *killed_run(const char *sampler, int W, int rank, const char *
 {
     const char *out, *mark = marked_variable();
     law_args args = law_train(sampler, &out);
-    law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--allow_uneven");
+    law_add_line(&args, "--nproc_per_node=%d --allow_uneven", W);
     const char *env[] = {lks_test_text("LOCKSTEP_FAULT=%s", fault),
                          lks_test_text("LOCKSTEP_FAULT_RANK=%d", rank), mark, NULL};
     assert_exits(128 + SIGKILL, lks_test_run(args.argv, env, 60), lks_test_text("rank %d", rank));

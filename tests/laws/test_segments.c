@@ -28,11 +28,10 @@ static int begin_all(void **state)
 static law_args resume_args(const char *from, const char *const batch[], int W)
 {
     law_args args = law_begin(law_data(), from);
-    law_add(&args, "--init_from=resume");
-    law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
-    law_add_all(&args, "--bucket_mb=0.02", "--timeout=20");
-    law_add(&args, "--nproc_per_node=%d", W);
-    law_add(&args, "--allow_uneven");
+    law_add_line(&args,
+                 "--init_from=resume --max_iters=%d --bucket_mb=0.02 --timeout=20 "
+                 "--nproc_per_node=%d --allow_uneven",
+                 LAW_LAST_ITER, W);
     law_add_words(&args, batch);
     return args;
 }

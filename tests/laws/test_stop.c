@@ -105,8 +105,7 @@ TEST(test_saved_once)
 {
     const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
     law_args args = law_train("random", &out);
-    law_add_all(&args, "--nproc_per_node=2", "--max_iters=1000000",
-                "--checkpoint_interval=1000000");
+    law_add_line(&args, "--nproc_per_node=2 --max_iters=1000000 --checkpoint_interval=1000000");
     law_add(&args, "--eval_interval=0"); /* otherwise improvements would be saved, too */
     lks_test_child run = lks_test_start(args.argv, env);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);

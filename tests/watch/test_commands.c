@@ -177,8 +177,7 @@ TEST(test_patience)
     const char *out;
     law_args args = law_train("random", &out);
     const int limit = (int)(2 * lks_test_patience());
-    law_add_all(&args, "--nproc_per_node=2", "--max_iters=1");
-    law_add(&args, "--timeout=%d", limit);
+    law_add_line(&args, "--nproc_per_node=2 --max_iters=1 --timeout=%d", limit);
     law_add(&args, "--exec_on=end:sleep %d; echo waited", limit + 4);
     law_run(&args);
     assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "waited\n");
@@ -298,8 +297,7 @@ TEST(test_stop_while_waiting)
     const char *out = lks_test_folder();
     for (int ranks = 1; ranks <= 2; ranks++) {
         law_args args = law_train("random", &out);
-        law_add(&args, "--max_iters=1000000");
-        law_add(&args, "--nproc_per_node=%d", ranks);
+        law_add_line(&args, "--max_iters=1000000 --nproc_per_node=%d", ranks);
         law_add_all(&args, "--exec_on=end:echo $$; exec sleep 600", "--exec_timeout=600");
         lks_test_child child = lks_test_start(args.argv, NULL);
         lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "{\"kind\":\"train\",");

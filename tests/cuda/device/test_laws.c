@@ -163,8 +163,7 @@ TEST_WITH(test_dtype, use_bf16, NULL)
         outs[i] = RUN(true, "--iterations=2");
         dtype = "bfloat16";
         args = run_of(true, outs[i]);
-        law_add(&args, "--init_from=resume");
-        law_add(&args, "--nproc_per_node=%d", i + 1);
+        law_add_line(&args, "--init_from=resume --nproc_per_node=%d", i + 1);
         lks_test_result r = lks_test_run(args.argv, NULL, 120);
         if (r.exit_code != 0 || strstr(r.err, "fingerprint") != NULL)
             fail_msg("exit code %d: %s", r.exit_code, r.err);
@@ -275,8 +274,7 @@ TEST_WITH(test_algorithms, use_bf16, NULL)
         for (int i = 0; i < 2; i++) {
             outs[i] = RUN(golf, golf ? "--iterations=2" : "--max_iters=1");
             law_args args = run_of(golf, outs[i]);
-            law_add(&args, "--init_from=resume");
-            law_add(&args, "--nproc_per_node=%d", i + 1);
+            law_add_line(&args, "--init_from=resume --nproc_per_node=%d", i + 1);
             lks_test_result r = lks_test_run(args.argv, i == 1 ? other : NULL, 120);
             if (r.exit_code != 0 || strstr(r.err, "warning") != NULL)
                 fail_msg("exit code %d: %s", r.exit_code, r.err);
@@ -304,8 +302,7 @@ TEST_WITH(test_new_algorithms, use_float32, NULL)
         const char *out = RUN(false, "--max_iters=2");
         for (int again = 0; again < 2; again++) { /* the second resume has the new table */
             law_args args = run_of(false, out);
-            law_add_all(&args, "--init_from=resume", "--nproc_per_node=2");
-            law_add(&args, "--max_iters=%d", 3 + again);
+            law_add_line(&args, "--init_from=resume --nproc_per_node=2 --max_iters=%d", 3 + again);
             lks_test_result r = assert_exits(0, lks_test_run(args.argv, env, 120));
             const bool warns = strstr(r.err, resumes[i].says) != NULL &&
                                strstr(r.err, "warning: new algorithms for matrix products were "
@@ -588,10 +585,11 @@ TEST_WITH(test_hanging_checkpoint, use_float32, NULL)
     const char *const env[] = {"CUDA_STANDIN_STOP=ncclGroupStart:4", "CUDA_STANDIN_ONLY_RANK=1",
                                NULL};
     law_args args = run_of(false, lks_test_folder());
-    law_add_all(&args, "--nproc_per_node=2", "--exchange=nccl", "--n_layer=50", "--max_iters=1",
-                "--checkpoint_interval=1", "--eval_interval=0", "--gradient_accumulation_steps=2",
-                "--virtual_ranks=2", "--bucket_mb=25");
-    law_add(&args, "--timeout=%g", lks_test_patience());
+    law_add_line(&args,
+                 "--nproc_per_node=2 --exchange=nccl --n_layer=50 --max_iters=1 "
+                 "--checkpoint_interval=1 --eval_interval=0 --gradient_accumulation_steps=2 "
+                 "--virtual_ranks=2 --bucket_mb=25 --timeout=%g",
+                 lks_test_patience());
     const lks_test_result r = assert_exits(1, lks_test_run(args.argv, env, 120));
     assert_contains(last_line(r.err),
                     lks_test_text("no answer for %g s in an exchange between GPUs from rank 1 (",

@@ -194,9 +194,7 @@ static void run_hosts(const char *const options[2], const char *out, lks_test_re
         law_args args = {.n = 0};
         law_add_all(&args, "lockstep", "run");
         law_add(&args, "%s", port);
-        law_add(&args, "--nnodes=2");
-        law_add(&args, "--node-rank=%d", i);
-        law_add(&args, "--nproc-per-node=2");
+        law_add_line(&args, "--nnodes=2 --node-rank=%d --nproc-per-node=2", i);
         law_add_words(&args, train.argv);
         law_add(&args, "%s", options[i]);
         nodes[i] =
