@@ -148,7 +148,6 @@ TEST(test_odd_name)
     lks__shards *shards;
     lks_test_write_shard(path, (const uint16_t[]){1}, 1);
     assert_ok(lks__shards_open_any(path, 65, &shards));
-    assert_false(lks__shards_are_raw(shards));
     assert_int_equal(lks__shards_count(shards), 1);
     lks__shards_close(shards);
 }
@@ -161,7 +160,6 @@ TEST(test_alike)
     lks__shards *shards;
     lks_test_write(path, ids, sizeof ids);
     assert_ok(lks__shards_open_any(path, 65536, &shards));
-    assert_true(lks__shards_are_raw(shards));
     assert_int_equal(lks__shards_count(shards), 6);
     lks__shards_close(shards);
 }

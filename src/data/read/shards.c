@@ -298,11 +298,6 @@ uint64_t lks__shards_count(const lks__shards *s)
     return s->end[s->n_files - 1];
 }
 
-bool lks__shards_are_raw(const lks__shards *s)
-{
-    return s->is_raw;
-}
-
 const char *lks__shards_split_name(const lks__shards *s)
 {
     return s->split_name;

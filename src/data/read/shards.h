@@ -44,7 +44,6 @@ bool lks__split_exists(const char *dir, int split);
 void lks__shards_close(lks__shards *shards); /* NULL does nothing */
 
 uint64_t lks__shards_count(const lks__shards *shards); /* tokens of all files, at least 1 */
-bool lks__shards_are_raw(const lks__shards *shards);   /* a file without a header */
 /* Of a split: its file's name, or the pattern of its shards. */
 const char *lks__shards_split_name(const lks__shards *shards);
 int lks__shards_n_files(const lks__shards *shards);
