@@ -625,8 +625,7 @@ void lks_test_generated_vocabulary(const char *folder, uint32_t vocab)
     lks_test_write(lks_test_text("%s/train.bin", folder), bytes, 2 * GENERATED_TRAIN);
     lks_test_write(lks_test_text("%s/val.bin", folder), bytes + 2 * GENERATED_TRAIN,
                    2 * GENERATED_VAL);
-    free(bytes);
-    free(ids);
+    lks_test_free(bytes, ids);
 }
 
 void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n)
@@ -693,6 +692,12 @@ void lks_test_need_zip(void)
 }
 
 /* ---- time -------------------------------------------------------------------------------- */
+
+void lks_test_free_all(void *const list[], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(list[i]);
+}
 
 double lks_test_patience(void)
 {

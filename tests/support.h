@@ -187,6 +187,11 @@ void lks_test_need_sentencepiece(void);
 /* The same for libzip's module, in main() before the tests: the program ends as skipped. */
 void lks_test_need_zip(void);
 
+/* free() each of them. */
+#define lks_test_free(...)                                                                         \
+    lks_test_free_all((void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
+void lks_test_free_all(void *const list[], size_t n);
+
 /* ---- time -------------------------------------------------------------------------------- */
 
 /* Factor for time limits: LKS_TEST_PATIENCE in the environment, else 1, and more in builds with

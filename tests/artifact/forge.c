@@ -111,8 +111,7 @@ void forge_write(const char *path, const lks__st_tensor *tensors, size_t n, cons
         if (tensors[i].data)
             memcpy(all + at, tensors[i].data, tensors[i].bytes);
     forge_compress(path, all, head_bytes + total);
-    free(all);
-    free(head);
+    lks_test_free(all, head);
 }
 
 char *forge_decompress(const char *path, size_t *bytes_p)

@@ -20,9 +20,7 @@ static void check_tensor(const lks__table_tensor *t, const float *x, const float
     assert_ok(lks__quantize(part.scheme, x, part.rows, part.cols, values, scales));
     assert_ok(lks__dequantize(part.scheme, values, scales, part.rows, part.cols, want));
     assert_memory_equal(got, want, t->count * sizeof *want);
-    free(scales);
-    free(values);
-    free(want);
+    lks_test_free(scales, values, want);
 }
 
 TEST(test_round_trip)
@@ -224,8 +222,7 @@ TEST(test_form_of_before)
     assert_true(json_equal(a.settings, m.about.settings));
     assert_true(json_equal(a.tokenizer, m.about.tokenizer));
     lks__artifact_close(&a);
-    free(x);
-    free(y);
+    lks_test_free(x, y);
     forge_close(&m);
 }
 

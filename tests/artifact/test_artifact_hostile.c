@@ -118,8 +118,7 @@ TEST(test_altered)
         }
     }
     assert_true(tried == TRIES && passed < 8);
-    free(copy);
-    free(want);
+    lks_test_free(copy, want);
 }
 
 TEST(test_not_an_artifact)

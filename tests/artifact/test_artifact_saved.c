@@ -132,9 +132,7 @@ static void write_with(const lie *l)
     const lks__torchsave_what what = {&e, f.bytes, f.n, read_forged, &f};
     assert_ok(lks__torchsave_bytes(&what, &data, &bytes));
     forge_compress(path, data, bytes);
-    free(settings);
-    free(data);
-    free(e.at);
+    lks_test_free(settings, data, e.at);
 }
 
 static void refused(const lie *l, const char *why)

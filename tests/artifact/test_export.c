@@ -134,8 +134,7 @@ TEST(test_content)
     lks__ckpt_close(&ckpt);
     lks__artifact_close(&a);
     lks__table_free(&table);
-    free(was);
-    free(got);
+    lks_test_free(was, got);
 }
 
 TEST(test_any_ranks)

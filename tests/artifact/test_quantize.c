@@ -201,8 +201,7 @@ TEST(test_long_vectors)
         assert_ok(lks__quantize(LKS__QUANT_WHOLE, x, 1, cases[i].n, q, &scale));
         assert_int_equal(bits_of(scale), cases[i].scale);
         check_sums(q, cases[i].n, cases[i].sums);
-        free(q);
-        free(x);
+        lks_test_free(q, x);
     }
 }
 
@@ -242,8 +241,7 @@ TEST(test_clipped)
     assert_int_equal(q[0], 32);
     assert_int_equal(q[70], 32);
     assert_int_equal(q[71], -32);
-    free(q);
-    free(x);
+    lks_test_free(q, x);
 }
 
 /* Row r is r/16 of those values: small rows get the least scale. Compares sums of the scales'
@@ -275,9 +273,7 @@ TEST(test_many_rows)
         }
         assert_int_equal(sum, cases[i].scales);
         assert_int_equal(weighted, cases[i].weighted);
-        free(scales);
-        free(q);
-        free(x);
+        lks_test_free(scales, q, x);
     }
 }
 
@@ -373,8 +369,7 @@ TEST(test_refused)
     assert_fails(LKS_ERR_SUPPORT, lks__quantize(LKS__QUANT_WHOLE, row, 1, n, q, scales), "row");
     assert_ok(lks__quantize(LKS__QUANT_WHOLE, row, 1, n - 1, q, scales));
     assert_true(scales[0] == 1.0f);
-    free(q);
-    free(row);
+    lks_test_free(q, row);
 }
 
 TEST(test_refused_back)

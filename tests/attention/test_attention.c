@@ -184,12 +184,7 @@ static void compare(const struct run *r, const lks__dropout *drop, double tolera
     expect_near("out", r, &r->out, out, tolerance);
     expect_near("lse", r, &r->lse, lse, tolerance);
     expect_near("dqkv", r, &r->dqkv, dqkv, tolerance);
-    free(mask);
-    free(dqkv);
-    free(lse);
-    free(out);
-    free(dout);
-    free(qkv);
+    lks_test_free(mask, dqkv, lse, out, dout, qkv);
 }
 
 /* Each score is a sum of hs products and each output one of up to T. With values near 1, errors
@@ -268,12 +263,7 @@ TEST(test_reference_gradient)
                 fail_msg("gradient %zu is %.9g, its finite difference %.9g", e, dqkv[e], slope);
         }
     }
-    free(mask);
-    free(lse);
-    free(out);
-    free(dqkv);
-    free(dout);
-    free(qkv);
+    lks_test_free(mask, lse, out, dqkv, dout, qkv);
 }
 
 /* Dropout drops about p of the probabilities and scales the others: if every v is 1, an output is
@@ -413,10 +403,7 @@ TEST(test_grouped_queries)
         expect_near("grouped dq", &plain, &dq[0], want_q, tolerance);
         expect_near("grouped dk", &plain, &dkv[0][0], want[0], tolerance);
         expect_near("grouped dv", &plain, &dkv[0][1], want[1], tolerance);
-        free(want_q);
-        free(want[0]);
-        free(want[1]);
-        free(want_out);
+        lks_test_free(want_q, want[0], want[1], want_out);
         for (int n = 0; n < 3; n++) {
             buffer_free(&dq[n]);
             buffer_free(&out[n]);
@@ -501,9 +488,7 @@ TEST(test_large_scores)
     double *qkv = widened(r.qkv.data, r.qkv.n), *out = doubles(r.out.n), *lse = doubles(r.lse.n);
     reference_fwd(&r.shape, out, lse, qkv, NULL);
     expect_near("out", &r, &r.out, out, tolerance_of(&r.shape));
-    free(lse);
-    free(out);
-    free(qkv);
+    lks_test_free(lse, out, qkv);
     run_free(&r);
 }
 

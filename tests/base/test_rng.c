@@ -161,8 +161,7 @@ TEST(test_normal_tails)
             worst = fmax(worst, fabs(x[i + j] - r * cos(t)));
             worst = fmax(worst, fabs(x[i + j + 8] - r * sin(t)));
         }
-    free(x);
-    free(u);
+    lks_test_free(x, u);
     assert_near(worst, 0, 6e-7); /* radius < 5.8: two roundings to float */
 }
 

@@ -451,8 +451,7 @@ TEST(many)
         assert_ptr_equal(lks__st_find(file, name + i * 64), lks__st_get(file, i));
     assert_true(lks__sys_cpu_seconds() - parsed < parsed - start);
     lks__st_close(file);
-    free(header);
-    free(name);
+    lks_test_free(header, name);
 }
 
 /* Files of other programs have no hashes: they are read, but not verified. */

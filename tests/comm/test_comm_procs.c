@@ -101,8 +101,7 @@ RANK(until_failure)
     EXPECT(st == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 1") != NULL);
     lks_comm_close(comm);
-    free(buf);
-    free(all);
+    lks_test_free(buf, all);
     return 0;
 }
 

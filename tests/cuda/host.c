@@ -143,8 +143,7 @@ static void multiply_one(const lks__cuda_key *s, const lks__cuda_factors *of)
             else
                 ((float *)of->out)[at] = c;
         }
-    free(a);
-    free(b);
+    lks_test_free(a, b);
 }
 
 /* The plain product. */

@@ -80,8 +80,7 @@ static void check_cases(const lks__bpe *bpe, const json_t *cases)
                 if (ids[k] != json_integer_value(json_array_get(want, k)))
                     fail_msg("case %zu: id %zu is %d", i, k, ids[k]);
             assert_text(bpe, (struct ids){ids, n}, text, bytes);
-            free(ids);
-            free(text);
+            lks_test_free(ids, text);
         }
     lks__bpe_work_close(work);
 }
@@ -178,8 +177,7 @@ TEST(test_cut)
         assert_int_equal(a.n + b.n, whole.n);
         assert_memory_equal(a.at, whole.at, a.n * sizeof *a.at);
         assert_memory_equal(b.at, whole.at + a.n, b.n * sizeof *b.at);
-        free(a.at);
-        free(b.at);
+        lks_test_free(a.at, b.at);
     }
     assert_true(cuts > 8);
     assert_int_equal(lks__bpe_cut(NULL, "wordswithoutwhitespace", 0, 22), 0);
@@ -225,8 +223,7 @@ TEST(test_special)
     want[two.n] = eot;
     memcpy(want + two.n + 1, x.at, x.n * sizeof *want);
     assert_special(bpe, "  <|endoftext|>x", want, two.n + 1 + x.n);
-    free(two.at);
-    free(x.at);
+    lks_test_free(two.at, x.at);
     struct ids plain = encode(bpe, "<|endoftext|>", 13);
     assert_true(plain.n > 1); /* without asking it is text */
     free(plain.at);
@@ -272,8 +269,7 @@ TEST(test_forms)
     assert_ok(lks__bpe_parse(untyped, strlen(untyped), "here", &other));
     assert_ok(lks__bpe_text(other, &again, &n, &hash_again));
     assert_true(hash_again == hash);
-    free(again);
-    free(untyped);
+    lks_test_free(again, untyped);
     lks__bpe_close(other);
     char *vocab = json_dumps(json_object_get(model, "vocab"), 0);
     const char *merges = "#version: 0.2\n";
@@ -306,8 +302,7 @@ TEST(test_forms)
         assert_true(want == got);
         lks__bpe_close(other);
     }
-    free(vocab);
-    free(text);
+    lks_test_free(vocab, text);
     json_decref(json);
     lks__bpe_close(bpe);
 }
@@ -334,8 +329,7 @@ static void test_words(const lks__bpe *bpe)
                 fail_msg("byte %zu has id %d, not %d", i, ids[i], text[i]);
     }
     lks__bpe_work_close(work);
-    free(ids);
-    free(text);
+    lks_test_free(ids, text);
 }
 
 /* tiktoken's form: 256 bytes, "ab" and "abc", which "a" + "bc" would make as well if "bc" were

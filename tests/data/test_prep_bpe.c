@@ -139,8 +139,7 @@ TEST(test_chunks)
         assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
         assert_ids(out, "train.bin", copy);
     }
-    free(want.ids);
-    free(text);
+    lks_test_free(want.ids, text);
 }
 
 /* A split that lies behind the first read of the text. */

@@ -313,8 +313,7 @@ static void check_stream(const lks__shards *shards, const size_t *counts, int n_
                                     (local + 1) * sizeof *got);
             }
         }
-    free(chunk);
-    free(got);
+    lks_test_free(chunk, got);
 }
 
 TEST(test_stream)

@@ -85,8 +85,7 @@ TEST(test_read_long)
         if (out[i] != ids[i])
             fail_msg("token %d is %d, not %d", i, out[i], ids[i]);
     lks__tokens_close(t);
-    free(ids);
-    free(out);
+    lks_test_free(ids, out);
 }
 
 TEST(test_digest)

@@ -357,8 +357,7 @@ TEST(test_updates)
         dev->ops->release(dev, work, work_bytes);
         lks__device_close(dev);
     }
-    free(start);
-    free(want);
+    lks_test_free(start, want);
 }
 
 TEST(test_operations)
@@ -388,9 +387,7 @@ TEST(test_operations)
         assert_int_equal(deferred_count(), 6);
         lks__device_close(dev);
     }
-    free(x);
-    free(y);
-    free(out);
+    lks_test_free(x, y, out);
 }
 
 /* --- errors that end the process -------------------------------------------------------------- */

@@ -429,9 +429,7 @@ TEST(test_xent)
     double loss = ref.xent_row(want_dx, x, V, 777, 1);
     assert_true(fabs(lvl.xent_row(dx, x, V, 777, 1) - loss) <= 4 * eps * (1 + loss));
     check_close("xent_row dx of a long row", dx, want_dx, V, 8 * eps, 1e-6);
-    free(x);
-    free(dx);
-    free(want_dx);
+    lks_test_free(x, dx, want_dx);
 }
 
 TEST(test_xent_odd)

@@ -66,9 +66,7 @@ static struct operands operands_of(const shape *s)
 
 static void operands_free(struct operands *o)
 {
-    free(o->x);
-    free(o->w);
-    free(o->dy);
+    lks_test_free(o->x, o->w, o->dy);
 }
 
 /* ---- the reference ----------------------------------------------------------------------- */
@@ -189,11 +187,7 @@ static struct finished finished_open(lks__epilogue_kind kind, size_t m, size_t n
 
 static void finished_close(struct finished *f)
 {
-    free(f->y);
-    free(f->out);
-    free(f->in);
-    free(f->bias);
-    free(f->scale);
+    lks_test_free(f->y, f->out, f->in, f->bias, f->scale);
 }
 
 /* Apply the epilogue to the plain product, in whole rows: `y` in place, and the second output if
@@ -253,8 +247,7 @@ static void check_finished(const struct finished *f, const float *plain)
     finish(f, y, out);
     assert_memory_equal(f->y, y, bytes);
     assert_memory_equal(f->out, out, bytes);
-    free(y);
-    free(out);
+    lks_test_free(y, out);
 }
 
 /* All kinds at small shapes; at large ones only the kind that needs most, because only tiles
@@ -326,8 +319,7 @@ static void check_bwd_x(const lks__exec *ex, const struct operands *o, bool with
         check_finished(&f, dx);
         finished_close(&f);
     }
-    free(dx);
-    free(start);
+    lks_test_free(dx, start);
 }
 
 static void check_bwd_w(const lks__exec *ex, const struct operands *o, bool with_bias)
@@ -370,10 +362,7 @@ static void check_bwd_w(const lks__exec *ex, const struct operands *o, bool with
                           .c = db,
                           .ldc = 1},
               s, false);
-    free(start);
-    free(dw);
-    free(bias);
-    free(db);
+    lks_test_free(start, dw, bias, db);
 }
 
 /* ---- the tests --------------------------------------------------------------------------- */

@@ -1219,8 +1219,7 @@ TEST(test_loss_comes_last)
                                  20 * lks_test_patience(), &data[i], &bytes));
     assert_contains(data[0], "\"hello\"");
     assert_contains(data[1], "\"lost\"");
-    free(data[0]);
-    free(data[1]);
+    lks_test_free(data[0], data[1]);
     lks__nodes_close(joins);
     close_job(&j);
 }

@@ -426,8 +426,7 @@ TEST(test_generators)
     assert_int_equal(tensor->bytes, bytes);
     assert_ok(lks__st_read(file, tensor, saved));
     assert_memory_equal(now, saved, bytes);
-    free(now);
-    free(saved);
+    lks_test_free(now, saved);
     lks__st_close(file);
     lks__trainer_close(&t);
 }

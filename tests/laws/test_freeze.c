@@ -61,8 +61,7 @@ static bool same_values(const char *out, const char *const checkpoints[2], const
         lks__st_close(file);
     }
     const bool same = memcmp(values[0], values[1], bytes) == 0;
-    free(values[0]);
-    free(values[1]);
+    lks_test_free(values[0], values[1]);
     return same;
 }
 

@@ -400,10 +400,7 @@ static void close_use(struct use *u)
     lks_optimizer_close(u->optimizer);
     lks_ddp_close(u->ddp);
     lks_comm_close(u->comm);
-    free(u->x);
-    free(u->all);
-    free(u->param.value);
-    free(u->param.grad);
+    lks_test_free(u->x, u->all, u->param.value, u->param.grad);
 }
 
 /* `--rank sizes` */

@@ -307,8 +307,7 @@ TEST(test_wrong_json)
             "line 1, column ");
         assert_int_equal(lks_test_count_files(dir), 0);
     }
-    free(deep);
-    free(too_deep);
+    lks_test_free(deep, too_deep);
     /* One changed byte. */
     CALL_OK(on_ranks(2, dir, "[12345]", 0, run_save));
     const char *file = lks_test_text("%s/ckpt-00000003/state.json", dir);

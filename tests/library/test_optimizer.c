@@ -129,10 +129,7 @@ static void expect(lks_optimizer_rule rule, struct model *m)
     lks__optim_close(&optim);
     lks__table_free(&table);
     lks__pool_close(pool);
-    free(params);
-    free(grads);
-    free(state[0]);
-    free(state[1]);
+    lks_test_free(params, grads, state[0], state[1]);
 }
 
 /* --- ranks ------------------------------------------------------------------------------------ */

@@ -347,8 +347,7 @@ static lks_status run_large(struct rank *r)
     if (st == LKS_OK && (grad[0] != 7 || grad[LARGE + 1] != 7))
         st = lks__fail(LKS_ERR_DIVERGED, "another array was written to");
     lks_ddp_close(ddp);
-    free(value);
-    free(grad);
+    lks_test_free(value, grad);
     return st;
 }
 

@@ -134,8 +134,7 @@ TEST(test_keyed)
         kernels.dropout(parts + at, parts + at, n, at, &d);
     }
     assert_memory_equal(whole, parts, MASK * sizeof *whole);
-    free(whole);
-    free(parts);
+    lks_test_free(whole, parts);
     assert_int_equal(mask_of(0.0f, 7, 1, 2, 1, LKS__DROP_MLP).threshold, 0);
     struct lks__gpt2 model = {.f.c = {.n_layer = LAYERS, .dropout = 0.3f}};
     lks__pass evaluation = {.m = &model};

@@ -89,8 +89,7 @@ static void close_run(struct frozen_run *run)
 {
     for (size_t i = 0; i < CANARY; i++)
         assert_true(run->grads[run->table.trained_count + i] == untouched);
-    free(run->params);
-    free(run->grads);
+    lks_test_free(run->params, run->grads);
     lks__model_close(run->model);
     lks__table_free(&run->table);
 }

@@ -76,9 +76,7 @@ static struct problem problem_of(const shape *s)
 
 static void problem_free(struct problem *p)
 {
-    free(p->x);
-    free(p->w);
-    free(p->targets);
+    lks_test_free(p->x, p->w, p->targets);
 }
 
 static double *doubles(size_t n)
@@ -110,11 +108,7 @@ static struct expected expected_of(const struct problem *p)
 
 static void expected_free(struct expected *e)
 {
-    free(e->wt);
-    free(e->logits);
-    free(e->row_dx);
-    free(e->dw);
-    free(e->dw_size);
+    lks_test_free(e->wt, e->logits, e->row_dx, e->dw, e->dw_size);
 }
 
 static void axpy(double *restrict y, double a, const double *restrict x, size_t n)
@@ -278,11 +272,7 @@ static void check_shape(const shape *s)
     lks__head_loss(&lks__layers_cpu, &ex, &h, &again, NULL, NULL, lks__acts(p.x), p.w, p.targets,
                    s->rows, s->V, s->C);
     assert_true(again == mean);
-    free(dx);
-    free(dw);
-    free(start);
-    free(h.logits);
-    free(h.row_loss);
+    lks_test_free(dx, dw, start, h.logits, h.row_loss);
     expected_free(&e);
     problem_free(&p);
 }
@@ -336,8 +326,7 @@ TEST(test_chunks)
         assert_true(mean[i] == mean[0]);
         assert_memory_equal(&got[i], &got[0], sizeof got[i]);
     }
-    free(x);
-    free(w);
+    lks_test_free(x, w);
 }
 
 /* Logits for a caller, made in chunks of 7 rows, the last of them short: those of double
@@ -372,8 +361,7 @@ TEST(test_logits)
                 assert_true(fabs((double)got[r * V + v] - sum) <= 1e-5);
             }
     }
-    free(x);
-    free(w);
+    lks_test_free(x, w);
 }
 
 int main(void)

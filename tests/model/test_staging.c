@@ -118,14 +118,7 @@ static void check(const small_model *m)
             fresh[t->tensors[i].offset + e] = NAN;
     train(&in_arena, fresh, NULL, true);
     assert_memory_equal(fresh, arena, t->count * sizeof *arena);
-    free(fresh);
-    free(in_arena.then);
-    free(in_staging.then);
-    free(arena);
-    free(staging);
-    free(arena_place);
-    free(place);
-    free(shift);
+    lks_test_free(fresh, in_arena.then, in_staging.then, arena, staging, arena_place, place, shift);
     small_close(&run);
 }
 

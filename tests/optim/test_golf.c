@@ -31,10 +31,7 @@ static void run_open(struct run *r)
 static void run_close(struct run *r)
 {
     lks__table_free(&r->table);
-    free(r->params);
-    free(r->exp_avg);
-    free(r->exp_avg_sq);
-    free(r->grads);
+    lks_test_free(r->params, r->exp_avg, r->exp_avg_sq, r->grads);
 }
 
 static void add_tensor(lks__table *table, const char *name, size_t d0, size_t d1,
@@ -343,9 +340,7 @@ TEST(test_adam)
             assert_near(r.params[e], want, 1e-6);
         }
     }
-    free(before);
-    free(m);
-    free(v);
+    lks_test_free(before, m, v);
     run_close(&r);
     level_close(&ex);
 }
@@ -379,8 +374,7 @@ TEST(test_assign)
         for (int rank = 0; rank < W; rank++)
             assert_true(load[rank] > 0 && load[rank] <= all / W + largest);
     }
-    free(owner);
-    free(again);
+    lks_test_free(owner, again);
     lks__table_free(&table);
 }
 

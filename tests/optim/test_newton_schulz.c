@@ -64,10 +64,7 @@ static void plain_step(double *x, size_t m, size_t n)
     product(y, square, x, m, n, m);
     for (size_t i = 0; i < m * n; i++)
         x[i] = a * x[i] + y[i];
-    free(xt);
-    free(y);
-    free(gram);
-    free(square);
+    lks_test_free(xt, y, gram, square);
 }
 
 static void product_f(bool bf16, char tb, size_t m, size_t n, size_t k, float alpha, const float *x,
@@ -91,9 +88,7 @@ static void plain_step_f(float *x, size_t m, size_t n, bool bf16)
     memcpy(y, x, m * n * 4);
     product_f(bf16, 'N', m, n, m, 1, poly, x, n, (float)a, y);
     memcpy(x, y, m * n * 4);
-    free(y);
-    free(gram);
-    free(poly);
+    lks_test_free(y, gram, poly);
 }
 
 static double distance(const double *x, const float *y, size_t n)
@@ -132,8 +127,7 @@ static double plain(double *x, size_t rows, size_t cols, int steps, bool bf16)
         transpose(x, wide, cols, rows);
     else
         memcpy(x, wide, count * sizeof *x);
-    free(wide);
-    free(wide_f);
+    lks_test_free(wide, wide_f);
     return off;
 }
 
@@ -171,8 +165,7 @@ TEST(test_values)
                          most);
             free(got);
         }
-        free(want);
-        free(x);
+        lks_test_free(want, x);
     }
     level_close(&ex);
 }
@@ -202,9 +195,7 @@ TEST(test_bf16)
         if (!(off <= most) || off < most * 1e-2) /* as good as its operands, and not better */
             fail_msg("%zux%zu: at %g from the plain iteration, of at most %g", some[i].rows,
                      some[i].cols, off, most);
-        free(first);
-        free(want);
-        free(x);
+        lks_test_free(first, want, x);
     }
 }
 
@@ -240,8 +231,7 @@ TEST(test_threads)
                 free(got);
             level_close(&ex);
         }
-        free(want);
-        free(x);
+        lks_test_free(want, x);
     }
 }
 
@@ -266,8 +256,7 @@ TEST(test_zeros)
     got = iterated(&ex, x, s, 5);
     for (size_t i = 0; i < count; i++)
         assert_near(got[i], 0.0, 1e-19);
-    free(got);
-    free(x);
+    lks_test_free(got, x);
     level_close(&ex);
 }
 
@@ -287,8 +276,7 @@ TEST(test_figures)
         assert_int_equal(json_array_size(want), s.rows * s.cols);
         for (size_t i = 0; i < s.rows * s.cols; i++)
             assert_near(got[i], json_number_value(json_array_get(want, i)), 1e-5);
-        free(got);
-        free(x);
+        lks_test_free(got, x);
     }
     level_close(&ex);
 }

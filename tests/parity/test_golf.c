@@ -91,9 +91,7 @@ static void check_steps(const char *name, const uint16_t *stream)
             parity_hold_gradients(&g, step == 0 ? "grad0" : "grad3", grads);
         update(&g, step, moments, grads);
     }
-    free(grads);
-    free(seen);
-    free(moments);
+    lks_test_free(grads, seen, moments);
     lks__model_close(model);
     parity_close(&g);
 }
@@ -181,8 +179,7 @@ static void small_open(int which, struct small_model *s)
 
 static void small_close(struct small_model *s)
 {
-    free(s->params);
-    free(s->grads);
+    lks_test_free(s->params, s->grads);
     lks__model_close(s->model);
     lks__table_free(&s->table);
 }

@@ -43,11 +43,7 @@ static void steps_open(const char *figure, const char *data_dir, struct steps *s
 
 static void steps_close(struct steps *s)
 {
-    free(s->grads);
-    free(s->seen);
-    free(s->moments);
-    free(s->tokens);
-    free(s->targets);
+    lks_test_free(s->grads, s->seen, s->moments, s->tokens, s->targets);
     lks__model_close(s->model);
     lks__batch_sampler_close(s->sampler);
     lks__shards_close(s->data[0]);
@@ -227,8 +223,7 @@ TEST(test_slopes)
     }
     small_loss(&s, s.grads);
     parity_hold_slopes("gpt2", &s.table, s.params, s.grads, 0.02, 0.2, moved_loss, &s);
-    free(s.params);
-    free(s.grads);
+    lks_test_free(s.params, s.grads);
     lks__model_close(s.model);
     lks__table_free(&s.table);
 }

@@ -126,8 +126,7 @@ TEST(test_round_trip)
     assert_int_equal(bytes, file_bytes);
     assert_memory_equal(data, file, bytes);
     assert_memory_equal(file + 10, "\0\0\x21\0", 4); /* saved at midnight of 1980-01-01 */
-    free(data);
-    free(e.at);
+    lks_test_free(data, e.at);
 }
 
 /* The texts are torch.save's, too (PyTorch 2.15). */
@@ -196,8 +195,7 @@ TEST(test_long)
         assert_memory_equal(got, count + firsts[k], ns[k] * sizeof *got);
         lks__torchfile_close(f);
     }
-    free(count);
-    free(got);
+    lks_test_free(count, got);
 }
 
 TEST(test_failures)

@@ -446,8 +446,7 @@ TEST(test_end)
     program_invocation_name = (char[]){"/a b/lockstep"};
     assert_contains(ended(r, t, 0, &loss, &final), "\nnext: '/a b/lockstep' sample ");
     program_invocation_name = name;
-    free(r);
-    free(t);
+    lks_test_free(r, t);
 }
 
 /* The contest's ten minutes: training that its limit has ended is within it, though the last step

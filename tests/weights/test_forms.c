@@ -183,8 +183,7 @@ TEST(test_crop_and_grow)
     assert_memory_equal(again, params, table.count * sizeof *params);
     assert_ok(lks__weights_read(w, &config, &table, 4, again));
     assert_memory_not_equal(again, params, table.count * sizeof *params);
-    free(again);
-    free(params);
+    lks_test_free(again, params);
     lks__table_free(&table);
     lks__weights_close(w);
     forge_close(&m);

@@ -346,8 +346,7 @@ TEST(test_golf)
         differ += got[i] != want[i];
     }
     assert_true(differ > 0);
-    free(got);
-    free(want);
+    lks_test_free(got, want);
 }
 
 /* ---- lies --------------------------------------------------------------------------------- */

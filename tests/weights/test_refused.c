@@ -328,8 +328,7 @@ static void write_gpt2(const char *folder, int n_layer, int n_head)
     assert_int_equal(truncate(path, (off_t)(block_bytes + bytes)), 0);
     const char *json = lks_test_text("{\"n_head\": %d}", n_head);
     lks_test_write(lks_test_text("%s/config.json", folder), json, strlen(json));
-    free(block);
-    free(list);
+    lks_test_free(block, list);
     lks__table_free(&table);
 }
 

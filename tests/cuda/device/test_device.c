@@ -106,8 +106,7 @@ TEST_WITH(test_copies, open_one, close_one)
             assert_memory_equal(is_pinned ? pin : back, x, n * sizeof *x);
             device->ops->release_staging(device, pin, n * sizeof *pin);
             give(dev, n);
-            free(x);
-            free(back);
+            lks_test_free(x, back);
         }
 }
 
@@ -339,10 +338,7 @@ static void product_is_right(const struct shape *s)
     }
     give(da, na);
     give(db, nb);
-    free(a);
-    free(b);
-    free(c);
-    free(was);
+    lks_test_free(a, b, c, was);
 }
 
 /* Of floats; and as layers have them: activations by parameters, and by activations. */
@@ -417,9 +413,7 @@ TEST_WITH(test_batches, open_one, close_one)
         give(db, MOST * B);
         give(dc, MOST * C);
         give(dd, MOST * C);
-        free(a);
-        free(b);
-        free(c);
+        lks_test_free(a, b, c);
     }
 }
 
@@ -477,10 +471,7 @@ static void check_layers(void)
     void *const all[] = {gx, gdy, gy, gdx, gw, gdw, gdb};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         give(all[i], 1);
-    free(x);
-    free(w);
-    free(dy);
-    free(zeros);
+    lks_test_free(x, w, dy, zeros);
 }
 
 TEST_WITH(test_layers, open_one, close_one)
@@ -735,8 +726,7 @@ TEST_WITH(test_tables, open_one, close_one)
                  "matrix product NT m=3 n=24 k=24", "the table has no line for it");
     give(x, SQUARE);
     give(y, SQUARE);
-    free(table);
-    free(other);
+    lks_test_free(table, other);
 }
 
 static uint64_t fingerprint(const char *name, const char *text)

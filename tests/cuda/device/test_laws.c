@@ -458,9 +458,7 @@ static void check_gradients(const char *of, double tolerance, double least_cosin
             if (!(distance <= tolerance && angle >= least_cosine))
                 fail_msg("%s: its gradient is off by %g of its norm, with a cosine of %g", t->name,
                          distance, angle);
-            free(a);
-            free(b);
-            free(p);
+            lks_test_free(a, b, p);
         }
         lks__st_close(ours);
         lks__st_close(cpus);
