@@ -62,8 +62,7 @@ static void clean_up(void)
 
 static void keep(char *text, json_t *json, pid_t folder_of)
 {
-    struct kept *k = malloc(sizeof *k);
-    assert_non_null(k);
+    struct kept *k = lks_test_malloc(sizeof *k);
     if (!kept_list)
         atexit(clean_up);
     *k = (struct kept){kept_list, text, json, folder_of};
@@ -351,8 +350,7 @@ char *lks_test_read(const char *path, size_t *bytes_p)
     if (!f || fstat(fileno(f), &info) < 0)
         fail_msg("cannot read %s: %s", path, strerror(errno));
     size_t bytes = (size_t)info.st_size;
-    char *data = malloc(bytes + 1);
-    assert_non_null(data);
+    char *data = lks_test_malloc(bytes + 1);
     bytes = fread(data, 1, bytes, f); /* less if the file is cut meanwhile, as by a resume */
     if (ferror(f))
         fail_msg("cannot read %s", path);
@@ -590,8 +588,7 @@ static uint32_t next_generated(uint32_t *x_p, uint32_t t, uint32_t i, uint32_t v
 static uint16_t *generate(uint32_t vocab, uint32_t n)
 {
     uint32_t x = 12345, t = 0;
-    uint16_t *ids = malloc(n * sizeof *ids);
-    assert_non_null(ids);
+    uint16_t *ids = lks_test_malloc(n * sizeof *ids);
     for (uint32_t i = 0; i < n; i++) {
         if (i > 0)
             t = next_generated(&x, t, i, vocab);
@@ -619,8 +616,7 @@ void lks_test_generated_tokens(const char *folder)
 void lks_test_generated_vocabulary(const char *folder, uint32_t vocab)
 {
     uint16_t *ids = generate(vocab, GENERATED_TRAIN + GENERATED_VAL);
-    uint8_t *bytes = malloc(2 * (GENERATED_TRAIN + GENERATED_VAL));
-    assert_non_null(bytes);
+    uint8_t *bytes = lks_test_malloc(2 * (GENERATED_TRAIN + GENERATED_VAL));
     put_u16(bytes, ids, GENERATED_TRAIN + GENERATED_VAL);
     lks_test_write(lks_test_text("%s/train.bin", folder), bytes, 2 * GENERATED_TRAIN);
     lks_test_write(lks_test_text("%s/val.bin", folder), bytes + 2 * GENERATED_TRAIN,
@@ -632,8 +628,7 @@ void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n)
 {
     const size_t header_bytes = 1024;
     const uint32_t head[3] = {20240520, 1, (uint32_t)n};
-    uint8_t *bytes = calloc(1, header_bytes + 2 * n);
-    assert_non_null(bytes);
+    uint8_t *bytes = lks_test_calloc(1, header_bytes + 2 * n);
     for (int i = 0; i < 12; i++)
         bytes[i] = (uint8_t)(head[i / 4] >> (8 * (i % 4)));
     put_u16(bytes + header_bytes, ids, n);
@@ -691,13 +686,29 @@ void lks_test_need_zip(void)
         lks_test_exit_lacks("libzip", "its module was not built");
 }
 
-/* ---- time -------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------ */
+
+void *lks_test_malloc(size_t bytes)
+{
+    void *p = malloc(bytes);
+    assert_non_null(p);
+    return p;
+}
+
+void *lks_test_calloc(size_t n, size_t bytes)
+{
+    void *p = calloc(n, bytes);
+    assert_non_null(p);
+    return p;
+}
 
 void lks_test_free_all(void *const list[], size_t n)
 {
     for (size_t i = 0; i < n; i++)
         free(list[i]);
 }
+
+/* ---- time -------------------------------------------------------------------------------- */
 
 double lks_test_patience(void)
 {
@@ -840,8 +851,7 @@ static const char **environment(const char *count, const char *const env[])
         n_env++;
     while (environ[n] != NULL)
         n++;
-    const char **all = malloc((1 + n_env + n + 1) * sizeof *all);
-    assert_non_null(all);
+    const char **all = lks_test_malloc((1 + n_env + n + 1) * sizeof *all);
     all[0] = count;
     for (n = 1; n <= n_env; n++)
         all[n] = env[n_env - n]; /* the last of a name counts */

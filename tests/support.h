@@ -187,6 +187,11 @@ void lks_test_need_sentencepiece(void);
 /* The same for libzip's module, in main() before the tests: the program ends as skipped. */
 void lks_test_need_zip(void);
 
+/* ---- memory ------------------------------------------------------------------------------ */
+
+/* malloc() and calloc(), or the test fails. */
+void *lks_test_malloc(size_t bytes) __attribute__((malloc));
+void *lks_test_calloc(size_t n, size_t bytes) __attribute__((malloc));
 /* free() each of them. */
 #define lks_test_free(...)                                                                         \
     lks_test_free_all((void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))

@@ -35,8 +35,7 @@ forge_model forge_shape(int n_embd, int vocab_size)
 forge_model forge_open(uint32_t seed)
 {
     forge_model m = forge_shape(64, 1100);
-    m.params = calloc(m.table.count, sizeof *m.params);
-    assert_non_null(m.params);
+    m.params = lks_test_calloc(m.table.count, sizeof *m.params);
     for (size_t i = 0; i < m.table.n_tensors; i++) {
         const lks__table_tensor *t = &m.table.tensors[i];
         for (size_t j = 0; j < t->count; j++) {
@@ -88,8 +87,7 @@ json_t *forge_metadata(const forge_model *m)
 void forge_compress(const char *path, const void *data, size_t bytes)
 {
     uLongf room = compressBound(bytes);
-    unsigned char *out = malloc(room);
-    assert_non_null(out);
+    unsigned char *out = lks_test_malloc(room);
     assert_int_equal(compress2(out, &room, data, bytes, 9), Z_OK);
     lks_test_write(path, out, room);
     free(out);
@@ -103,8 +101,7 @@ void forge_write(const char *path, const lks__st_tensor *tensors, size_t n, cons
     assert_ok(lks__st_head(path, tensors, n, metadata, false, &head, &head_bytes));
     for (size_t i = 0; i < n; i++)
         total += tensors[i].bytes;
-    all = calloc(1, head_bytes + total);
-    assert_non_null(all);
+    all = lks_test_calloc(1, head_bytes + total);
     memcpy(all, head, head_bytes);
     size_t at = head_bytes;
     for (size_t i = 0; i < n; at += tensors[i++].bytes)
@@ -119,8 +116,7 @@ char *forge_decompress(const char *path, size_t *bytes_p)
     size_t bytes;
     const char *file = lks_test_read(path, &bytes);
     uLongf room = 1 << 24;
-    char *out = malloc(room);
-    assert_non_null(out);
+    char *out = lks_test_malloc(room);
     assert_int_equal(uncompress((unsigned char *)out, &room, (const unsigned char *)file, bytes),
                      Z_OK);
     *bytes_p = room;

@@ -14,9 +14,9 @@ static void check_tensor(const lks__table_tensor *t, const float *x, const float
 {
     lks__artifact_part part;
     lks__artifact_part_of(t, &part);
-    float *want = malloc(t->count * sizeof *want);
-    void *values = malloc(part.values.bytes), *scales = malloc(part.scales.bytes + 1);
-    assert_true(want != NULL && values != NULL && scales != NULL);
+    float *want = lks_test_malloc(t->count * sizeof *want);
+    void *values = lks_test_malloc(part.values.bytes),
+         *scales = lks_test_malloc(part.scales.bytes + 1);
     assert_ok(lks__quantize(part.scheme, x, part.rows, part.cols, values, scales));
     assert_ok(lks__dequantize(part.scheme, values, scales, part.rows, part.cols, want));
     assert_memory_equal(got, want, t->count * sizeof *want);
@@ -30,8 +30,7 @@ TEST(test_round_trip)
     lks__artifact_stats stats;
     lks__artifact a;
     struct stat info;
-    float *got = calloc(m.table.count, sizeof *got);
-    assert_non_null(got);
+    float *got = lks_test_calloc(m.table.count, sizeof *got);
     assert_ok(lks__artifact_write(path, &m.table, m.params, &m.about, &stats));
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(stats.file_bytes, info.st_size);
@@ -183,8 +182,7 @@ TEST(test_order)
     forge_model m = forge_shape(192, 400); /* 5 large matrices */
     lks__torchfile *file;
     size_t bytes, next = 0;
-    m.params = calloc(m.table.count, sizeof *m.params);
-    assert_non_null(m.params);
+    m.params = lks_test_calloc(m.table.count, sizeof *m.params);
     assert_ok(lks__artifact_write(path, &m.table, m.params, &m.about, NULL));
     char *data = forge_decompress(path, &bytes);
     assert_ok(lks__torchfile_open_bytes("x", data, bytes, &file));
@@ -210,8 +208,8 @@ TEST(test_form_of_before)
     const char *one = lks_test_text("%s/1", folder), *two = lks_test_text("%s/2", folder);
     forge_model m = forge_open(6);
     lks__artifact a;
-    float *x = calloc(m.table.count, sizeof *x), *y = calloc(m.table.count, sizeof *y);
-    assert_true(x != NULL && y != NULL);
+    float *x = lks_test_calloc(m.table.count, sizeof *x),
+          *y = lks_test_calloc(m.table.count, sizeof *y);
     assert_ok(lks__artifact_write(one, &m.table, m.params, &m.about, NULL));
     assert_ok(old_artifact_write(two, &m.table, m.params, &m.about));
     assert_ok(forge_load(one, &m.table, x));

@@ -78,8 +78,7 @@ TEST(test_truncated)
         lks_test_write(path, whole, n);
         refused("truncated");
     }
-    char *longer = malloc(bytes + 1);
-    assert_non_null(longer);
+    char *longer = lks_test_malloc(bytes + 1);
     memcpy(longer, whole, bytes);
     longer[bytes] = 0;
     lks_test_write(path, longer, bytes + 1);
@@ -92,13 +91,11 @@ TEST(test_altered)
 {
     enum { TRIES = 300 };
     size_t bytes, passed = 0, tried = 0;
-    float *want = calloc(model.table.count, sizeof *want);
-    assert_non_null(want);
+    float *want = lks_test_calloc(model.table.count, sizeof *want);
     assert_ok(old_artifact_write(path, &model.table, model.params, &model.about));
     assert_ok(forge_load(path, &model.table, want));
     const char *whole = lks_test_read(path, &bytes);
-    char *copy = malloc(bytes);
-    assert_non_null(copy);
+    char *copy = lks_test_malloc(bytes);
     uint32_t x = 4711;
     for (size_t i = 0; i < TRIES; i++, tried++) {
         x ^= x << 13;
@@ -157,8 +154,7 @@ static long peak_mb(void)
 TEST(test_bombs)
 {
     const size_t big = 64 << 20;
-    char *zeros = calloc(1, big);
-    assert_non_null(zeros);
+    char *zeros = lks_test_calloc(1, big);
     /* Headers that are too long, or only zeros or spaces. */
     static const uint64_t lengths[] = {0, 1, 64 << 20, (4 << 20) + 1, UINT64_MAX, INT64_MAX};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {

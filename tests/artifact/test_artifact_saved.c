@@ -223,8 +223,7 @@ TEST(test_cut_and_bombs)
     free(longer);
 
     const size_t big = 200 << 20;
-    char *zeros = calloc(1, big);
-    assert_non_null(zeros);
+    char *zeros = lks_test_calloc(1, big);
     memcpy(zeros, "PK\3\4", 4);
     forge_compress(path, zeros, big);
     free(zeros);

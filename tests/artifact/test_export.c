@@ -104,8 +104,8 @@ TEST(test_content)
     lks__model_config config = lks__state_model_config(&s, (uint32_t)s.vocab_size);
     assert_ok(lks__model_table(&config, &table));
     assert_ok(lks__artifact_check(&a, &table));
-    float *got = calloc(table.count, sizeof *got), *was = calloc(table.count, sizeof *was);
-    assert_true(got != NULL && was != NULL);
+    float *got = lks_test_calloc(table.count, sizeof *got),
+          *was = lks_test_calloc(table.count, sizeof *was);
     assert_ok(lks__artifact_read(&a, &table, got));
     assert_ok(lks__ckpt_open(run, 0, &ckpt));
     assert_true(json_equal(a.tokenizer, json_object_get(ckpt.state, "tokenizer")));

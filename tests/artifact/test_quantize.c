@@ -156,8 +156,7 @@ TEST(test_figures)
 /* Uniform in [-8, 8), exact in fp32. */
 static float *spread(size_t n)
 {
-    float *x = malloc(n * sizeof *x);
-    assert_non_null(x);
+    float *x = lks_test_malloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++) {
         uint32_t h = (uint32_t)i * 2654435761u;
         h ^= h >> 15;
@@ -196,8 +195,7 @@ TEST(test_long_vectors)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         float *x = spread(cases[i].n), scale;
-        int8_t *q = malloc(cases[i].n);
-        assert_non_null(q);
+        int8_t *q = lks_test_malloc(cases[i].n);
         assert_ok(lks__quantize(LKS__QUANT_WHOLE, x, 1, cases[i].n, q, &scale));
         assert_int_equal(bits_of(scale), cases[i].scale);
         check_sums(q, cases[i].n, cases[i].sums);
@@ -363,9 +361,8 @@ TEST(test_refused)
 
     /* PyTorch's quantile takes no longer row, so there is nothing to compare with. */
     size_t n = (1 << 24) + 1;
-    float *row = calloc(n, sizeof *row);
-    int8_t *q = malloc(n);
-    assert_true(row != NULL && q != NULL);
+    float *row = lks_test_calloc(n, sizeof *row);
+    int8_t *q = lks_test_malloc(n);
     assert_fails(LKS_ERR_SUPPORT, lks__quantize(LKS__QUANT_WHOLE, row, 1, n, q, scales), "row");
     assert_ok(lks__quantize(LKS__QUANT_WHOLE, row, 1, n - 1, q, scales));
     assert_true(scales[0] == 1.0f);

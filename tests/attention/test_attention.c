@@ -65,8 +65,7 @@ static void fill(float *x, size_t n, uint32_t seed)
 
 static double *widened(const float *x, size_t n)
 {
-    double *y = malloc(n * sizeof *y);
-    assert_non_null(y);
+    double *y = lks_test_malloc(n * sizeof *y);
     for (size_t i = 0; i < n; i++)
         y[i] = x[i];
     return y;
@@ -74,9 +73,7 @@ static double *widened(const float *x, size_t n)
 
 static double *doubles(size_t n)
 {
-    double *y = malloc(n * sizeof *y);
-    assert_non_null(y);
-    return y;
+    return lks_test_malloc(n * sizeof(double));
 }
 
 static lks__dropout dropout_of(double p)

@@ -146,8 +146,7 @@ TEST(test_normal_1000)
 TEST(test_normal_tails)
 {
     enum { N = 1 << 20 };
-    float *x = malloc(N * sizeof *x), *u = malloc(N * sizeof *u);
-    assert_true(x && u);
+    float *x = lks_test_malloc(N * sizeof *x), *u = lks_test_malloc(N * sizeof *u);
     lks__mt g;
     lks__mt_seed(&g, 7);
     lks__mt_normal(&g, x, N, 0, 1);

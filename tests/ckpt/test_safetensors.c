@@ -202,8 +202,7 @@ static const char *forge(const char *header, int64_t length, size_t data_bytes)
     const char *path = in_scratch("forged.safetensors");
     size_t text = strlen(header);
     uint64_t n = length == -1 ? text : (uint64_t)length;
-    char *block = calloc(1, 8 + text + data_bytes);
-    assert_non_null(block);
+    char *block = lks_test_calloc(1, 8 + text + data_bytes);
     memcpy(block, &n, 8);
     memcpy(block + 8, header, text);
     lks_test_write(path, block, 8 + text + data_bytes);
@@ -297,8 +296,7 @@ TEST(hostile_headers)
 TEST(deep_header)
 {
     const size_t depth = 1 << 20;
-    char *text = malloc(depth + 16);
-    assert_non_null(text);
+    char *text = lks_test_malloc(depth + 16);
     memcpy(text, "{\"a\":", 5);
     memset(text + 5, '[', depth);
     text[5 + depth] = '\0';
@@ -434,8 +432,7 @@ TEST(flipped_data)
 TEST(many)
 {
     enum { MANY = 50000, ROOM = 200 };
-    char *header = malloc((size_t)MANY * ROOM), *name = malloc((size_t)MANY * 64);
-    assert_true(header != NULL && name != NULL);
+    char *header = lks_test_malloc((size_t)MANY * ROOM), *name = lks_test_malloc((size_t)MANY * 64);
     size_t n = 0;
     for (int i = 0; i < MANY; i++) {
         snprintf(name + i * 64, 64, "transformer.h.%d.attention.weight", i);

@@ -115,8 +115,7 @@ static double element(const void *x, bool half, size_t i)
 static double *numbers_of(const void *x, size_t ld, bool half, bool transposed, size_t rows,
                           size_t k)
 {
-    double *y = malloc(rows * k * sizeof *y + 1);
-    assert_non_null(y);
+    double *y = lks_test_malloc(rows * k * sizeof *y + 1);
     for (size_t i = 0; i < rows; i++)
         for (size_t p = 0; p < k; p++)
             y[i * k + p] = element(x, half, transposed ? p * ld + i : i * ld + p);

@@ -65,10 +65,9 @@ static lks__byte_table table_of_figures(void)
     const json_t *lut = lks_test_member(lks_test_figure("golf_data.json"), "lut");
     const json_t *bytes = lks_test_member(lut, "base_bytes");
     lks__byte_table t = {.size = (uint32_t)json_array_size(bytes)};
-    t.bytes = calloc(t.size, sizeof *t.bytes);
-    t.leading_space = calloc(t.size, sizeof *t.leading_space);
-    t.boundary = calloc(t.size, sizeof *t.boundary);
-    assert_true(t.bytes && t.leading_space && t.boundary);
+    t.bytes = lks_test_calloc(t.size, sizeof *t.bytes);
+    t.leading_space = lks_test_calloc(t.size, sizeof *t.leading_space);
+    t.boundary = lks_test_calloc(t.size, sizeof *t.boundary);
     for (uint32_t i = 0; i < t.size; i++) {
         t.bytes[i] = (uint16_t)json_integer_value(json_array_get(bytes, i));
         t.leading_space[i] = in_list(lks_test_member(lut, "leading_space_ids"), i);
@@ -132,8 +131,7 @@ TEST(test_validation)
         uint64_t seq_len = (uint64_t)lks_test_number(c, "train_seq_len");
         assert_ok(lks__shards_usable(s, seq_len, &usable));
         assert_int_equal(usable, (uint64_t)lks_test_number(c, "usable_tokens"));
-        int32_t *ids = malloc(usable * sizeof *ids);
-        assert_non_null(ids);
+        int32_t *ids = lks_test_malloc(usable * sizeof *ids);
         assert_ok(lks__shards_read(s, 0, usable, ids));
         uint64_t bytes = lks__byte_count(&t, ids, ids + 1, usable - 1);
         assert_int_equal(usable - 1, (uint64_t)lks_test_number(c, "val_token_count"));
@@ -161,8 +159,7 @@ TEST(test_train_shards)
         const json_t *want = json_object_get(
             files, lks_test_text("fineweb_train_%06d.bin", i)); /* a name that contains dots */
         size_t n = (size_t)lks_test_number(want, "tokens");
-        int32_t *ids = malloc(n * sizeof *ids);
-        assert_non_null(ids);
+        int32_t *ids = lks_test_malloc(n * sizeof *ids);
         assert_ok(lks__shards_read(s, at, n, ids));
         uint64_t sum = 0, bos = 0;
         for (size_t j = 0; j < n; j++) {

@@ -162,8 +162,7 @@ TEST(test_hostile_files)
                  "not valid JSON");
 
     enum { DEEP = 100000, HUGE_META = 5 << 20 };
-    char *text = malloc(HUGE_META);
-    assert_non_null(text);
+    char *text = lks_test_malloc(HUGE_META);
     memset(text, '[', DEEP);
     assert_fails(LKS_ERR_FORMAT, lks__meta_load(folder_with(text, DEEP), &found, &meta),
                  "not valid JSON");

@@ -174,8 +174,7 @@ TEST(test_split_sizes)
 TEST(test_many_shards)
 {
     enum { N = 40000 };
-    char *text = malloc(N);
-    assert_non_null(text);
+    char *text = lks_test_malloc(N);
     for (int i = 0; i < N; i++)
         text[i] = (char)('a' + i % 7);
     const char *input = text_file(text, N), *out = lks_test_text("%s/out", lks_test_folder());

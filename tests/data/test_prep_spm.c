@@ -93,8 +93,7 @@ TEST(test_docs)
 TEST(test_long_docs)
 {
     enum { LINE = 700001, LINES = 5 };
-    char *text = malloc((size_t)(LINE + 1) * LINES);
-    assert_non_null(text);
+    char *text = lks_test_malloc((size_t)(LINE + 1) * LINES);
     for (int i = 0; i < LINES; i++) {
         memset(text + (size_t)i * (LINE + 1), 'a' + i, LINE);
         text[(size_t)(i + 1) * (LINE + 1) - 1] = '\n';
@@ -393,8 +392,7 @@ TEST(test_model_beside)
 
     size_t bytes;
     const char *data = lks_test_read(model, &bytes);
-    char *changed = malloc(bytes);
-    assert_non_null(changed);
+    char *changed = lks_test_malloc(bytes);
     memcpy(changed, data, bytes);
     char *at = memmem(changed, bytes, "<0x41>", 6);
     assert_non_null(at);
@@ -458,8 +456,7 @@ TEST(test_no_memory)
     lks__prep_result r;
     assert_ok(prep(&o, &r));
     assert_ok(lks__spm_open(lks_test_text("%s/%s", o.out_dir, LKS__META_MODEL), &opened));
-    char *text = calloc(BYTES + 1, 1);
-    assert_non_null(text);
+    char *text = lks_test_calloc(BYTES + 1, 1);
     memset(text, 'a', BYTES);
     const int st = lks_test_in_little_memory(encode_long, text, 256 << 10);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -18,8 +18,7 @@ enum { HEADER = 1024 };
 static const char *write_raw(const uint32_t head[3], const void *ids, size_t id_bytes)
 {
     const char *path = lks_test_text("%s/shard.bin", lks_test_folder());
-    uint8_t *bytes = malloc(HEADER + id_bytes + 1);
-    assert_non_null(bytes);
+    uint8_t *bytes = lks_test_malloc(HEADER + id_bytes + 1);
     memset(bytes, 0xab, HEADER); /* words after the first three are ignored */
     for (int i = 0; i < 12; i++)
         bytes[i] = (uint8_t)(head[i / 4] >> (8 * (i % 4)));
@@ -300,9 +299,8 @@ static void check_stream(const lks__shards *shards, const size_t *counts, int n_
     enum { STEPS = 23 };
     lks__stream stream = {.shards = shards, .V = V, .A = A, .local_tokens = local};
     struct retold r = {counts, n_files, 0, 0};
-    int32_t *chunk = malloc((size_t)V * (local + 1) * sizeof *chunk);
-    int32_t *got = malloc((local + 1) * sizeof *got);
-    assert_true(chunk && got);
+    int32_t *chunk = lks_test_malloc((size_t)V * (local + 1) * sizeof *chunk);
+    int32_t *got = lks_test_malloc((local + 1) * sizeof *got);
     for (uint64_t step = 0; step < STEPS; step++)
         for (int m = 0; m < A; m++) { /* next_batch with V workers */
             retold_take(&r, (size_t)V * (local + 1), chunk);

@@ -132,8 +132,7 @@ TEST(test_prompts)
         {{.vocab_size = 321, .is_sentencepiece = true, .model_hash = hash}, "vocabulary has 321"},
         {{.vocab_size = 320, .is_sentencepiece = true, .model_hash = hash + 1}, "its hash is"},
     };
-    lks__replica *r = calloc(1, sizeof *r);
-    assert_non_null(r);
+    lks__replica *r = lks_test_calloc(1, sizeof *r);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         lks__text t;
         int32_t *ids;

@@ -12,8 +12,7 @@
 static const char *write_ids(const uint16_t *ids, size_t n)
 {
     const char *path = lks_test_text("%s/train.bin", lks_test_folder());
-    uint8_t *bytes = malloc(2 * n + 1);
-    assert_non_null(bytes);
+    uint8_t *bytes = lks_test_malloc(2 * n + 1);
     for (size_t i = 0; i < n; i++) {
         bytes[2 * i] = (uint8_t)ids[i];
         bytes[2 * i + 1] = (uint8_t)(ids[i] >> 8);
@@ -32,8 +31,7 @@ TEST(test_generated)
     const char *val = lks_test_read(lks_test_text("%s/val.bin", folder), &n_val);
     assert_int_equal(n_train, 400000);
     assert_int_equal(n_val, 40000);
-    char *all = malloc(n_train + n_val);
-    assert_non_null(all);
+    char *all = lks_test_malloc(n_train + n_val);
     memcpy(all, train, n_train);
     memcpy(all + n_train, val, n_val);
     const char *path = lks_test_text("%s/all.bin", folder);
@@ -73,9 +71,8 @@ TEST(test_read)
 TEST(test_read_long)
 {
     enum { N = 200001 };
-    uint16_t *ids = malloc(N * sizeof *ids);
-    int32_t *out = malloc(N * sizeof *out);
-    assert_true(ids && out);
+    uint16_t *ids = lks_test_malloc(N * sizeof *ids);
+    int32_t *out = lks_test_malloc(N * sizeof *out);
     for (int i = 0; i < N; i++)
         ids[i] = (uint16_t)(i * 7919u);
     lks__tokens *t;

@@ -196,8 +196,7 @@ TEST(test_first_not_finite)
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     static const int places[][2] = {
         {0, 5}, {N - 1, N - 1}, {65536, 65537}, {70000, 299998}, {65535, 65536}};
-    float *x = calloc(N, sizeof *x);
-    assert_non_null(x);
+    float *x = lks_test_calloc(N, sizeof *x);
     for (int threads = 1; threads <= 3; threads++) {
         uint64_t first = 1;
         lks__exec pool = ex;

@@ -85,8 +85,7 @@ static struct model opened(const char *path)
     assert_ok(lks__settings_begin(&m.s, &w->model, w->shown));
     const lks__model_config config = lks__state_model_config(&m.s, (uint32_t)m.s.vocab_size);
     assert_ok(lks__model_table(&config, &m.table));
-    m.params = calloc(m.table.count, sizeof *m.params);
-    assert_non_null(m.params);
+    m.params = lks_test_calloc(m.table.count, sizeof *m.params);
     assert_ok(lks__weights_read(w, &config, &m.table, 1, m.params));
     lks__weights_close(w);
     return m;

@@ -422,9 +422,8 @@ TEST(test_xent)
     }
     /* a vocabulary's length: the sum is as accurate as that of few terms */
     enum { V = 50304 };
-    float *x = malloc(V * sizeof *x), *dx = malloc(V * sizeof *dx),
-          *want_dx = malloc(V * sizeof *x);
-    assert_true(x && dx && want_dx);
+    float *x = lks_test_malloc(V * sizeof *x), *dx = lks_test_malloc(V * sizeof *dx),
+          *want_dx = lks_test_malloc(V * sizeof *x);
     fill_random(x, V, 4, 3);
     double loss = ref.xent_row(want_dx, x, V, 777, 1);
     assert_true(fabs(lvl.xent_row(dx, x, V, 777, 1) - loss) <= 4 * eps * (1 + loss));

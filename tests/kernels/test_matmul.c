@@ -49,8 +49,7 @@ struct operands {
 
 static float *filled(size_t n, unsigned seed)
 {
-    float *x = malloc(n * sizeof *x);
-    assert_non_null(x);
+    float *x = lks_test_malloc(n * sizeof *x);
     fill_random(x, n, 1.0f, seed);
     return x;
 }
@@ -147,8 +146,7 @@ static const float mark = -12345.0f;
 
 static float *blank(size_t rows, size_t ld, size_t n)
 {
-    float *x = malloc(rows * ld * sizeof *x);
-    assert_non_null(x);
+    float *x = lks_test_malloc(rows * ld * sizeof *x);
     for (size_t i = 0; i < rows * ld; i++)
         x[i] = i % ld < n ? NAN : mark;
     return x;
@@ -241,8 +239,7 @@ static void finish(const struct finished *f, float *y, float *out)
 static void check_finished(const struct finished *f, const float *plain)
 {
     const size_t bytes = f->m * f->ld * sizeof(float);
-    float *y = malloc(bytes), *out = blank(f->m, f->ld, f->n);
-    assert_non_null(y);
+    float *y = lks_test_malloc(bytes), *out = blank(f->m, f->ld, f->n);
     memcpy(y, plain, bytes);
     finish(f, y, out);
     assert_memory_equal(f->y, y, bytes);
@@ -326,10 +323,8 @@ static void check_bwd_w(const lks__exec *ex, const struct operands *o, bool with
 {
     const shape *s = &o->s;
     const bool fresh = !with_bias;
-    float *start = filled(s->out * s->in, 5), *dw = malloc(s->out * s->in * sizeof *dw);
-    float *bias = filled(s->out, 6), *db = malloc(s->out * sizeof *db);
-    assert_non_null(dw);
-    assert_non_null(db);
+    float *start = filled(s->out * s->in, 5), *dw = lks_test_malloc(s->out * s->in * sizeof *dw);
+    float *bias = filled(s->out, 6), *db = lks_test_malloc(s->out * sizeof *db);
     memcpy(dw, start, s->out * s->in * sizeof *dw);
     if (fresh) {
         memset(dw, 0xff, s->out * s->in * sizeof *dw);
@@ -445,8 +440,7 @@ TEST(test_same_bits_for_any_threads)
         float *first = NULL;
         for (int n_threads = 1; n_threads <= 3; n_threads++) {
             lks__exec ex = open_exec(which % 2 == 1, n_threads, LKS__EXEC_SCRATCH_BYTES);
-            float *all = calloc(ny + nx + nw, sizeof *all);
-            assert_non_null(all);
+            float *all = lks_test_calloc(ny + nx + nw, sizeof *all);
             lks__linear_fwd(&ex, lks__acts(all), o.ld, lks__acts(o.x), o.w, s->rows, s->out, s->in,
                             NULL);
             lks__linear_bwd_x(&ex, lks__acts(all + ny), lks__acts(o.dy), o.ld, o.w, s->rows, s->out,

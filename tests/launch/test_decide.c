@@ -50,8 +50,7 @@ static void open_job(struct job *j, int n, bool coordinator)
                                .host = "host-a"};
     assert_ok(lks__store_serve("127.0.0.1", 0, token, &j->server));
     j->reader = connect_to(j);
-    struct lks__nodes *m = calloc(1, sizeof *m);
-    assert_non_null(m);
+    struct lks__nodes *m = lks_test_calloc(1, sizeof *m);
     m->job = &j->job;
     m->say = connect_to(j);
     m->hear = connect_to(j);

@@ -59,12 +59,10 @@ law_args poison_train(const char *out, int W)
 static lks__st_tensor *load(lks__st_file *file, size_t *n_p)
 {
     size_t n = lks__st_count(file);
-    lks__st_tensor *tensors = calloc(n, sizeof *tensors);
-    assert_non_null(tensors);
+    lks__st_tensor *tensors = lks_test_calloc(n, sizeof *tensors);
     for (size_t i = 0; i < n; i++) {
         const lks__st_tensor *t = lks__st_get(file, i);
-        void *bytes = malloc(t->bytes + 1);
-        assert_non_null(bytes);
+        void *bytes = lks_test_malloc(t->bytes + 1);
         assert_ok(lks__st_read(file, t, bytes));
         tensors[i] = *t;
         tensors[i].data = bytes;

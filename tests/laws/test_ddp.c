@@ -284,8 +284,7 @@ TEST(test_canonical_sum)
         float *mean[STEPS];
         double norm[STEPS];
         for (int i = 0; i < STEPS; i++) {
-            mean[i] = calloc(table.count, sizeof *mean[i]);
-            assert_non_null(mean[i]);
+            mean[i] = lks_test_calloc(table.count, sizeof *mean[i]);
             norm[i] = plain_mean(V, A, i, mean[i]);
             assert_true(norm[i] > 0.0);
         }
@@ -358,8 +357,7 @@ TEST(test_failing_rank)
         struct rank ranks[MAX_RANKS];
         for (int i = 0; i < W; i++)
             ranks[i] = (struct rank){.V = 8, .A = 1, .failing_v = 7};
-        float *zero = calloc(table.count, sizeof *zero);
-        assert_non_null(zero);
+        float *zero = lks_test_calloc(table.count, sizeof *zero);
         for (int i = 0; i < W; i++)
             ranks[i].mean[0] = ranks[i].mean[1] = zero;
         run_ranks(ranks, W);
@@ -379,8 +377,7 @@ TEST(test_verify)
     enum { W = 4 };
     struct rank ranks[W] = {{0}};
     for (int i = 0; i < W; i++) {
-        ranks[i].params = calloc(table.count, sizeof(float));
-        assert_non_null(ranks[i].params);
+        ranks[i].params = lks_test_calloc(table.count, sizeof(float));
     }
     run_ranks(ranks, W);
     for (int i = 0; i < W; i++)
@@ -409,8 +406,7 @@ TEST(test_verify_large)
     struct rank ranks[W] = {{0}};
     for (int i = 0; i < W; i++) {
         ranks[i].large = LARGE;
-        ranks[i].params = calloc(LARGE, sizeof(float));
-        assert_non_null(ranks[i].params);
+        ranks[i].params = lks_test_calloc(LARGE, sizeof(float));
     }
     run_ranks(ranks, W);
     for (int i = 0; i < W; i++)

@@ -55,8 +55,7 @@ static bool same_values(const char *out, const char *const checkpoints[2], const
         const lks__st_tensor *t = lks__st_find(file, name);
         assert_non_null(t);
         bytes = t->bytes;
-        values[i] = malloc(bytes);
-        assert_non_null(values[i]);
+        values[i] = lks_test_malloc(bytes);
         assert_ok(lks__st_read(file, t, values[i]));
         lks__st_close(file);
     }

@@ -564,8 +564,7 @@ static void check_places(const struct lks__model_ops *ops, const char *const pla
     assert_ok(lks__model_table(&config, &table));
     lks__device device = lks__device_cpu(&ex);
     assert_ok(lks__model_open(&config, &table, 1, &device, &model));
-    float *params = calloc(table.count, sizeof *params);
-    assert_non_null(params);
+    float *params = lks_test_calloc(table.count, sizeof *params);
     lks__mt_seed(&g, 1);
     lks__model_init(&config, &table, &g, params);
     for (size_t i = 0; i < n_places; i++) {

@@ -162,8 +162,7 @@ static void add_tensors(FILE *to, const char *path)
     assert_true(lks__st_count(file) > 4);
     for (size_t i = 0; i < lks__st_count(file); i++) {
         const lks__st_tensor *t = lks__st_get(file, i);
-        void *data = malloc(t->bytes + 1);
-        assert_non_null(data);
+        void *data = lks_test_malloc(t->bytes + 1);
         assert_ok(lks__st_read(file, t, data));
         fprintf(to, "%s %s %016" PRIx64 "\n", t->name, t->dtype, XXH3_64bits(data, t->bytes));
         free(data);

@@ -253,8 +253,7 @@ static void check_text(const char *dir, int W, const char *want)
 
 static char *nested(size_t depth)
 {
-    char *text = calloc(2 * depth + 1, 1);
-    assert_non_null(text);
+    char *text = lks_test_calloc(2 * depth + 1, 1);
     memset(text, '[', depth);
     memset(text + depth, ']', depth);
     return text;
@@ -390,8 +389,7 @@ TEST(test_forged)
 static lks__st_tensor *many(size_t n)
 {
     enum { NAME = 17 };
-    lks__st_tensor *list = calloc(n, sizeof *list + NAME);
-    assert_non_null(list);
+    lks__st_tensor *list = lks_test_calloc(n, sizeof *list + NAME);
     char *name = (char *)(list + n);
     for (size_t i = 0; i < n; i++, name += NAME) {
         snprintf(name, NAME, "%zx", i);

@@ -30,8 +30,7 @@ struct model {
 
 static struct model *new_model(void)
 {
-    struct model *m = calloc(1, sizeof *m);
-    assert_non_null(m);
+    struct model *m = lks_test_calloc(1, sizeof *m);
     for (int p = 0; p < N_PARAMS; p++)
         m->params[p] =
             (lks_param){names[p], m->value[p], p == FROZEN ? NULL : m->grad[p], counts[p]};
@@ -94,8 +93,7 @@ struct expected {
 
 static struct expected *expect(int V, int A)
 {
-    struct expected *e = calloc(1, sizeof *e);
-    assert_non_null(e);
+    struct expected *e = lks_test_calloc(1, sizeof *e);
     for (int v = 0; v < V; v++) {
         double leaf = 0;
         for (int m = 0; m < A; m++)
@@ -330,9 +328,8 @@ static lks_status large_step(const struct rank *r, lks_ddp *ddp)
 static lks_status run_large(struct rank *r)
 {
     lks_ddp *ddp = NULL;
-    float *value = calloc(LARGE + LAST, sizeof *value);
-    float *grad = malloc((LARGE + 2 + LAST) * sizeof *grad);
-    assert_true(value != NULL && grad != NULL);
+    float *value = lks_test_calloc(LARGE + LAST, sizeof *value);
+    float *grad = lks_test_malloc((LARGE + 2 + LAST) * sizeof *grad);
     for (size_t i = 0; i < LARGE + 2; i++)
         grad[i] = 7;
     lks_param params[] = {{"large", value, grad + 1, LARGE},

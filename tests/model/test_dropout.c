@@ -27,8 +27,7 @@ static lks__dropout mask_of(float p, uint64_t seed, uint32_t step, uint32_t vm, 
 
 static float *ones(size_t n)
 {
-    float *x = malloc(n * sizeof *x);
-    assert_non_null(x);
+    float *x = lks_test_malloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++)
         x[i] = 1.0f;
     return x;

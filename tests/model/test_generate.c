@@ -43,8 +43,7 @@ static int open_model(void **state)
     m.config.ops = &lks__model_gpt2;
     assert_ok(lks__model_table(&m.config, &m.table));
     assert_ok(lks__model_open(&m.config, &m.table, 1, &device, &m.model));
-    m.params = calloc(m.table.count, sizeof *m.params);
-    assert_non_null(m.params);
+    m.params = lks_test_calloc(m.table.count, sizeof *m.params);
     lks__mt_seed(&g, 5);
     for (size_t i = 0; i < m.table.n_tensors; i++) {
         const lks__table_tensor *t = &m.table.tensors[i];

@@ -53,8 +53,7 @@ struct problem {
 
 static float *filled(size_t n, double scale, lks__mt *g)
 {
-    float *x = malloc(n * sizeof *x);
-    assert_non_null(x);
+    float *x = lks_test_malloc(n * sizeof *x);
     lks__mt_uniform(g, x, n, (float)-scale, (float)scale);
     return x;
 }
@@ -67,8 +66,7 @@ static struct problem problem_of(const shape *s)
     struct problem p = {.s = s};
     p.x = filled(s->rows * s->C, 2.0, &g);
     p.w = filled(s->V * s->C, 3.0 / sqrt((double)s->C), &g);
-    p.targets = malloc(s->rows * sizeof *p.targets);
-    assert_non_null(p.targets);
+    p.targets = lks_test_malloc(s->rows * sizeof *p.targets);
     for (size_t r = 0; r < s->rows; r++)
         p.targets[r] = (int32_t)lks__mt_randint(&g, s->V);
     return p;
@@ -81,9 +79,7 @@ static void problem_free(struct problem *p)
 
 static double *doubles(size_t n)
 {
-    double *x = calloc(n, sizeof *x);
-    assert_non_null(x);
-    return x;
+    return lks_test_calloc(n, sizeof(double));
 }
 
 /* ---- the reference ----------------------------------------------------------------------- */

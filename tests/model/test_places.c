@@ -14,8 +14,7 @@ TEST(test_tensors_apart)
     for (int i = 0; i < N_SMALL_MODELS; i++) {
         lks__table t = {0};
         assert_ok(lks__model_table(&small_models[i].config, &t));
-        const lks__table_tensor **owner = calloc(t.count, sizeof *owner);
-        assert_non_null(owner);
+        const lks__table_tensor **owner = lks_test_calloc(t.count, sizeof *owner);
         for (size_t k = 0; k < t.n_tensors; k++)
             for (size_t e = 0; e < t.tensors[k].count; e++) {
                 assert_null(owner[t.tensors[k].offset + e]);
@@ -236,8 +235,7 @@ static void check_draws(const char *name, const lks__model_config *c)
     lks__table t = {0};
     lks__mt drawn, skipped;
     assert_ok(lks__model_table(c, &t));
-    float *params = calloc(t.count, sizeof *params);
-    assert_non_null(params);
+    float *params = lks_test_calloc(t.count, sizeof *params);
     lks__mt_seed(&drawn, 1337);
     lks__mt_seed(&skipped, 1337);
     uint64_t n = lks__model_init(c, &t, NULL, NULL);

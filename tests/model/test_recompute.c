@@ -33,8 +33,7 @@ static struct results compute(const small_model *m, const bool *frozen)
     assert_ok(lks__table_lay_out(&run.table));
     assert_ok(lks__model_open(&run.config, &run.table, SMALL_B, run.model->device, &model));
     for (int i = 0; i < PASSES; i++) {
-        r.grads[i] = calloc(run.table.trained_count + 1, sizeof(float));
-        assert_non_null(r.grads[i]);
+        r.grads[i] = lks_test_calloc(run.table.trained_count + 1, sizeof(float));
         const lks__backward bw = {.grads = r.grads[i],
                                   .seed = 3,
                                   .step = 2,
@@ -273,8 +272,7 @@ static void count(int model, lks__recompute way, int fwd, int attention, int act
     counting.golf_heads_fwd = count_golf_heads;
     device.layers = &counting;
     assert_ok(lks__model_open(&run.config, &run.table, SMALL_B, &device, &counted));
-    float *grads = calloc(run.table.count, sizeof *grads);
-    assert_non_null(grads);
+    float *grads = lks_test_calloc(run.table.count, sizeof *grads);
     const lks__backward bw = {.grads = grads, .seed = 3, .done = models_ignore_group};
     n_fwd = n_attention = n_activations = n_norms = 0;
     lks__model_train(counted, run.params, &run.mb, &bw, &loss);

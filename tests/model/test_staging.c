@@ -70,10 +70,9 @@ static void check(const small_model *m)
     small_run run;
     small_open(m, &run);
     const lks__table *t = &run.table;
-    size_t *arena_place = calloc((size_t)t->n_groups, sizeof *arena_place);
-    size_t *place = calloc((size_t)t->n_groups, sizeof *place);
-    size_t *shift = calloc((size_t)t->n_groups, sizeof *shift);
-    assert_true(arena_place && place && shift);
+    size_t *arena_place = lks_test_calloc((size_t)t->n_groups, sizeof *arena_place);
+    size_t *place = lks_test_calloc((size_t)t->n_groups, sizeof *place);
+    size_t *shift = lks_test_calloc((size_t)t->n_groups, sizeof *shift);
     size_t size = GAP;
     for (int g = t->n_groups - 1; g >= 0; g--) { /* in the reverse order of an arena */
         arena_place[g] = start_of(t, g);

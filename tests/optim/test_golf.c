@@ -49,8 +49,7 @@ static void add_tensor(lks__table *table, const char *name, size_t d0, size_t d1
 static void table_open(lks__table *table, size_t most)
 {
     memset(table, 0, sizeof *table);
-    table->tensors = calloc(most, sizeof *table->tensors);
-    assert_non_null(table->tensors);
+    table->tensors = lks_test_calloc(most, sizeof *table->tensors);
     table->n_groups = 1;
 }
 

@@ -55,9 +55,7 @@ int parity_close_exec(void **state)
 
 float *parity_floats(size_t n)
 {
-    float *x = calloc(n, sizeof *x);
-    assert_non_null(x);
-    return x;
+    return lks_test_calloc(n, sizeof(float));
 }
 
 double parity_loss(lks__model *model, const float *params, const lks__micro_batch *mb,

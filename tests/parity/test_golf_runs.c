@@ -125,8 +125,7 @@ static void check_final(const char *name, const json_t *figure, const char *out)
         const lks__st_tensor *t = lks__st_get(file, i);
         const json_t *want = json_object_get(lks_test_member(figure, "final"), t->name);
         assert_non_null(want);
-        float *x = malloc(t->bytes);
-        assert_non_null(x);
+        float *x = lks_test_malloc(t->bytes);
         assert_ok(lks__st_read(file, t, x));
         parity_sums got = parity_sum(x, t->bytes / sizeof(float));
         double norm = sqrt(lks_test_number(want, "sumsq"));

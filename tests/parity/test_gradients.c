@@ -35,10 +35,8 @@ static void steps_open(const char *figure, const char *data_dir, struct steps *s
     s->grads = parity_floats(s->m.table.count);
     s->seen = parity_floats(s->m.table.count);
     s->moments = parity_floats(2 * s->m.table.count);
-    s->tokens = calloc(rows + 1, sizeof *s->tokens);
-    s->targets = calloc(rows, sizeof *s->targets);
-    assert_non_null(s->tokens);
-    assert_non_null(s->targets);
+    s->tokens = lks_test_calloc(rows + 1, sizeof *s->tokens);
+    s->targets = lks_test_calloc(rows, sizeof *s->targets);
 }
 
 static void steps_close(struct steps *s)

@@ -139,8 +139,7 @@ static void check_final(const char *name, const json_t *figure, const char *out,
         const lks__st_tensor *t = lks__st_get(file, i);
         const json_t *want = parity_tensor(figure, "final", t->name);
         size_t n = t->bytes / sizeof(float);
-        float *x = malloc(t->bytes);
-        assert_non_null(x);
+        float *x = lks_test_malloc(t->bytes);
         assert_ok(lks__st_read(file, t, x));
         parity_sums got = parity_sum(x, n);
         const double most = m != NULL || name[0] == '/' ? 1e-3 : 1e-5;

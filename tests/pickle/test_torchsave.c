@@ -167,8 +167,7 @@ TEST(test_long)
     const char *path = lks_test_text("%s/a.pt", lks_test_folder());
     static char text[LETTERS + 1];
     const uint64_t bytes = COUNT * sizeof(int32_t);
-    int32_t *count = malloc(bytes), *got = malloc(bytes);
-    assert_true(count != NULL && got != NULL);
+    int32_t *count = lks_test_malloc(bytes), *got = lks_test_malloc(bytes);
     for (int i = 0; i < COUNT; i++)
         count[i] = i;
     for (int i = 0; i < LETTERS; i++)

@@ -386,8 +386,7 @@ TEST(test_hostile)
     assert_null(strchr(args.notes[0], '\x1b'));
 
     size_t big = (1 << 20) + 1;
-    char *data = malloc(big);
-    assert_non_null(data);
+    char *data = lks_test_malloc(big);
     memset(data, '#', big);
     assert_fails(LKS_ERR_FORMAT, read_bytes("big.conf", data, big), "big.conf");
     assert_fails(LKS_ERR_FORMAT, read_bytes("a.conf", data, 4097), "4097 bytes", "4096");

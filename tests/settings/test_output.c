@@ -385,9 +385,8 @@ TEST(test_end)
     const double loss = 1.5;
     const lks__eval_result final = {.val_loss = 2.0};
     uint32_t chars[1] = {'a'};
-    lks__report *r = calloc(1, sizeof *r);
-    lks__trainer *t = calloc(1, sizeof *t);
-    assert_true(r != NULL && t != NULL);
+    lks__report *r = lks_test_calloc(1, sizeof *r);
+    lks__trainer *t = lks_test_calloc(1, sizeof *t);
     strcpy(t->run.shown_out_dir, "here");
     r->best = (lks__best){.found = true, .iter = 40, .loss = 1.75};
     lks__report_above(r, 60, 1.9);

@@ -564,8 +564,7 @@ TEST(test_list)
     assert_fails(LKS_ERR_CONFIG, /* what starts commands is typed */
                  lks__settings_set(&s, LKS__CMD_TRAIN, "exec_on", "end:true", LKS__FROM_ENV, "X"),
                  "only accepted on the command line");
-    char *longest = malloc(LKS__SETTING_STR);
-    assert_non_null(longest);
+    char *longest = lks_test_malloc(LKS__SETTING_STR);
     memset(longest, 'x', LKS__SETTING_STR - 1);
     longest[LKS__SETTING_STR - 1] = '\0';
     assert_fails(LKS_ERR_CONFIG,

@@ -100,8 +100,7 @@ static double naive(const char *run, const int32_t *tokens, size_t n, size_t T, 
     r.config.block_size = (int)T;
     assert_ok(lks__model_open(&r.config, &r.table, 1, session.device, &r.model));
     const size_t V = (size_t)r.config.vocab_size;
-    float *logits = calloc(V, sizeof *logits);
-    assert_non_null(logits);
+    float *logits = lks_test_calloc(V, sizeof *logits);
     for (size_t t = 1; t < n; t++) {
         const size_t k = t <= T ? 0 : (t - T + stride - 1) / stride;
         models_logits(r.model, r.params.dev, tokens + k * stride, (int)(t - k * stride), logits);

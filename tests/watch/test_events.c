@@ -201,8 +201,7 @@ static const char *file_of(const char *out, int i)
 
 static struct seen *read_run(const char *out)
 {
-    struct seen *s = calloc(1, sizeof *s);
-    assert_non_null(s);
+    struct seen *s = lks_test_calloc(1, sizeof *s);
     while (lks_test_exists(file_of(out, s->files + 1)))
         read_file(s, file_of(out, ++s->files));
     return s;

@@ -14,8 +14,7 @@ forge_model forge_open_as(const lks__model_config *config)
     forge_model m = {.config = *config};
     m.config.ops = &lks__model_gpt2;
     assert_ok(lks__model_table(&m.config, &m.table));
-    m.params = calloc(m.table.count, sizeof *m.params);
-    assert_non_null(m.params);
+    m.params = lks_test_calloc(m.table.count, sizeof *m.params);
     lks__mt g;
     lks__mt_seed(&g, 5);
     for (size_t i = 0; i < m.table.n_tensors; i++) {
@@ -62,8 +61,7 @@ static bool is(const char *name, const char *wanted)
 /* n values of `x` as `dtype`, malloc'd. */
 static void *convert(const char *dtype, const float *x, size_t n)
 {
-    char *out = calloc(n + 1, sizeof(float));
-    assert_non_null(out);
+    char *out = lks_test_calloc(n + 1, sizeof(float));
     for (size_t i = 0; i < n; i++) {
         uint16_t half =
             strcmp(dtype, "F16") == 0 ? lks__f16_from_float(x[i]) : lks__bf16_from_float(x[i]);
@@ -87,8 +85,7 @@ static lks__st_tensor tensor_of(const forge_model *m, const lks__table_tensor *t
     const size_t rows = t->shape[0], columns = t->n_dims == 2 ? t->shape[1] : 1;
     const size_t more = is(t->name, how->longer) ? columns : 0;
     const bool turn = is_conv(t) && !how->linear;
-    float *x = calloc(t->count + more, sizeof *x);
-    assert_non_null(x);
+    float *x = lks_test_calloc(t->count + more, sizeof *x);
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < columns; c++)
             x[turn ? c * rows + r : r * columns + c] = m->params[t->offset + r * columns + c];
@@ -202,8 +199,7 @@ const char *forge_llmc(const forge_model *m, int version, size_t *bytes_p)
                                  c->n_layer, c->n_head, c->n_embd,     padded};
     const size_t pad = (size_t)(padded - c->vocab_size) * (size_t)c->n_embd;
     const size_t bytes = sizeof header + (m->table.n_params + pad) * (size_t)wide;
-    char *text = calloc(bytes, 1), *at = text + sizeof header;
-    assert_non_null(text);
+    char *text = lks_test_calloc(bytes, 1), *at = text + sizeof header;
     memcpy(text, header, sizeof header);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         for (int l = -1; l < c->n_layer; l++) {

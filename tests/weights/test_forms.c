@@ -12,8 +12,7 @@ static float *read_all(lks__weights *w, const lks__settings *s, lks__table *tabl
 {
     const lks__model_config config = lks__state_model_config(s, (uint32_t)s->vocab_size);
     assert_ok(lks__model_table(&config, table));
-    float *params = calloc(table->count, sizeof *params);
-    assert_non_null(params);
+    float *params = lks_test_calloc(table->count, sizeof *params);
     assert_ok(lks__weights_read(w, &config, table, 3, params));
     return params;
 }
@@ -177,8 +176,7 @@ TEST(test_crop_and_grow)
     assert_near(sqrt(squares / (double)added), 0.02, 5 * 0.02 / sqrt(2.0 * (double)added));
     /* keyed by the seed: the same again, and others with another seed */
     const lks__model_config config = lks__state_model_config(&s, 80);
-    float *again = calloc(table.count, sizeof *again);
-    assert_non_null(again);
+    float *again = lks_test_calloc(table.count, sizeof *again);
     assert_ok(lks__weights_read(w, &config, &table, 3, again));
     assert_memory_equal(again, params, table.count * sizeof *params);
     assert_ok(lks__weights_read(w, &config, &table, 4, again));

@@ -298,8 +298,7 @@ static float *weights_of(const char *source, size_t *n_p, lks__settings *s)
     *s = w->model;
     const lks__model_config config = lks__state_model_config(s, (uint32_t)s->vocab_size);
     assert_ok(lks__model_table(&config, &table));
-    float *x = calloc(table.count, sizeof *x);
-    assert_non_null(x);
+    float *x = lks_test_calloc(table.count, sizeof *x);
     assert_ok(lks__weights_read(w, &config, &table, 1, x));
     *n_p = table.count;
     lks__table_free(&table);

@@ -106,8 +106,7 @@ TEST(test_deep_json)
 {
     enum { DEPTH = 10000 };
     forge_model m = forge_open(true);
-    char *deep = malloc(2 * DEPTH + 32);
-    assert_non_null(deep);
+    char *deep = lks_test_malloc(2 * DEPTH + 32);
     size_t n = (size_t)sprintf(deep, "{\"a\": ");
     memset(deep + n, '[', DEPTH);
     memset(deep + n + DEPTH, ']', DEPTH);
@@ -174,8 +173,7 @@ TEST(test_values)
          LKS_ERR_FORMAT,
          "tensor lm_head.weight differs from transformer.wte.weight"},
     };
-    float *params = calloc(m.table.count, sizeof *params);
-    assert_non_null(params);
+    float *params = lks_test_calloc(m.table.count, sizeof *params);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         lks__weights *w;
         assert_ok(lks__weights_open(forge_hf_folder(&m, &rows[i].how), NULL, &w));
@@ -210,8 +208,7 @@ TEST(test_llmc)
     size_t bytes;
     const char *path = forge_llmc(&m, 3, &bytes), *good = lks_test_read(path, NULL);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char *copy = malloc(bytes);
-        assert_non_null(copy);
+        char *copy = lks_test_malloc(bytes);
         memcpy(copy, good, bytes);
         memcpy(copy + 4 * rows[i].at, &rows[i].value, 4);
         lks_test_write(path, copy, bytes);
@@ -225,8 +222,7 @@ TEST(test_llmc)
     assert_fails(LKS_ERR_FORMAT, try(path), "truncated within its header");
 
     lks__weights *w;
-    float *params = calloc(m.table.count, sizeof *params);
-    assert_non_null(params);
+    float *params = lks_test_calloc(m.table.count, sizeof *params);
     lks_test_write(path, good, bytes);
     assert_ok(lks__weights_open(path, NULL, &w));
     assert_int_equal(truncate(path, 2000), 0); /* the file that is open */
@@ -308,8 +304,7 @@ static void write_gpt2(const char *folder, int n_layer, int n_head)
     const char *path = lks_test_text("%s/model.safetensors", folder);
     lks__table table;
     assert_ok(lks__model_tensors(&config, &table));
-    lks__st_tensor *list = calloc(table.n_tensors, sizeof *list);
-    assert_non_null(list);
+    lks__st_tensor *list = lks_test_calloc(table.n_tensors, sizeof *list);
     size_t bytes = 0;
     for (size_t i = 0; i < table.n_tensors; i++) {
         const lks__table_tensor *t = &table.tensors[i];
@@ -359,8 +354,7 @@ TEST(test_shape)
 {
     forge_model m = forge_open(true);
     const char *path = lks_test_text("%s/model.safetensors", lks_test_folder());
-    lks__st_tensor *tensors = calloc(m.table.n_tensors, sizeof *tensors);
-    assert_non_null(tensors);
+    lks__st_tensor *tensors = lks_test_calloc(m.table.n_tensors, sizeof *tensors);
     for (int wrong = 0; wrong < 3; wrong++) {
         for (size_t i = 0; i < m.table.n_tensors; i++) {
             const lks__table_tensor *t = &m.table.tensors[i];

@@ -240,12 +240,10 @@ TEST(test_other_weights)
 static lks__st_tensor *tensors_of(lks__st_file *file, size_t *n_p)
 {
     *n_p = lks__st_count(file);
-    lks__st_tensor *list = calloc(*n_p, sizeof *list);
-    assert_non_null(list);
+    lks__st_tensor *list = lks_test_calloc(*n_p, sizeof *list);
     for (size_t i = 0; i < *n_p; i++) {
         list[i] = *lks__st_get(file, i);
-        void *data = malloc(list[i].bytes);
-        assert_non_null(data);
+        void *data = lks_test_malloc(list[i].bytes);
         assert_ok(lks__st_read(file, lks__st_get(file, i), data));
         list[i].data = data;
     }

@@ -63,8 +63,7 @@ static float value(size_t i)
 
 static float *values(size_t n)
 {
-    float *x = malloc(n * sizeof *x);
-    assert_non_null(x);
+    float *x = lks_test_malloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++)
         x[i] = value(i);
     return x;
@@ -250,8 +249,7 @@ static double operand(float x)
 static void *to_device(lks__cuda_kind kind, const float *x, size_t n)
 {
     float *to = on_device(n);
-    uint16_t *half = malloc(n * sizeof *half);
-    assert_non_null(half);
+    uint16_t *half = lks_test_malloc(n * sizeof *half);
     for (size_t i = 0; i < n; i++)
         half[i] = lks__bf16_from_float(x[i]);
     if (kind == LKS__CUDA_ACTS && bf16)
@@ -266,8 +264,7 @@ static void *to_device(lks__cuda_kind kind, const float *x, size_t n)
 static void from_device(lks__cuda_kind kind, float *x, const void *from, size_t n)
 {
     const bool in_halves = kind == LKS__CUDA_ACTS && bf16;
-    uint16_t *half = malloc(n * sizeof *half);
-    assert_non_null(half);
+    uint16_t *half = lks_test_malloc(n * sizeof *half);
     device->ops->copy(device, LKS__QUEUE_COMPUTE, in_halves ? (void *)half : x, from,
                       n * (in_halves ? sizeof *half : sizeof *x));
     assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));

@@ -389,8 +389,7 @@ TEST_WITH(test_losses_bf16, use_bf16, NULL)
 
 static float *tensor_of(lks__st_file *file, const lks__st_tensor *t)
 {
-    float *x = malloc(t->bytes);
-    assert_non_null(x);
+    float *x = lks_test_malloc(t->bytes);
     assert_ok(lks__st_read(file, t, x));
     return x;
 }
