@@ -94,6 +94,12 @@ void lks_test_near(double got, double want, double tolerance, const char *what, 
 
 const char lks_test_end[] = "";
 
+char *lks_test_find_at(const char *text, const char *part, const char *file, int line)
+{
+    lks_test_contains(text, file, line, LKS_TEST_TEXTS(part));
+    return strstr(text, part);
+}
+
 void lks_test_contains(const char *text, const char *file, int line, const char *const parts[])
 {
     for (; *parts != lks_test_end; parts++) {

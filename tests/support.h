@@ -78,6 +78,9 @@ void lks_test_near(double got, double want, double tolerance, const char *what, 
 #define assert_contains(text, ...)                                                                 \
     lks_test_contains((text), __FILE__, __LINE__, LKS_TEST_TEXTS(__VA_ARGS__))
 void lks_test_contains(const char *text, const char *file, int line, const char *const parts[]);
+/* The part's first place in the text, which must contain it. */
+#define lks_test_find(text, part) lks_test_find_at((text), (part), __FILE__, __LINE__)
+char *lks_test_find_at(const char *text, const char *part, const char *file, int line);
 
 /* Both files exist and have the same bytes. */
 #define assert_same_file(a, b) lks_test_same_file((a), (b), __FILE__, __LINE__)

@@ -173,8 +173,7 @@ TEST(test_unshown)
                      0);
     const char *of_run = lks_test_text("--out_dir=%s", other),
                *of_file = lks_test_text("--init_from=%s", pt);
-    const char *loss = strstr(evaluate(of_run, none, NULL).out, " loss ");
-    assert_non_null(loss);
+    const char *loss = lks_test_find(evaluate(of_run, none, NULL).out, " loss ");
     loss = lks_test_text("%.*s", (int)strcspn(loss, "("), loss);
     assert_contains(evaluate(of_file, given, NULL).out, loss);
     assert_contains(evaluate(of_file, length, env).out, loss);

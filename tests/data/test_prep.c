@@ -346,8 +346,7 @@ TEST(test_no_way_back)
         assert_ok(prep(old, out, 0.1, &r));
         assert_ok(prep(old, reference, 0.1, &r));
         lks_test_result run = assert_exits(1, prep_with(input, out, faults[i]));
-        const char *backup = strstr(run.out, "; rename ");
-        assert_non_null(backup);
+        const char *backup = lks_test_find(run.out, "; rename ");
         backup += strlen("; rename ");
         assert_same_file(lks_test_text("%.*s", (int)strcspn(backup, " "), backup),
                          lks_test_text("%s/train.bin", reference));

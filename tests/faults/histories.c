@@ -218,8 +218,8 @@ static const char *new_reference(const run *r, int older, const char *rate)
         remove_tree(lks_test_text("%s/ckpt-%08d", out, i));
     size_t bytes;
     const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", out), &bytes);
-    const char *cut = strstr(text, lks_test_text("{\"kind\":\"checkpoint\",\"iter\":%d,", older));
-    assert_non_null(cut);
+    const char *cut =
+        lks_test_find(text, lks_test_text("{\"kind\":\"checkpoint\",\"iter\":%d,", older));
     cut = strchr(cut, '\n') + 1;
     /* A run that ended at this checkpoint keeps the lines of its end when it is continued. */
     static const char *const ends[] = {"{\"kind\":\"final\"", "{\"kind\":\"artifact\""};

@@ -211,8 +211,7 @@ TEST(test_all_hung)
     marked_assert_gone(mark, 0.5);
     assert_contains(r.err, lks_test_text("rank 0 (pid %d, ", (int)pids[0]),
                     "ended by lockstep train: none of the 2 running ranks has had a");
-    const char *table = strstr(r.err, " rank       pid  state");
-    assert_non_null(table);
+    const char *table = lks_test_find(r.err, " rank       pid  state");
     for (int i = 0; i < 2; i++)
         assert_contains(table, lks_test_text("%5d  %8d  stopped ", i, (int)pids[i]));
 }

@@ -169,8 +169,7 @@ TEST(test_lying_checkpoint)
     static const char was[] = "\"n_embd\": 16,", lie[] = "\"n_embd\": 65536,";
     size_t bytes;
     uint64_t hash;
-    const char *text = lks_test_read(path, &bytes), *at = strstr(text, was);
-    assert_non_null(at);
+    const char *text = lks_test_read(path, &bytes), *at = lks_test_find(text, was);
     char *forged = (char *)(uintptr_t)lks_test_text("%.*s%s%s", (int)(at - text), text, lie,
                                                     at + sizeof was - 1);
     char *stored = lks__state_hash(forged, strlen(forged), &hash);

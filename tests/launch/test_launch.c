@@ -557,8 +557,7 @@ TEST(test_launcher_killed)
 /* The process id that follows `name` in the output. */
 static pid_t pid_behind(struct launch *l, const char *name)
 {
-    const char *at = strstr(l->out, name);
-    assert_non_null(at);
+    const char *at = lks_test_find(l->out, name);
     return (pid_t)atoi(at + strlen(name));
 }
 
@@ -698,8 +697,7 @@ TEST(test_forwarding)
         assert_int_equal(WEXITSTATUS(status), 75);
         snprintf(count, sizeof count, "signal %d (SIG%s)", cases[i].sig, cases[i].name);
         expect_in(l.out, count);
-        const char *first = strstr(l.out, "got-1");
-        assert_non_null(first);
+        const char *first = lks_test_find(l.out, "got-1");
         assert_non_null(strstr(first + 1, "got-1"));
     }
     struct launch l; /* ranks without a handler */
@@ -753,8 +751,7 @@ TEST(test_suspend)
     read_until(&l, "ready-0");
     read_until(&l, "ready-1");
     read_until(&l, "\n");
-    const char *at = strstr(l.out, "pid-");
-    assert_non_null(at);
+    const char *at = lks_test_find(l.out, "pid-");
     pid_t rank = (pid_t)atoi(at + 4);
     kill(l.pid, SIGTSTP);
     wait_for_state(l.pid, true);
@@ -865,8 +862,7 @@ TEST(test_terminal)
     }
     l.out[l.n_out] = '\0';
     close(master);
-    const char *first = strstr(l.out, "got-1");
-    assert_non_null(first);
+    const char *first = lks_test_find(l.out, "got-1");
     assert_non_null(strstr(first + 1, "got-1"));
     assert_int_equal(count_marked(&l), 0);
 }

@@ -130,10 +130,8 @@ TEST(test_ranks)
         assert_string_equal(r[i].err, "");
         assert_int_equal(r[i].exit_code, 0);
     }
-    const char *job = strstr(all, lks_test_text("127.0.0.1:%d 127.0.0.1 ", port));
-    const char *tail = strstr(all, " 127.0.0.1 ");
-    assert_non_null(job);
-    assert_non_null(tail);
+    assert_contains(all, lks_test_text("127.0.0.1:%d 127.0.0.1 ", port));
+    const char *tail = lks_test_find(all, " 127.0.0.1 ");
     /* Either a or b is the first node; all ranks have the same port, which isn't the job's. */
     bool a_first = strstr(r[0].out, "] 0/6 0/2 0/3 ") != NULL;
     static const char *const a_b[] = {"] 0/6 0/2 0/3 ", "] 1/6 1/2 0/3 ", "] 2/6 0/3 1/3 ",
@@ -1237,8 +1235,7 @@ TEST(test_hosts)
     lks_test_write(list, text, strlen(text));
     r = assert_exits(6, HOSTS("[ $RANK = 2 ] && exit 6; sleep 50",
                               lks_test_text("--hostfile=%s", list), rsh, port));
-    const char *told = strstr(r.err, "lockstep run: rank 2 (pid ");
-    assert_non_null(told);
+    const char *told = lks_test_find(r.err, "lockstep run: rank 2 (pid ");
     assert_null(strstr(told + 1, "lockstep run: rank 2"));
     /* Options in the environment, which the launchers inherit. */
     setenv("PET_HOSTS", "one:1,localhost:1", 1);

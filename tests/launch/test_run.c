@@ -128,8 +128,7 @@ TEST(test_last_words)
                             "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i >&2; done; "
                             "printf 'the\\033 reason' >&2; exit 7"));
     assert_true(r.seconds < 20 * lks_test_patience()); /* the others were ended, not waited for */
-    const char *last = strstr(r.err, "lockstep run: rank 1 (pid ");
-    assert_non_null(last);
+    const char *last = lks_test_find(r.err, "lockstep run: rank 1 (pid ");
     assert_contains(
         last, lks_test_text(", host %s) exited with code 7; its last lines on stderr:\n", host()),
         ":\n    line 4\n    line 5\n");
@@ -251,8 +250,7 @@ TEST(test_tee_and_redirects)
     assert_file(lks_test_text("%s/attempt_0/0/stdout.log", only_entry(dir)), "o0\n");
     /* --tee alone wants one, too, and no TMPDIR is /tmp. */
     r = RUN_ENV("TMPDIR=", "--rdzv-id=lockstep-test", "--tee=1", "sh", "-c", script);
-    const char *said = strstr(r.err, "log files are in /tmp/lockstep-test_");
-    assert_non_null(said);
+    const char *said = lks_test_find(r.err, "log files are in /tmp/lockstep-test_");
     said += strlen("log files are in ");
     const char *made = lks_test_text("%.*s", (int)strcspn(said, "\n"), said);
     assert_file(lks_test_text("%s/attempt_0/0/stdout.log", made), "o0\n");
@@ -434,8 +432,7 @@ TEST(test_restarts)
                             "-9 $$; sleep 50"));
     assert_true(r.seconds < 20 * lks_test_patience());
     assert_contains(r.err, "lockstep run: restart 1 of 2", "lockstep run: restart 2 of 2");
-    const char *job = strstr(r.out, "n0-1 ");
-    assert_non_null(job);
+    const char *job = lks_test_find(r.out, "n0-1 ");
     for (int n = 0; n <= 2; n++)
         for (int rank = n < 2; rank < 2; rank++) /* the same job name in all starts */
             assert_contains(r.out, lks_test_text("n%d-%d %.32s\n", n, rank, job + 5));

@@ -89,8 +89,7 @@ TEST(test_evaluation_progress)
     const char *more = "--eval_only --eval_iters=70 --threads=1";
     const char *text = on_terminal(train(lks_test_folder(), more), xterm);
     assert_contains(text, " of 140 batches, ", "step 0: train loss");
-    const char *status = strstr(text, "evaluation 0: ");
-    assert_non_null(status);
+    const char *status = lks_test_find(text, "evaluation 0: ");
     assert_in_range(atoi(status + strlen("evaluation 0: ")), 1, 139);
     assert_contains(status, " left\033[K\r");
 }

@@ -123,7 +123,6 @@ TEST(test_pipe_signal)
                                         "'grep SigIgn /proc/self/status'",
                                         LKS_TEST_TOOL);
     const lks_test_result r = assert_exits(0, lks_test_shell(command));
-    const char *mask = strstr(r.out, "SigIgn:");
-    assert_non_null(mask);
+    const char *mask = lks_test_find(r.out, "SigIgn:");
     assert_int_equal(strtoull(mask + 7, NULL, 16) >> (SIGPIPE - 1) & 1, 0);
 }

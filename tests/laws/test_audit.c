@@ -326,8 +326,7 @@ TEST(test_would_go_back)
     const char *out = law_output("random", "--on_nan=rollback", "--threads=1");
     const char *path = lks_test_text("%s/metrics.jsonl", out), *text = lks_test_read(path, NULL);
     static const char rate[] = "\"learning_rate\":";
-    const char *at = strstr(text, rate);
-    assert_non_null(at);
+    const char *at = lks_test_find(text, rate);
     text = lks_test_text("%.*s%s1e6%s", (int)(at - text), text, rate, at + strcspn(at, ","));
     lks_test_write_text(path, text);
     const lks_test_result r = assert_exits(3, lks_test_tool("audit", out));
@@ -381,8 +380,7 @@ static const char *forged(const char *line, const char *figure)
 {
     const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
-    char *at = strstr(text, line);
-    assert_non_null(at);
+    char *at = lks_test_find(text, line);
     if (figure == NULL) {
         drop_line(text, at);
     } else {
@@ -514,8 +512,8 @@ TEST(test_added)
 static const char *replaced(const char *file, const char *was, const char *is)
 {
     const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/%s", out, file);
-    const char *text = lks_test_text("%s", lks_test_read(path, NULL)), *at = strstr(text, was);
-    assert_non_null(at);
+    const char *text = lks_test_text("%s", lks_test_read(path, NULL)),
+               *at = lks_test_find(text, was);
     text = lks_test_text("%.*s%s%s", (int)(at - text), text, is, at + strlen(was));
     lks_test_write_text(path, text);
     return out;
@@ -542,8 +540,8 @@ TEST(test_other_claims)
 static const char *doubled(const char *line, const char *member)
 {
     const char *out = lks_test_copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
-    const char *text = lks_test_text("%s", lks_test_read(path, NULL)), *at = strstr(text, line);
-    assert_non_null(at);
+    const char *text = lks_test_text("%s", lks_test_read(path, NULL)),
+               *at = lks_test_find(text, line);
     while (at > text && at[-1] != '\n')
         at--;
     const int length = (int)(strchr(at, '\n') + 1 - at);
@@ -747,8 +745,7 @@ TEST(test_trails)
         "norm",    "learning rate", "updated moments", "updated weights",
         "end"};
     for (size_t i = 0; i < sizeof whats / sizeof whats[0]; i++) { /* in this order */
-        text = strstr(text, lks_test_text("{\"what\":\"%s\"", whats[i]));
-        assert_non_null(text);
+        text = lks_test_find(text, lks_test_text("{\"what\":\"%s\"", whats[i]));
     }
     remove_folder(lks_test_text("%s/ckpt-00000004", other));
     compare(trail(reference(), 4, "--leaf=3"), trail(other, 4, "--leaf=3"), 0,

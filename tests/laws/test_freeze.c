@@ -166,8 +166,7 @@ TEST(test_old_settings)
 
 static double mb_of(const char *text, const char *what)
 {
-    const char *at = strstr(text, what);
-    assert_non_null(at);
+    const char *at = lks_test_find(text, what);
     return strtod(at + strlen(what), NULL);
 }
 

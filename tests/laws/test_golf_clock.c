@@ -118,10 +118,8 @@ TEST(test_clock)
     lks_test_write(artifact, packed, bytes);
     r = assert_exits(0, lks_test_run(resume, NULL, 120));
     assert_line(r.out, "^Code size: 9 bytes$");
-    const char *model = strstr(r.out, "Serialized model: ");
-    const char *total = strstr(r.out, "Total submission size: ");
-    assert_non_null(model);
-    assert_non_null(total);
+    const char *model = lks_test_find(r.out, "Serialized model: ");
+    const char *total = lks_test_find(r.out, "Total submission size: ");
     assert_int_equal(strtol(strchr(total, ':') + 1, NULL, 10),
                      strtol(strchr(model, ':') + 1, NULL, 10) + 9);
 

@@ -66,8 +66,7 @@ TEST(test_differ)
         assert_true(i < 8);
         const char *out = run(false, lks__optimizers[i], NULL, "--max_iters=1", NULL);
         const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
-        hash[i] = strstr(text, "\"params_hash\":");
-        assert_non_null(hash[i]);
+        hash[i] = lks_test_find(text, "\"params_hash\":");
         for (int j = 0; j < i; j++)
             assert_true(strncmp(hash[i], hash[j], 32) != 0);
     }

@@ -193,8 +193,7 @@ TEST(test_sample)
                             one);
     /* and no two samples of a run are the same */
     static const char end[] = "\n---------------\n";
-    const char *second = strstr(one, end);
-    assert_non_null(second);
+    const char *second = lks_test_find(one, end);
     second += strlen(end);
     assert_true(strncmp(one, second, (size_t)(second - one)) != 0);
 }

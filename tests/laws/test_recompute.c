@@ -79,8 +79,7 @@ static void measure(const char *way, double *planned, double *used)
         if (dry == 1) {
             law_add(&args, "--dry_run");
             lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
-            const char *at = strstr(r.out, "activations: ");
-            assert_non_null(at);
+            const char *at = lks_test_find(r.out, "activations: ");
             *planned = strtod(at + strlen("activations: "), NULL);
             return;
         }

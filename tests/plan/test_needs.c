@@ -146,8 +146,7 @@ TEST(test_advice)
     s.recompute = LKS__recompute_rows;
     const lks__room tight = {&device, (all.host_bytes + less.host_bytes) / 2, 0};
     lks__advice_find(&tight, &s, 65, &here, &process, text);
-    const char *way = strstr(text, "--recompute=block: ");
-    assert_non_null(way);
+    const char *way = lks_test_find(text, "--recompute=block: ");
     assert_contains(way, ", the same run, about a fifth slower");
 }
 

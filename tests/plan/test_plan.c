@@ -439,8 +439,7 @@ TEST(test_command_figures)
      * to write them: 4 + 8 bytes a parameter. */
     r = lks_test_tool(SLOW, "--zero=1");
     const double every = sqrt(2 * (3 * parameters / 1e8) * (4000 * 3600 / 4.0)) / steps[2];
-    const char *interval = strstr(r.out, "--checkpoint_interval=");
-    assert_non_null(interval);
+    const char *interval = lks_test_find(r.out, "--checkpoint_interval=");
     assert_near(strtod(interval + 22, NULL), every, 0.1 * every);
     /* The one host that can't run ZeRO-1 is no knee. */
     assert_null(strstr(r.out, "nee: 1 host"));

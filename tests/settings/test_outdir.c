@@ -22,8 +22,7 @@
 TEST(test_documented)
 {
     const char *page = lks_test_read(LKS_TEST_SOURCE_DIR "/docs/reference/formats.md", NULL);
-    const char *list = strstr(page, "\n## Files of a run\n");
-    assert_non_null(list);
+    const char *list = lks_test_find(page, "\n## Files of a run\n");
     size_t rows = 0;
     const char *end = strstr(list + 1, "\n## ");
     for (const char *p = list; (p = strstr(p, "\n| `")) != NULL && p < end; p++)

@@ -293,10 +293,7 @@ TEST(test_lost_output)
 /* The number behind `word` in `text`. */
 static double number_behind(const char *text, const char *word)
 {
-    const char *at = strstr(text, word);
-    if (at == NULL)
-        fail_msg("no \"%s\" in: %s", word, text);
-    return strtod(at + strlen(word), NULL);
+    return strtod(lks_test_find(text, word) + strlen(word), NULL);
 }
 
 /* The parts of a step add up to it, on every rank; each family reads data of its own form. */
@@ -312,8 +309,7 @@ static void check_bench_step(const char *family, int heads)
     static const char *const parts[] = {"data ",   "forward ", "head ",   "backward ",
                                         "reduce ", "wait ",    "update ", "other "};
     for (int rank = 0; rank < 2; rank++) {
-        const char *line = strstr(r.out, lks_test_text("rank %d: mean", rank));
-        assert_non_null(line);
+        const char *line = lks_test_find(r.out, lks_test_text("rank %d: mean", rank));
         double mean = number_behind(line, "mean "), sum = 0;
         for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++)
             sum += number_behind(line, parts[p]);
@@ -737,12 +733,10 @@ TEST(test_bench_comm)
     const char *at = r.out;
     static const char *const names[] = {"broadcast", "all-gather", "all-reduce"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        at = strstr(at, names[i]);
-        assert_non_null(at);
+        at = lks_test_find(at, names[i]);
     }
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        const char *row = strstr(r.out, lks_test_text(" %s ", sizes[i]));
-        assert_non_null(row);
+        const char *row = lks_test_find(r.out, lks_test_text(" %s ", sizes[i]));
         int n_times = 0;
         for (const char *end = strchr(row, '\n'); (row = strstr(row, " us ")) && row < end; row++)
             n_times++;

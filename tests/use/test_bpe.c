@@ -330,9 +330,7 @@ TEST(test_assumed)
 
 static double number_before(const char *line, const char *words)
 {
-    const char *at = strstr(line, words);
-    if (at == NULL)
-        fail_msg("no \"%s\" in: %s", words, line);
+    const char *at = lks_test_find(line, words);
     while (at[-1] != ' ')
         at--;
     return strtod(at, NULL);
@@ -367,8 +365,7 @@ TEST(test_bits_per_byte)
         lks_test_do("lockstep", "eval", lks_test_text("--init_from=%s", model),
                     lks_test_text("--dataset=%s/data", folder), "--split=train", "--stride=64")
             .out;
-    const char *loss = strstr(line, "train loss ");
-    assert_non_null(loss);
+    const char *loss = lks_test_find(line, "train loss ");
     const double want =
         strtod(loss + 11, NULL) / log(2.0) * (double)(n - 1) / (double)(strlen(text) - first);
     assert_near(number_before(line, " bits per byte"), want, 1e-5);

@@ -118,10 +118,7 @@ static double naive(const char *run, const int32_t *tokens, size_t n, size_t T, 
 
 static double number_after(const char *line, const char *words)
 {
-    const char *at = strstr(line, words);
-    if (at == NULL)
-        fail_msg("no \"%s\" in: %s", words, line);
-    return strtod(at + strlen(words), NULL);
+    return strtod(lks_test_find(line, words) + strlen(words), NULL);
 }
 
 TEST(test_stride)
@@ -229,8 +226,7 @@ TEST(test_bytes)
         while (((unsigned char)all[tail] & 0xc0) == 0x80);
     assert_true(bytes - tail > n_text + 10);
     assert_near(number_after(r.out, "perplexity "), exp(number_after(r.out, "val loss ")), 1e-3);
-    const char *bpb = strstr(r.out, " bits per byte");
-    assert_non_null(bpb);
+    const char *bpb = lks_test_find(r.out, " bits per byte");
     while (bpb[-1] != ' ')
         bpb--;
     assert_near(strtod(bpb, NULL),

@@ -272,8 +272,7 @@ TEST(test_names)
     /* 40 characters of a name; the rest of the line ends within the picture */
     const char *cut = lks_test_text(">%s%s%s%.18s\xe2\x80\xa6</text>", ten, ten, ten, ten);
     assert_contains(svg, cut);
-    const char *line = strstr(svg, ">seed 2, n_layer 3, a ");
-    assert_non_null(line);
+    const char *line = lks_test_find(svg, ">seed 2, n_layer 3, a ");
     const char *end = strchr(line, '<');
     assert_memory_equal(end - 3, "\xe2\x80\xa6", 3);
     int characters = 0;
@@ -437,8 +436,7 @@ TEST(test_text)
     assert_contains(r.out, " 3\n        seconds of training\n"); /* 30 steps of 100 ms */
     /* the curve falls from the first evaluation, the highest point, to a loss of 1 on the right */
     assert_contains(lks_test_text("%.*s", (int)strcspn(r.out, "\n"), r.out), " |o");
-    const char *bottom = strstr(r.out, "\n     1 |");
-    assert_non_null(bottom);
+    const char *bottom = lks_test_find(r.out, "\n     1 |");
     assert_int_equal(bottom[strcspn(bottom + 1, "\n")], 'o'); /* the final evaluation */
     assert_int_equal(bottom[strcspn(bottom + 1, "\n") - 1], 'b');
     assert_contains(r.out, "b run");

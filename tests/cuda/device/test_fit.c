@@ -150,8 +150,7 @@ TEST(test_refused)
                                    "0000:10:00.0) for 1 rank, and ",
                                    need / 1e6),
                      " MB of it are free; these fit: --recompute=");
-    const char *smaller = strstr(r.err, "--batch_size=");
-    assert_non_null(smaller);
+    const char *smaller = lks_test_find(r.err, "--batch_size=");
     assert_int_equal(atoi(lks_test_read(path, NULL)), LKS__CUDA_PRODUCT_BYTES);
     char batch[40], steps[60];
     assert_int_equal(sscanf(smaller, "%39s %59[^:]", batch, steps), 2);

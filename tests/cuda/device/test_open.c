@@ -175,8 +175,7 @@ TEST(test_auto)
 #else
     const char *env[] = {none[0], "FAKE_GPUS=2", lks_test_text("LD_PRELOAD=%s", pretend), NULL};
     r = assert_exits(0, train(env, "auto", NULL, "2"));
-    const char *line = strstr(r.err, "this machine has an NVIDIA GPU or its driver");
-    assert_non_null(line);
+    const char *line = lks_test_find(r.err, "this machine has an NVIDIA GPU or its driver");
     assert_contains(line, "--device=cuda uses it");
     assert_null(strstr(line + 1, "this machine has")); /* rank 0 alone */
     const char *broken[] = {none[0], "FAKE_GPUS=none", env[2], "PRETEND=/proc/driver/nvidia", NULL};
