@@ -14,7 +14,10 @@ import threading
 
 import numpy
 
-_lib = ctypes.CDLL(os.environ.get("LOCKSTEP_LIBRARY") or ctypes.util.find_library("lockstep") or "liblockstep.so.0")
+try:
+    _lib = ctypes.CDLL(os.environ.get("LOCKSTEP_LIBRARY") or ctypes.util.find_library("lockstep") or "liblockstep.so.0")
+except OSError as error:
+    raise OSError(f"{error}; set LOCKSTEP_LIBRARY to the path of liblockstep.so") from None
 _free = ctypes.CDLL(None).free
 _free.argtypes = [ctypes.c_void_p]
 _TYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "float16": 6, "uint64": 8, "int8": 9, "bool": 10}
