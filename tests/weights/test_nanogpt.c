@@ -210,6 +210,8 @@ static void check_content(const char *run)
     assert_true(number_in(config, "warmup_iters") == 3.0);
     assert_true(number_in(config, "lr_decay_iters") == 20.0);
     assert_true(number_in(config, "max_iters") == 5.0);
+    assert_true(number_in(config, "eval_interval") == 4.0);
+    assert_true(number_in(config, "eval_iters") == 1.0);
     assert_true(number_in(config, "block_size") == 16.0);
     assert_true(lks__pickle_is(lks__pickle_find(config, "dataset"), "words"));
     lks__torchfile_close(f);
