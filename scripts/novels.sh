@@ -24,7 +24,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"; rm -f "$to.part"' EXIT
 trap 'exit 1' INT TERM HUP
 # A network that doesn't answer must not hold up those who call this.
-(cd "$work" && timeout 60 apt-get -o Acquire::Retries=0 -o Acquire::http::Timeout=10 \
+(cd "$work" && timeout 60 apt-get -o APT::Sandbox::User=root -o Acquire::Retries=0 -o Acquire::http::Timeout=10 \
     -o Acquire::https::Timeout=10 download "$package=$version") || die "apt-get can't download $package"
 dpkg-deb --fsys-tarfile "$work/$package"_*.deb |
     tar -xO ./usr/lib/R/site-library/janeaustenr/data/Rdata.rdb >"$work/novels.rdb"

@@ -14,7 +14,10 @@ import threading
 
 import numpy
 
-_lib = ctypes.CDLL(os.environ.get("LOCKSTEP_LIBRARY") or ctypes.util.find_library("lockstep") or "liblockstep.so.0")
+try:
+    _lib = ctypes.CDLL(os.environ.get("LOCKSTEP_LIBRARY") or ctypes.util.find_library("lockstep") or "liblockstep.so.0")
+except OSError as error:
+    raise OSError(f"{error}; set LOCKSTEP_LIBRARY to the path of liblockstep.so") from None
 _free = ctypes.CDLL(None).free
 _free.argtypes = [ctypes.c_void_p]
 _TYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "float16": 6, "uint64": 8, "int8": 9, "bool": 10}
@@ -396,7 +399,7 @@ def load(comm, folder, arrays, per_rank=None):
 
 
 def data_of(comm, folder):
-    """The newest checkpoint's `data`; None if it has none."""
+    """The newest checkpoint's `data`, on every rank; None if it has none."""
     text = _P()
     _check(_lib.lks_checkpoint_json(comm.handle, os.fsencode(folder), ctypes.byref(text), None))
     if not text:
@@ -407,7 +410,7 @@ def data_of(comm, folder):
 
 
 def tensors_of(comm, folder):
-    """The newest checkpoint's {name: (type, shape)}. The type is None if NumPy lacks it."""
+    """The newest checkpoint's {name: (type, shape)}, on every rank. The type is None if NumPy lacks it."""
     tensors, n, step = ctypes.POINTER(_Tensor)(), _SIZE(), _U64()
     _check(_lib.lks_checkpoint_list(comm.handle, os.fsencode(folder), ctypes.byref(tensors), ctypes.byref(n), ctypes.byref(step)))
     found = {t.name.decode(): (_NAMES.get(t.dtype), tuple(t.shape[:t.n_dims])) for t in tensors[:n.value]}

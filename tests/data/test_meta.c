@@ -366,6 +366,15 @@ TEST(test_pickle)
     assert_ok(LOAD(PKL("\3", "a", "b", "a", "b"), &meta));
     assert_int_equal(meta.vocab_size, 3);
     assert_true(meta.chars == NULL && meta.has_other_texts);
+    /* {"vocab_size": 2, "stoi": {"a": 0, "b": 1}, "itos": ["a", "b"]}, and with "itos": "ab" */
+#define ITOS(itos)                                                                                 \
+    "\x80\4}(\x8c\12vocab_sizeK\2\x8c\4stoi}(\x8c\1aK\0\x8c\1bK\1u\x8c\4itos" itos "u."
+    assert_ok(LOAD(ITOS("](\x8c\1a\x8c\1be"), &meta));
+    assert_true(meta.vocab_size == 2 && meta.chars != NULL && meta.chars[1] == 'b');
+    lks__meta_free(&meta);
+    assert_ok(LOAD(ITOS("\x8c\2ab"), &meta));
+    assert_true(meta.vocab_size == 2 && meta.chars == NULL && meta.has_other_texts);
+#undef ITOS
     /* {"vocab_size": 1, "stoi": {"ab": 0}, "itos": {0: "ab"}}: no characters either */
     assert_ok(LOAD("\x80\4}(\x8c\12vocab_sizeK\1\x8c\4stoi}\x8c\2abK\0s\x8c\4itos}K\0\x8c\2ab"
                    "su.",

@@ -45,6 +45,8 @@ regression)
 binding)
     version=$("$tool" --version | sed 's/^lockstep //; s/-.*//')
     grep -q "^version = \"$version\"$" "$source/examples/python/pyproject.toml" || fail "pyproject.toml isn't of version $version"
+    LOCKSTEP_LIBRARY=$work/none "$python" -c 'import lockstep' 2>"$work/out" && fail 'a missing library is loaded'
+    grep -q 'none: .*; set LOCKSTEP_LIBRARY' "$work/out" || fail "a missing library: $(cat "$work/out")"
     for ranks in 1 2 3 8; do run $ranks "$source/tests/library/binding.py" "$work/state-$ranks"; done
     ;;
 torch)

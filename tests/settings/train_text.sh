@@ -265,7 +265,7 @@ printf 'A word of \351t\351\n' >latin.txt
 refused 2 '--dry_run needs prepared data: `lockstep prep raw --input=latin.txt ' latin.txt --dry_run
 printf '\022\000\057\000\061\000' >ids.txt # tokens
 refused 2 'ids.txt and --dataset both name the data' ids.txt --dataset=tokens
-refused 1 'ids.txt is not a text: byte 1 is 0; give a text' ids.txt
+refused 1 '`lockstep train --dataset=FOLDER` trains on tokens' ids.txt
 echo 'n_layer = 1' >own.conf
 refused 2 'then `lockstep train own.conf --dataset=new/data --out_dir=new`, with --dry_run' text.txt own.conf --dry_run --out_dir=new
 refused 2 'there is no config file no.py' no.py

@@ -210,6 +210,8 @@ static void check_content(const char *run)
     assert_true(number_in(config, "warmup_iters") == 3.0);
     assert_true(number_in(config, "lr_decay_iters") == 20.0);
     assert_true(number_in(config, "max_iters") == 5.0);
+    assert_true(number_in(config, "eval_interval") == 4.0);
+    assert_true(number_in(config, "eval_iters") == 1.0);
     assert_true(number_in(config, "block_size") == 16.0);
     assert_true(lks__pickle_is(lks__pickle_find(config, "dataset"), "words"));
     lks__torchfile_close(f);
@@ -235,7 +237,7 @@ TEST(test_there_and_back)
     lks_test_do("cp", file, lks_test_text("%s/ckpt.pt", away));
     assert_trained(TRAIN(data, home, "--init_from=resume", "--max_iters=11", "--nproc_per_node=1"));
     assert_trained(TRAIN(data, away, "--init_from=resume", "--max_iters=11", "--nproc_per_node=2",
-                         "--virtual_ranks=2", "--eval_interval=4", "--eval_iters=1"));
+                         "--virtual_ranks=2"));
     static const char *const files[] = {"model", "optimizer"};
     for (int i = 0; i < 2; i++)
         assert_same_file(lks_test_text("%s/ckpt-00000012/%s.safetensors", home, files[i]),
@@ -351,7 +353,7 @@ TEST(test_golf)
 /* ---- lies --------------------------------------------------------------------------------- */
 
 typedef struct lie {
-    const char *without, *left_out, *longer, *bad_type;
+    const char *without, *left_out, *longer, *bad_type, *more_args;
     const char *frozen; /* tensors that the run doesn't train */
     const char *narrow; /* type of the shared table, BF16 or F16, which counts up then */
     int64_t n_embd, iter, eval_iters; /* eval_iters: with a config, and this dataset */
@@ -509,6 +511,10 @@ static void put_args(written *w)
         lks__emit_text(&w->e, "bias");
         lks__emit_bool(&w->e, false);
     }
+    if (w->l->more_args) {
+        lks__emit_text(&w->e, w->l->more_args);
+        lks__emit_bool(&w->e, true);
+    }
     lks__emit_dict_end(&w->e);
 }
 
@@ -603,6 +609,7 @@ TEST(test_lies)
     REFUSED(false, "it has no \"model\"", .without = "model");
     REFUSED(false, "no n_head of at least 1", .without = "n_head");
     REFUSED(false, "no bias of", .without = "bias");
+    REFUSED(false, "has rope, which nanoGPT's model lacks", .more_args = "rope");
     REFUSED(false, "transformer.wte.weight", .n_embd = 16);
     REFUSED(false, "no n_embd of at least 1", .n_embd = -8);
     REFUSED(false, "transformer.h.0.ln_2.weight, which", .left_out = "transformer.h.0.ln_2.weight");

@@ -68,7 +68,8 @@ static lks_status not_a_text(const char *path, const char *encoding, uint64_t of
                          lks__quoted(path, 256));
     return lks__fail(LKS_ERR_FORMAT,
                      "%s is not a text: byte %llu is 0; give a text in UTF-8, or a folder of them "
-                     "(or lockstep prep raw, which keeps every byte)",
+                     "(or lockstep prep raw, which keeps every byte); `lockstep train "
+                     "--dataset=FOLDER` trains on tokens",
                      lks__shown(path, 256), (unsigned long long)offset);
 }
 

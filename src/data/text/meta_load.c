@@ -19,7 +19,7 @@ enum {
 };
 
 /* --- meta.pkl of nanoGPT's prepare.py: {"vocab_size": n, "stoi": {character: id}, "itos": {id:
- * character}}, the last two together, or neither --------------------------------------------- */
+ * character}} (or a list), the last two together, or neither ----------------------------------- */
 
 static lks_status bad(const char *where, const char *why)
 {
@@ -30,7 +30,9 @@ static lks_status bad(const char *where, const char *why)
 static const char *text_of(const lks__pickle_value *stoi, const lks__pickle_value *itos,
                            uint32_t id, size_t *bytes_p)
 {
-    const lks__pickle_value *text = lks__pickle_find_int(itos, id);
+    const lks__pickle_value *text = lks__pickle_kind_of(itos) == LKS__PICKLE_LIST
+                                        ? lks__pickle_item(itos, id)
+                                        : lks__pickle_find_int(itos, id);
     if (lks__pickle_kind_of(text) != LKS__PICKLE_TEXT)
         return NULL;
     const char *at = lks__pickle_text(text, bytes_p);
@@ -66,14 +68,16 @@ static lks_status read_both(const char *where, const lks__pickle_value *stoi,
                             const lks__pickle_value *itos, uint32_t n, lks__meta *meta)
 {
     bool is_char;
-    if (lks__pickle_kind_of(stoi) != LKS__PICKLE_DICT ||
-        lks__pickle_kind_of(itos) != LKS__PICKLE_DICT || lks__pickle_count(stoi) > n ||
-        lks__pickle_count(itos) != lks__pickle_count(stoi) || n > LKS__META_MAX_CHARS)
+    const lks__pickle_kind kind = lks__pickle_kind_of(itos);
+    const bool are_maps = lks__pickle_kind_of(stoi) == LKS__PICKLE_DICT &&
+                          (kind == LKS__PICKLE_DICT || kind == LKS__PICKLE_LIST);
+    if (are_maps && (lks__pickle_count(stoi) > n ||
+                     lks__pickle_count(itos) != lks__pickle_count(stoi) || n > LKS__META_MAX_CHARS))
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s: \"stoi\" and \"itos\" must be dicts with equally many items, at most "
+                         "%s: \"stoi\" and \"itos\" must have equally many items, at most "
                          "\"vocab_size\" = %u, and that at most %d",
                          where, n, LKS__META_MAX_CHARS);
-    if (lks__pickle_count(stoi) < n) { /* vocab_size was rounded up */
+    if (!are_maps || lks__pickle_count(stoi) < n) { /* not prepare.py's, or rounded up */
         *meta = (lks__meta){.vocab_size = n, .has_other_texts = true};
         return LKS_OK;
     }

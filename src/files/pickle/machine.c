@@ -339,8 +339,8 @@ static lks_status push_global(machine *m, const char *module, size_t module_byte
     if (!g)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s, offset %zu: it names %s.%s, which is refused: only tensors, "
-                         "OrderedDict and plain values are read, and nothing in a pickle is ever "
-                         "called",
+                         "OrderedDict and plain values are read; save it again without that "
+                         "(instead of NumPy's x for example int(x), float(x) or x.tolist())",
                          m->pickle->where, m->op_at, lks__escape(a, sizeof a, module, module_bytes),
                          lks__escape(b, sizeof b, name, name_bytes));
     lks__pickle_value *v = lks__pickle_new(&m->pickle->heap, LKS__PICKLE_GLOBAL);

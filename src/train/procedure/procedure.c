@@ -70,7 +70,7 @@ lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, in
         return LKS_OK;
     return lks__fail(LKS_ERR_IO,
                      "there is no token file %s/%s to evaluate on: `lockstep prep` makes one "
-                     "(--val_fraction=0.1), and --eval_interval=0 trains without evaluations",
+                     "(--val_fraction=0.1), and --eval_interval=off trains without evaluations",
                      lks__shown(dir, 256), LKS__VAL_FILE);
 }
 

@@ -244,6 +244,10 @@ static void emit_training(lks__emit *p, const lks__settings *s)
     emit_int(p, "warmup_iters", s->warmup_iters);
     emit_int(p, "lr_decay_iters", s->lr_decay_iters);
     emit_float(p, "min_lr", s->min_lr);
+    emit_int(p, "eval_interval", s->eval_interval);
+    emit_int(p, "eval_iters", s->eval_iters);
+    emit_int(p, "log_interval", s->log_interval);
+    emit_bool(p, "always_save_checkpoint", s->always_save_checkpoint);
 }
 
 /* The members of nanoGPT's own config; sample.py reads only the dataset. */

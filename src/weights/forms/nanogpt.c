@@ -68,6 +68,27 @@ static lks_status add_tensors(lks__weights *w, const lks__pickle_value *model)
     return LKS_OK;
 }
 
+/* As in GPTConfig(**model_args), another key is refused: the model may be another one, even if its
+ * tensors are equal. */
+static lks_status check_args(const lks__weights *w, const lks__pickle_value *args)
+{
+    static const char *const known[] = {"n_layer",    "n_head", "n_embd", "block_size",
+                                        "vocab_size", "bias",   "dropout"};
+    const size_t n = sizeof known / sizeof *known;
+    char why[300];
+    for (size_t i = 0; i < lks__pickle_count(args); i++) {
+        size_t k = 0;
+        while (k < n && !lks__pickle_is(lks__pickle_key(args, i), known[k]))
+            k++;
+        const char *key = lks__weights_torch_key(args, i);
+        snprintf(why, sizeof why, "its \"model_args\" has %s, which nanoGPT's model lacks",
+                 key != NULL ? lks__shown(key, 200) : "a key that isn't a name");
+        if (k == n)
+            return bad(w, why);
+    }
+    return LKS_OK;
+}
+
 static lks_status set_args(lks__weights *w, const lks__pickle_value *args)
 {
     static const char *const sizes[] = {"n_layer", "n_head", "n_embd", "block_size", "vocab_size"};
@@ -83,7 +104,8 @@ static lks_status set_args(lks__weights *w, const lks__pickle_value *args)
     if (lks__pickle_kind_of(bias) != LKS__PICKLE_BOOL)
         return bad(w, "its \"model_args\" has no bias of True or False");
     LKS__TRY(lks__weights_set(w, "bias", lks__pickle_bool(bias) ? "true" : "false"));
-    return lks__weights_set(w, "gelu", "exact");
+    LKS__TRY(lks__weights_set(w, "gelu", "exact"));
+    return check_args(w, args);
 }
 
 /* True for a plain folder name, which can't lead elsewhere. */
