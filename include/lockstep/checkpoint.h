@@ -70,9 +70,9 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
  * ERR_FORMAT, and the sentence names the newest good one.
  *
  * If there is no folder `dir`, or no checkpoint in it, *found_p is false and nothing else changes;
- * if found_p is NULL on any rank, that is ERR_IO on all. *step_p (may be NULL) is the checkpoint's
- * step. If rank 0 fails to read a file that it has verified, the tensors' content is undefined on
- * rank 0. */
+ * if found_p is NULL on any rank, that is ERR_IO on all. So is a link `latest` whose checkpoint was
+ * deleted. *step_p (may be NULL) is the checkpoint's step. If rank 0 fails to read a file that it
+ * has verified, the tensors' content is undefined on rank 0. */
 lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
                                uint64_t *step_p, bool *found_p);
 

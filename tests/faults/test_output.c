@@ -90,7 +90,7 @@ TEST(test_full_metrics)
             fault_expect(&run, 1, FAULT_ENV(env), run.out, "No space left on device");
         }
     /* Both records are durable before the checkpoint that they lead to. */
-    static const char *const records[] = {"metrics.jsonl", "leaves.bin"};
+    static const char *const records[] = {"leaves.bin", "metrics.jsonl"};
     for (int i = 0; i < 2; i++) {
         fault_run run = fault_train(1);
         const char *env = lks_test_text("LOCKSTEP_FAULT=fdatasync:%d:EIO", i + 1);

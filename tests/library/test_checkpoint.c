@@ -256,6 +256,7 @@ TEST(test_none)
     /* A link to nothing isn't a new start. */
     assert_int_equal(symlink("ckpt-00000012", lks_test_text("%s/latest", dir)), 0);
     assert_int_equal(on_ranks(2, dir, 0, run_load), LKS_ERR_IO);
+    assert_contains(ranks[1].said, lks_test_text("delete %s/latest to begin without one", dir));
     check_untouched(2);
     /* Nor is a checkpoint that nothing names: it is loaded. */
     dir = lks_test_folder();

@@ -9,6 +9,7 @@
 
 #include "report/record/metrics/metrics.h"
 #include "report/record/outdir.h"
+#include "train/setup/remember.h"
 
 /* A new folder with data/text, and a run in run/ that was started there. */
 static const char *new_run(void)
@@ -348,6 +349,10 @@ TEST(test_moved)
                      0);
     assert_int_equal(rename(lks_test_text("%s/run", dir), lks_test_text("%s/else/run", dir)), 0);
     expect(in(dir, "else", "eval --out_dir=run"), 0, "val loss ", "");
+    /* a run that moved after its checkpoint was read isn't one that has lost its record */
+    char data[LKS__SETTING_STR];
+    assert_int_equal(lks__remembered_data(lks_test_text("%s/run", dir), data), LKS_ERR_IO);
+    assert_contains(lks_last_error(), "cannot read the folder ");
 }
 
 /* A name that both have, this folder and data/: the one with tokens is meant, and this folder's if

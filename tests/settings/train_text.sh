@@ -329,4 +329,15 @@ for when in has_both is_saving; do
     ! grep -q 'restart 1 of 1\|is back in\|there is no checkpoint' "$work/hang" || fail "after it: $(cat "$work/hang")"
     [ -e o/latest ] && [ -e o/data/train.bin ] && [ -e o/earlier-1/latest ] || fail "after it: $(ls o)"
 done
+# While it reads its checkpoint, and another run's folder gets the name.
+# shellcheck disable=SC2086
+lockstep train text.txt $small --seed=2 --out_dir=theirs --max_iters=1 >"$work/log" 2>&1 || fail "another run"
+cp -r theirs kept
+LOCKSTEP_FAULT=fallocate:2:slower lockstep resume o --nproc_per_node=1 >"$work/hang" 2>&1 &
+reads() { readlink /proc/$!/fd/* | grep -q /data/val.bin; }
+await "it reads no data" reads && reads && mv o moved && mv theirs o
+code=0
+wait $! || code=$?
+[ $code = 1 ] && grep -q "isn't .* any more: .* moved, removed or replaced" "$work/hang" && diff -r kept o >"$work/log" ||
+    fail "a folder that is replaced: $code, $(cat "$work/hang" "$work/log")"
 echo 'all as it should be'

@@ -116,17 +116,20 @@ static lks_status find_any(const char *dir, bool *any_p)
 
 /* The recorded sentence advises to give another folder to `lockstep`. Replace that by advice
  * about `dir`, which is a folder of checkpoints or one of them. */
-static lks_status advise(lks_status st, const char *dir)
+static lks_status advise(lks_status st, const char *dir, bool any)
 {
-    static const char option[] = ": give its folder, ";
+    static const char option[] = ": give its folder, ", none[] = "there is no checkpoint in ";
     char text[2048], shown[512];
     snprintf(text, sizeof text, "%s", lks_last_error());
     char *good = strstr(text, option);
+    const size_t n = strlen(lks__escape(shown, sizeof shown, dir, strlen(dir)));
+    if (any && strncmp(text, none, sizeof none - 1) == 0)
+        return lks__fail(st, "%s, but there was: delete %s/%s to begin without one", text, shown,
+                         LKS__NAME_LATEST);
     if (good == NULL)
         return st;
     *good = '\0';
     good += sizeof option - 1;
-    const size_t n = strlen(lks__escape(shown, sizeof shown, dir, strlen(dir)));
     if (strncmp(good, shown, n) != 0)
         return lks__fail(st, "%s: pass dir = \"%s\" to load it", text, good);
     const char *name = strrchr(good, '/') + 1;
@@ -146,7 +149,7 @@ lks_status lks__find_checkpoint(const char *dir, bool needed, lks__ckpt *ckpt,
         return LKS_OK;
     lks_status st = lks__ckpt_open(dir, LKS__CKPT_ALL, ckpt);
     if (st != LKS_OK)
-        return advise(st, dir);
+        return advise(st, dir, any);
     o->found = 1;
     o->step = ckpt->iter;
     return LKS_OK;

@@ -89,8 +89,8 @@ static lks_status write_checkpoint(struct run_loop *r, lks__asked asked)
     const double kept = t->state.iter == r->back_to ? t->checks.loaded_val_loss : NAN;
     const lks__save_about about = {asked, best, counts ? r->eval.val_loss : kept};
     /* After a power loss, a resume needs the lines up to this checkpoint. */
-    LKS__TRY(lks__metrics_sync(r->report.metrics));
     LKS__TRY(lks__leaves_sync(&r->report.leaves));
+    LKS__TRY(lks__metrics_sync(r->report.metrics)); /* last: it notices a folder that was moved */
     LKS__TRY(lks__state_save(t, &about, name, hash));
     if (best)
         lks__best_set(&r->report.best, t->state.iter, r->eval.val_loss);

@@ -22,6 +22,8 @@ lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR])
     if (!found && lks__run_has_data(run_dir) && /* the record is lost */
         snprintf(out, LKS__SETTING_STR, "%s/" LKS__DATA_FOLDER, run_dir) >= LKS__SETTING_STR)
         out[0] = '\0';
+    if (!found && !lks__sys_is_folder(run_dir)) /* moved, while its checkpoint was read */
+        return lks__sys_fail("cannot read the folder", run_dir);
     if (!found)
         return LKS_OK;
     const char *path =

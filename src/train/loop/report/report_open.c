@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "comm/world.h"
 #include "compute/peak/peak_device.h"
 #include "data/text/bpe/bpe.h"
@@ -405,6 +406,25 @@ struct found {
     bool has_line; /* metrics.jsonl has the line of the checkpoint that is resumed */
 };
 
+/* While a resumed run read its checkpoint, its folder may have been moved, and another run's, whose
+ * files it would cut and delete, may have got its name. */
+static lks_status check_folder(const lks__run *run, uint64_t iter)
+{
+    lks__ckpt now = {.iter = 0};
+    const lks_status st = lks__ckpt_open_iter(run->s.out_dir, iter, LKS__CKPT_ONLY_STATE, &now);
+    const char *hash = st == LKS_OK ? lks__json_str(now.state, "params_hash") : NULL;
+    const bool same = hash != NULL && strcmp(hash, run->resumed_hash) == 0;
+    lks__ckpt_close(&now);
+    if (same)
+        return LKS_OK;
+    lks__fail(LKS_ERR_IO,
+              "the checkpoint that was read isn't in %s any more: the folder was moved, removed or "
+              "replaced meanwhile; move it back, then continue",
+              run->shown_out_dir);
+    lks__sys_set_lasting(lks_last_error()); /* a restart would continue another run */
+    return LKS_ERR_IO;
+}
+
 /* Lock the folder, move files aside that don't belong to the run, and open metrics.jsonl: empty, or
  * cut after the checkpoint. */
 static lks_status open_metrics(lks__report *r, const lks__trainer *t, bool saves_again,
@@ -413,6 +433,8 @@ static lks_status open_metrics(lks__report *r, const lks__trainer *t, bool saves
     const lks__run *run = &t->run;
     const char *out_dir = run->s.out_dir;
     *found = (struct found){.empty = true};
+    if (run->resumed)
+        LKS__TRY(check_folder(run, t->state.iter));
     LKS__TRY(lks__outdir_lock(out_dir, run->s.lock == LKS__lock_on, &r->out_lock));
     if (run->resumed) {
         const lks__metrics_cut cut = {.iter = t->state.iter,
