@@ -9,7 +9,8 @@
 #include "base/system/early.h"
 #include "base/system/sys.h"
 
-volatile sig_atomic_t lks__stop_requested, lks__save_requested;
+atomic_int lks__stop_requested;
+volatile sig_atomic_t lks__save_requested;
 
 static volatile sig_atomic_t held, n_requests;
 static void (*volatile on_first)(void *ctx, int signo);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* SIGTERM, SIGINT, SIGHUP and `stop_signal` (the setting's text) ask for an orderly stop:
@@ -12,7 +13,8 @@
  * A second signal to stop ends the process at once. While lks__signals_hold(true) is in effect,
  * because the process is saving, only a third does. Signals within 0.3 s of each other count as
  * one: a closing terminal sends two, and so does timeout(1). */
-extern volatile sig_atomic_t lks__stop_requested, lks__save_requested;
+extern atomic_int lks__stop_requested; /* other threads may read it */
+extern volatile sig_atomic_t lks__save_requested;
 void lks__signals_install(const char *stop_signal);
 void lks__signals_hold(bool hold);
 

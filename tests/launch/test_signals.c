@@ -24,15 +24,20 @@ static void pause_ms(double ms)
         NULL);
 }
 
+static const char *own_path(void)
+{
+    static char path[PATH_MAX];
+    assert_true(readlink("/proc/self/exe", path, sizeof path - 1) > 0);
+    return path;
+}
+
 /* True for the child of a fork() that hasn't begun its program. glibc 2.41 blocks all signals in it
  * for a moment. */
 static bool is_copy(pid_t pid)
 {
-    char own[PATH_MAX], its[PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", own, sizeof own);
-    assert_true(n > 0);
-    return readlink(lks_test_text("/proc/%d/exe", (int)pid), its, sizeof its) == n &&
-           memcmp(own, its, (size_t)n) == 0;
+    char its[PATH_MAX] = "";
+    const ssize_t n = readlink(lks_test_text("/proc/%d/exe", (int)pid), its, sizeof its - 1);
+    return n > 0 && strcmp(own_path(), its) == 0;
 }
 
 /* Wait until main() has begun: the signal is blocked, or has its handler already. */
@@ -106,6 +111,31 @@ TEST(test_early_saves)
     }
 }
 
+static void exit_5(int sig)
+{
+    _exit(5);
+}
+
+/* In a rank of test_programs_of_others: as a shell that starts a command on a busy machine, block
+ * all signals until the child of vfork() begins its program. Only then handle SIGUSR1. */
+__attribute__((constructor)) static void start_slowly(void)
+{
+    sigset_t all, before;
+    if (getenv("LKS_TEST_SLOW_START") == NULL)
+        return;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before);
+    (void)!write(STDOUT_FILENO, "begun\n", 6);
+    if (vfork() == 0) {
+        usleep(600000);
+        _exit(0);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    signal(SIGUSR1, exit_5);
+    sleep(60);
+    _exit(1);
+}
+
 /* Another program that handles the signal only after some time; one that never does is ended by
  * SIGTERM but not by SIGUSR2. */
 TEST(test_programs_of_others)
@@ -118,6 +148,13 @@ TEST(test_programs_of_others)
     assert_int_equal(kill(run.pid, SIGUSR1), 0);
     lks_test_result r = assert_exits(5, lks_test_wait(&run, 60));
     assert_contains(r.out, "got\n");
+
+    const char *const busy[] = {"lockstep", "run", own_path(), NULL};
+    const char *env[] = {"LKS_TEST_SLOW_START=1", NULL};
+    run = lks_test_start(busy, env);
+    lks_test_wait_for_text(run.out_path, "begun");
+    assert_int_equal(kill(run.pid, SIGUSR1), 0);
+    assert_exits(5, lks_test_wait(&run, 60));
 
     const char *const plain[] = {"lockstep", "run", "sh", "-c", "echo begun; exec sleep 50", NULL};
     run = lks_test_start(plain, NULL);

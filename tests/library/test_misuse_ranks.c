@@ -1066,9 +1066,10 @@ static void *thread_main(void *arg)
     struct rank *r = arg;
     if (r->comm == NULL)
         r->status = fake_open(&r->place, TIMEOUT_S, &r->comm);
+    /* So that no rank meets the misuse while it opens its group, or another one's end instead. */
+    pthread_barrier_wait(r->played);
     if (r->comm != NULL)
         play(r, r->place.world.rank == 0);
-    /* So that no rank sees another one's end instead of the misuse. */
     pthread_barrier_wait(r->played);
     lks_comm_close(r->comm);
     return NULL;

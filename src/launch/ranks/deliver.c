@@ -24,22 +24,26 @@ static bool is_usr(int sig)
 
 /* The signals (bit n - 1: signal n) for which the rank doesn't have the default action. A blocked
  * signal counts once it has been blocked for a while: then the program keeps it pending on purpose,
- * as the launcher does. A shell blocks all signals only for a moment when it starts a command. */
+ * as the launcher does. A shell blocks all signals only for a moment when it starts a command, or
+ * on a busy machine for longer: it then sleeps without interruption until vfork()'s child has
+ * begun. */
 static uint64_t ready_for(struct lks__rank_process *p, double now)
 {
     char path[64], line[256];
     uint64_t blocked = 0, ignored = 0, caught = 0;
+    char state = '\0';
     snprintf(path, sizeof path, "/proc/%d/status", (int)p->pid);
     FILE *f = fopen(path, "re");
     if (f == NULL)
         return UINT64_MAX; /* not known */
     while (fgets(line, sizeof line, f) != NULL) {
+        sscanf(line, "State: %c", &state);
         sscanf(line, "SigBlk: %" SCNx64, &blocked);
         sscanf(line, "SigIgn: %" SCNx64, &ignored);
         sscanf(line, "SigCgt: %" SCNx64, &caught);
     }
     fclose(f);
-    if ((blocked & p->waiting >> 1) == 0)
+    if ((blocked & p->waiting >> 1) == 0 || state == 'D')
         p->blocked_since = 0;
     else if (p->blocked_since == 0)
         p->blocked_since = now;
