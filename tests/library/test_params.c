@@ -507,6 +507,11 @@ TEST(test_early_mark)
     run_ranks(&one, 1);
     assert_int_equal(one.status, LKS_ERR_CONFIG);
     assert_contains(one.said, "LOCKSTEP_CHECK=yes: use 0 or 1");
+    for (int off = 0; off < 2; off++) {
+        setenv("LOCKSTEP_CHECK", off == 0 ? "" : "0", 1);
+        run_ranks(&one, 1);
+        assert_int_equal(one.status, LKS_OK);
+    }
     unsetenv("LOCKSTEP_CHECK");
     free(e);
 }
