@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -206,6 +208,27 @@ TEST(test_keep)
     check_loaded(2, dir, 5);
 }
 
+static void run_limited(struct rank *r)
+{
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){100, 100});
+    run_save(r);
+}
+
+/* A file over the user's limit of file sizes fails the save, and doesn't end the program. */
+TEST(test_file_limit)
+{
+    const char *dir = lks_test_folder();
+    int status;
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(on_ranks(1, dir, 1, run_limited) == LKS_ERR_IO &&
+                      strstr(ranks[0].said, "File too large") != NULL
+                  ? 0
+                  : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 /* A save into a checkpoint itself would nest there, unseen by the next load of the folder. */
 TEST(test_into_itself)
 {
@@ -220,6 +243,7 @@ TEST(test_into_itself)
                         lks_test_text("the folder around it, %s", dir));
     }
     assert_int_equal(lks_test_count_files(lks_test_text("%s/ckpt-00000001", dir)), 3);
+    lks_test_write_text(lks_test_text("%s/model.safetensors", dir), "the program's own file");
     save(2, dir, 2);
     check_loaded(1, dir, 2);
 }
