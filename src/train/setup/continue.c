@@ -13,11 +13,13 @@
 bool lks__continue_can(const char *out_dir)
 {
     lks__entry *entries;
-    size_t n;
+    size_t n, kept = 0;
     if (!lks__nanogpt_in(out_dir) || lks__ckpt_scan(out_dir, &entries, &n) != LKS_OK)
         return false;
+    for (size_t i = 0; i < n; i++)
+        kept += entries[i].kind != LKS__ENTRY_TMP; /* a first save that died leaves one */
     free(entries);
-    return n == 0;
+    return kept == 0;
 }
 
 static lks_status restore_setting(lks__run *run, int setting, const char *text)
