@@ -143,6 +143,9 @@ TEST(test_settings_kept)
     lks_test_write_text(file, "dropout = 0.1\n");
     /* What an earlier resume has left that died in its first save. */
     assert_int_equal(mkdir(lks_test_text("%s/ckpt-00000008.tmp", out), 0777), 0);
+    lks__weights *w;
+    assert_ok(lks__weights_open(out, NULL, &w));
+    lks__weights_close(w);
     const char *const argv[] = {
         "lockstep",      "resume", out,           lks_test_text("--dataset=%s", generated_data()),
         "--max_iters=7", file,     "--threads=1", NULL};

@@ -12,14 +12,8 @@
 
 bool lks__continue_can(const char *out_dir)
 {
-    lks__entry *entries;
-    size_t n, kept = 0;
-    if (!lks__nanogpt_in(out_dir) || lks__ckpt_scan(out_dir, &entries, &n) != LKS_OK)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        kept += entries[i].kind != LKS__ENTRY_TMP; /* a first save that died leaves one */
-    free(entries);
-    return kept == 0;
+    bool any;
+    return lks__nanogpt_in(out_dir) && lks__ckpt_any(out_dir, &any) == LKS_OK && !any;
 }
 
 static lks_status restore_setting(lks__run *run, int setting, const char *text)
