@@ -127,14 +127,10 @@ static lks_status add_found(void *ctx, const char *path, const char *name)
 
 static bool has_checkpoint(const char *folder)
 {
-    lks__entry *entries;
-    size_t n;
-    if (lks__sys_has(folder, LKS__CKPT_STATE)) /* `folder` is itself a checkpoint */
-        return true;
-    if (lks__ckpt_scan(folder, &entries, &n) != LKS_OK)
-        return true; /* opening it will tell why it can't be read */
-    free(entries);
-    return n > 0;
+    bool any;
+    return lks__sys_has(folder, LKS__CKPT_STATE) || /* `folder` is itself a checkpoint */
+           lks__ckpt_any(folder, &any) != LKS_OK || /* opening it will tell why */
+           any;
 }
 
 enum { NEWEST = 5 };

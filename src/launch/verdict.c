@@ -21,24 +21,29 @@ static int exit_code_of(const struct lks__rank_process *p)
     return p->by_signal ? 128 + p->code : p->code;
 }
 
-/* The first rank that failed by itself: the rank that the group's failure names, if it ended badly,
- * else the first rank that we saw end. -1: none. */
-static int find_culprit(const struct lks__supervisor *sup)
+int lks__first_failed(const struct lks__attempt *a, int order)
 {
-    const struct lks__attempt *a = sup->attempt;
     int first = -1;
     for (int r = 0; r < a->n_started; r++) {
         const struct lks__rank_process *p = &a->ranks[r];
-        if (!lks__rank_failed(p))
+        if (p->running || p->order < order || !lks__rank_failed(p))
             continue;
         if (first < 0 || p->order < a->ranks[first].order ||
             (p->order == a->ranks[first].order && p->by_signal && !a->ranks[first].by_signal))
             first = r;
     }
+    return first;
+}
+
+/* The first rank that failed by itself: the rank that the group's failure names, if it ended badly,
+ * else the first rank that we saw end. -1: none. */
+static int find_culprit(const struct lks__supervisor *sup)
+{
+    const struct lks__attempt *a = sup->attempt;
     if (sup->first_by_rank && sup->first_rank >= 0 && sup->first_rank < a->n_started &&
         lks__rank_failed(&a->ranks[sup->first_rank]))
         return sup->first_rank;
-    return first;
+    return lks__first_failed(a, 0);
 }
 
 /* The rank that failed instead of stopping, for example while saving, or -1. */

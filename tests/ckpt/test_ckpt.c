@@ -89,6 +89,14 @@ TEST(save_and_open)
     assert_int_equal(lks__ckpt_open(inside(out, "best"), 1, &ckpt), LKS_OK);
     assert_true(ckpt.itself);
     lks__ckpt_close(&ckpt);
+    assert_int_equal(rename(inside(out, "best/state.json"), inside(out, "state")), 0);
+    refused(inside(out, "best"), LKS_ERR_FORMAT, "torn: it has no state.json", NULL, NULL);
+    assert_int_equal(rename(inside(out, "state"), inside(out, "best/state.json")), 0);
+    assert_int_equal(unlink(inside(out, "best/model.safetensors")), 0);
+    refused(inside(out, "best"), LKS_ERR_FORMAT, "torn: it has no model.safetensors", NULL, NULL);
+    /* A run's folder that has such a file is still a run's. */
+    lks_test_write_text(inside(out, "model.safetensors"), "exported");
+    assert_true(opens_as(out, 300, 1));
     /* A folder that only its name makes a checkpoint is a torn one. */
     assert_int_equal(mkdir(inside(out, "ckpt-00000050"), 0777), 0);
     refused(inside(out, "ckpt-00000050"), LKS_ERR_FORMAT, "torn: it has no state.json",
@@ -112,8 +120,10 @@ TEST(saved_by_two)
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
     const int fd = open(inside(out, ".lock"), O_RDWR);
     assert_int_equal(lks__sys_lock(fd, LKS__LOCK_SAVE), 0);
+    const int open_files = lks_test_count_files("/proc/self/fd");
     assert_fails(LKS_ERR_CONFIG, save_content(out, 20, 0, 0),
                  "another program is saving a checkpoint into");
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), open_files);
     close(fd);
     assert_true(opens_as(out, 10, 0));
     assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
@@ -133,6 +143,17 @@ TEST(same_bytes)
         assert_int_equal(a_bytes, b_bytes);
         assert_memory_equal(x, y, a_bytes);
     }
+}
+
+/* Small parts of the interface: what follows a newer version's word, and the root's child. */
+TEST(parts)
+{
+    char parent[LKS__CKPT_PATH];
+    json_t *newer = json_pack("{s:s}", "asked", "a later version's word");
+    assert_int_equal(lks__asked_of(newer), LKS__ASKED_SIGNAL);
+    json_decref(newer);
+    lks__ckpt_parent("/ckpt-00000010", parent);
+    assert_string_equal(parent, "/");
 }
 
 TEST(params_hash)
@@ -162,6 +183,28 @@ TEST(numbers)
     }
 }
 
+/* A text may contain U+0000. One that no reader would accept isn't written. */
+TEST(texts)
+{
+    enum { TOO_MANY = LKS__CKPT_JSON_LIMIT };
+    static char long_text[TOO_MANY];
+    const char *out = fresh();
+    char name[32], hash[17];
+    lks__ckpt ckpt;
+    assert_ok(lks__sys_make_dirs(out));
+    json_t *s = json_pack("{s:s%}", "text", "a\0b", (size_t)3);
+    assert_ok(lks__ckpt_save(out, &(lks__ckpt_content){.iter = 10, .state = s}, 0, name, hash));
+    assert_ok(lks__ckpt_open(out, LKS__CKPT_ONLY_STATE, &ckpt));
+    assert_true(json_equal(json_object_get(ckpt.state, "text"), json_object_get(s, "text")));
+    lks__ckpt_close(&ckpt);
+    json_decref(s);
+    memset(long_text, 'x', sizeof long_text);
+    s = json_pack("{s:s%}", "text", long_text, sizeof long_text);
+    const lks__ckpt_content content = {.iter = 20, .state = s};
+    assert_fails(LKS_ERR_ARG, lks__ckpt_save(out, &content, 0, name, hash), "is too large");
+    json_decref(s);
+}
+
 TEST(keeps)
 {
     const char *out = fresh();
@@ -188,7 +231,6 @@ TEST(keeps)
     assert_false(lks_test_exists(inside(out, "ckpt-00000050")));
     assert_false(lks_test_exists(inside(out, "ckpt-00000035")));
     assert_true(opens_as(out, 60, 0));
-    assert_int_equal(save_content(out, 70, 0, -1), LKS_ERR_ARG);
 }
 
 static void opens_best(const char *out, uint64_t iter)
@@ -319,6 +361,11 @@ TEST(keeps_multiples)
     }
     json_decref(s);
     assert_string_equal(all_of(out), "20 40 60 70 ");
+    lks__ckpt ckpt;
+    assert_int_equal(save_content(out, 80, 0, 0), LKS_OK);
+    assert_int_equal(mkdir(inside(out, "ckpt-00000090.tmp"), 0777), 0);
+    assert_fails(LKS_ERR_CONFIG, lks__ckpt_open_iter(out, 30, LKS__CKPT_ALL, &ckpt),
+                 "; it has ckpt-00000080, ckpt-00000070, ckpt-00000060, ckpt-00000040 and 1 older");
 }
 
 /* Where a rollback from there leads; 0: nowhere. */
@@ -341,6 +388,14 @@ TEST(asked_for)
     assert_non_null(strstr(lks_last_error(), "no checkpoint up to iteration 90 that was on the "
                                              "schedule"));
     save_asked(out, 20, LKS__ASKED_NOT, 2);
+    /* Nor is one whose save died, or one that was replaced by such a one. */
+    save_asked(out, 40, LKS__ASKED_NOT, 0);
+    assert_int_equal(rename(inside(out, "ckpt-00000040"), inside(out, "ckpt-00000040.tmp")), 0);
+    assert_int_equal(target_of(out, 40), 20);
+    assert_int_equal(rename(inside(out, "ckpt-00000040.tmp"), inside(out, "replaced")), 0);
+    save_asked(out, 40, LKS__ASKED_STOP, 0);
+    assert_int_equal(rename(inside(out, "replaced"), inside(out, "ckpt-00000040.old")), 0);
+    assert_int_equal(target_of(out, 40), 20);
     save_asked(out, 30, LKS__ASKED_SIGNAL, 2);
     save_asked(out, 40, LKS__ASKED_STOP, 2);
     assert_string_equal(all_of(out), "20 30 40 "); /* 10 was older than two others */
@@ -363,6 +418,13 @@ TEST(asked_for)
     assert_non_null(strstr(lks_last_error(), "ckpt-00000080/state.json"));
     assert_non_null(strstr(lks_last_error(), "move ckpt-00000080 out of the folder, then resume"));
 
+    out = fresh(); /* a damaged one isn't one of those that are kept */
+    save_asked(out, 10, LKS__ASKED_NOT, 2);
+    save_asked(out, 20, LKS__ASKED_NOT, 2);
+    lks_test_write_text(inside(out, "ckpt-00000020/state.json"), "");
+    save_asked(out, 30, LKS__ASKED_NOT, 2);
+    assert_string_equal(all_of(out), "10 20 30 ");
+
     out = fresh(); /* all are kept, except the clock's */
     save_asked(out, 10, LKS__ASKED_NOT, 0);
     save_asked(out, 20, LKS__ASKED_CLOCK, 0);
@@ -371,9 +433,10 @@ TEST(asked_for)
     save_asked(out, 50, LKS__ASKED_CLOCK, 0);
     assert_string_equal(all_of(out), "10 30 40 50 ");
 
-    /* Back to 10: `latest` follows, those in between that were asked for are gone. */
+    /* Back to 10: `latest` follows, those in between that were asked for are gone, but the best. */
+    assert_ok(lks__name_set(out, "best", "ckpt-00000040"));
     assert_int_equal(lks__ckpt_went_back(out, 10), LKS_OK);
-    assert_string_equal(all_of(out), "10 30 ");
+    assert_string_equal(all_of(out), "10 30 40 ");
     lks__ckpt ckpt;
     assert_int_equal(lks__ckpt_open(out, LKS__CKPT_ONLY_STATE, &ckpt), LKS_OK);
     assert_int_equal(ckpt.iter, 10);
@@ -419,6 +482,9 @@ TEST(unnamed)
     assert_int_equal(unlink(inside(out, "latest")), 0);
     assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000020.tmp")), 0);
     assert_true(opens_as(out, 10, 0));
+    assert_int_equal(symlink("nowhere", inside(out, "latest")), 0);
+    refused(out, LKS_ERR_FORMAT, "the newest good checkpoint is ckpt-00000010:", NULL, NULL);
+    assert_int_equal(unlink(inside(out, "latest")), 0);
     assert_int_equal(rename(inside(out, "ckpt-00000010"), inside(out, "ckpt-00000010.tmp")), 0);
     refused(out, LKS_ERR_IO, "there is no checkpoint in", NULL, NULL);
 }
@@ -458,6 +524,7 @@ TEST(latest_link)
     const char *out = fresh();
     lks__ckpt ckpt;
     refused(out, LKS_ERR_IO, "there is no checkpoint", "No such file", NULL);
+    refused(lks_test_text("%05000d", 0), LKS_ERR_IO, "the folder's path is too long", NULL, NULL);
     assert_int_equal(mkdir(out, 0777), 0);
     refused(out, LKS_ERR_IO, "there is no checkpoint in", out, NULL);
     assert_int_equal(symlink("ckpt-00000010", inside(out, "latest")), 0);
@@ -492,7 +559,7 @@ TEST(latest_link)
         refused(out, LKS_ERR_FORMAT, "latest names", "give its folder, ", "/ckpt-00000020");
         assert_null(strchr(lks_last_error(), '\x1b'));
         assert_int_equal(lks__ckpt_open(out, LKS__CKPT_ALL_ALONE, &ckpt), LKS_ERR_FORMAT);
-        assert_null(strstr(lks_last_error(), "--out_dir="));
+        assert_null(strstr(lks_last_error(), "give its folder"));
     }
     /* Nor is a link with the name of a checkpoint. */
     assert_int_equal(unlink(inside(out, "latest")), 0);
@@ -604,6 +671,14 @@ TEST(swapped_files)
         lks_test_write(b, own, bytes);
     }
     assert_true(opens_as(out, 20, 0));
+    /* If all are bad, the newest is named. */
+    lks__ckpt ckpt;
+    lks_test_write_text(inside(out, "ckpt-00000010/state.json"), "");
+    assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030")), 0);
+    assert_fails(LKS_ERR_FORMAT, lks__ckpt_open_newest(out, NULL, LKS__CKPT_ALL, &ckpt),
+                 "ckpt-00000030/state.json", "no other checkpoint in");
+    assert_int_equal(rename(inside(out, "ckpt-00000030"), inside(out, "ckpt-00000020")), 0);
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
     /* A complete checkpoint under another's name. */
     assert_int_equal(rename(inside(out, "ckpt-00000020"), inside(out, "ckpt-00000030")), 0);
     refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "folder's name", "/ckpt-00000010", NULL);

@@ -151,6 +151,19 @@ static void goes_on(const scenario *s, const char *out)
         assert_true(lks_test_exists(in_scratch("out/ckpt-00000020")));
 }
 
+/* A deletion that died leaves no incomplete folder with a checkpoint's name. */
+static void all_whole(const char *out)
+{
+    for (int iter = 10; iter <= 30; iter += 10) {
+        const char *folder = lks_test_text("%s/ckpt-%08d", out, iter);
+        lks__ckpt ckpt;
+        if (!lks_test_exists(folder))
+            continue;
+        assert_ok(lks__ckpt_open(folder, LKS__CKPT_ALL_ALONE, &ckpt));
+        lks__ckpt_close(&ckpt);
+    }
+}
+
 /* Kill it at call k, for all k or every `step`th; returns the last k that killed it. `also`:
  * additional faults. */
 static int kill_at_each(const scenario *s, const char *how, const char *also, int step)
@@ -172,6 +185,7 @@ static int kill_at_each(const scenario *s, const char *how, const char *also, in
             fail_msg("%s, killed at call %d: the new one was lost", s->name, k);
         else
             is_old(s, out);
+        all_whole(out);
         goes_on(s, out);
     }
     fail_msg("a save makes more than %d calls", MAX_CALLS);
@@ -273,6 +287,9 @@ TEST(failed)
         fail_each(&scenarios[i], "EIO", "Input/output error");
     }
     fail_each(&scenarios[1], "EACCES", "Permission denied");
+    /* The one that was being replaced doesn't get its name back. */
+    assert_int_not_equal(run(&scenarios[4], prepared(&scenarios[4]), "rename:1:EIO"), 0);
+    assert_contains(said, "cannot rename", "ckpt-00000020.old: Input/output error");
 }
 
 /* The best checkpoint stays even if the file that names it can't be read. */
@@ -288,15 +305,23 @@ TEST(best_unknown)
     }
 }
 
-/* `best` is durable, too, if it moves to a checkpoint that exists already. */
-TEST(best_synced)
+/* `best` is durable, too, with its checkpoint or if it moves to one that exists already; so is
+ * `latest` after a rollback. */
+TEST(names_synced)
 {
-    static const scenario moves = {"best", prepare_two, 20, 0, 10, -3, 0};
-    lks__entry e;
-    const char *out = prepared(&moves);
-    assert_true(WIFSIGNALED(run(&moves, out, "fsync:1:die")));
-    assert_int_equal(lks__name_read(out, "best", &e), LKS_OK);
-    assert_int_equal(e.iter, 10);
+    static const struct {
+        scenario moves;
+        const char *fault, *name;
+    } rows[] = {{{"best", prepare_two, 20, 0, 10, -3, 0}, "fsync:1:die", "best"},
+                {{"new best", prepare_two, 20, 0, 10, -5, 0}, "fsync:7:die", "best"},
+                {{"rollback", prepare_two, 20, 0, 10, -4, 0}, "fsync:1:die", "latest"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        lks__entry e;
+        const char *out = prepared(&rows[i].moves);
+        assert_true(WIFSIGNALED(run(&rows[i].moves, out, rows[i].fault)));
+        assert_int_equal(lks__name_read(out, rows[i].name, &e), LKS_OK);
+        assert_int_equal(e.iter, 10);
+    }
 }
 
 /* Half a write, then a full disk. */
@@ -341,6 +366,11 @@ TEST(synced)
         assert_true(is_new(s, out) == (k == COUNT(at) - 1));
     }
     assert_false(WIFSIGNALED(run(s, prepared(s), lks_test_text("fsync:%zu:die", COUNT(at) + 1))));
+    /* The name of a save that died is durable before the one that it replaced is deleted. */
+    const char *out = prepared(s), *old = in_scratch("out/ckpt-00000020.old");
+    lks_test_do("cp", "-a", in_scratch("out/ckpt-00000020"), old);
+    assert_true(WIFSIGNALED(run(s, out, "fsync:1:die")));
+    assert_true(lks_test_exists(old));
 }
 
 /* --- a resume from an older checkpoint -------------------------------------------------------- */
@@ -566,13 +596,16 @@ int main(int argc, char **argv)
     if (argc == 6 && strcmp(argv[1], "--save") == 0) {
         char moved[LKS__SYS_PATH];
         uint64_t iter = strtoull(argv[3], NULL, 10);
-        /* -1: back to the checkpoint, -2: a new run starts, -3: it is the best one */
+        /* -1: back to the checkpoint, -2: a new run starts, -3: it is the best one, -4: a rollback
+         * to it, -5: it is saved as the best one */
         int variant = atoi(argv[4]);
         lks__best best = {.found = false};
         bool best_moved;
         lks_status st = variant == -3   ? lks__best_final(argv[2], iter, 1.0, &best, &best_moved)
                         : variant == -2 ? lks__outdir_start(argv[2], NULL, moved)
                         : variant == -1 ? lks__outdir_back(argv[2], iter, moved)
+                        : variant == -4 ? lks__ckpt_went_back(argv[2], iter)
+                        : variant == -5 ? save_best(argv[2], iter, 0, 0)
                                         : save_content(argv[2], iter, variant, atoi(argv[5]));
         if (st != LKS_OK)
             puts(lks_last_error());

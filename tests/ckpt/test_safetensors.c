@@ -43,6 +43,7 @@ TEST(round_trip)
     assert_string_equal(lks__st_metadata(file, "kernels"), "abc");
     assert_null(lks__st_metadata(file, "nothing"));
     assert_null(lks__st_find(file, "nothing"));
+    assert_null(lks__st_find(file, "__metadata__"));
     assert_null(lks__st_get(file, COUNT(tensors)));
     for (size_t i = 0; i < COUNT(tensors); i++) {
         char data[64];
@@ -381,6 +382,7 @@ TEST(lying_numbers)
 
 TEST(every_truncation)
 {
+    const int open_files = lks_test_count_files("/proc/self/fd");
     const float f[4] = {1, 2, 3, 4};
     const lks__st_tensor tensors[] = {{"a", "F32", 1, {3}, f, 12}, {"b", "F32", 1, {1}, f + 3, 4}};
     const char *path = in_scratch("whole.safetensors"), *cut = in_scratch("cut.safetensors");
@@ -391,6 +393,7 @@ TEST(every_truncation)
         lks_test_write(cut, data, n);
         refused(cut, "truncated");
     }
+    assert_int_equal(lks_test_count_files("/proc/self/fd"), open_files);
 }
 
 TEST(flipped_data)

@@ -333,6 +333,7 @@ static void always(const struct setup *s, const char *hosts, const struct plant 
     assert_contains(
         said, lks_test_text(" (rank%s %d", hosts[host] > '1' ? "s" : "", first),
         two ? "(no majority of hosts shows which one)" : "; error 3 of 3)",
+        two ? "; error 3 of 3) or host " : "; error 3 of 3) computes wrongly, and was ",
         lks_test_text(" lockstep train --init_from=resume --out_dir=%s", lks__quoted(o.out, 600)));
     const int others = hosts_world(hosts) - (hosts[host] - '0');
     const bool uneven = strstr(said, " --allow_uneven") != NULL;

@@ -535,6 +535,38 @@ TEST(test_data_behind)
     }
 }
 
+/* The time of a run by the clock continues over a rollback: its limit may have been reached in the
+ * bad step, or been given by a resume after the target. Good steps don't reset the number of
+ * rollbacks, which would go on for ever. */
+TEST(test_kept_behind)
+{
+    lks__trainer t;
+    lks__settings s;
+    char name[32], hash[17];
+    law_args args = poison_train(lks_test_folder(), 0);
+    law_add_all(&args, "--on_nan=rollback", "--max_wallclock_seconds=1000");
+    lks_test_parse(&s, args.argv + 2);
+    assert_ok(lks__trainer_open(&s, &t, &(int){0}));
+    t.state.nonfinite = 1;
+    for (int i = 0; i < 3; i++) {
+        if (i == 2)
+            assert_ok(lks__state_save(&t, &(lks__save_about){.val_loss = NAN}, name, hash));
+        assert_ok(lks__train_step(&t, &(lks__step_result){0}));
+    }
+    assert_int_equal(t.state.nonfinite, 1);
+    t.state.nonfinite = 2;
+    t.state.elapsed_from = 1;
+    t.state.elapsed_s = 1001.0;
+    t.checks.out_of_time = true;
+    assert_ok(lks__trainer_go_back(&t));
+    assert_int_equal(t.state.iter, 2);
+    assert_int_equal(t.state.nonfinite, 2);
+    assert_int_equal(t.state.elapsed_from, 1);
+    assert_true(t.state.elapsed_s == 1001.0);
+    assert_true(t.checks.out_of_time);
+    lks__trainer_close(&t);
+}
+
 /* The module that is named as the source, for a bad number in each of a model's tensors. */
 static void check_places(const struct lks__model_ops *ops, const char *const places[][2],
                          size_t n_places)

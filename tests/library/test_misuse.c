@@ -600,11 +600,12 @@ static const size_t much = SIZE_MAX, two = 2;
       "memory of parameter 1 overlaps memory of parameter 0")                                      \
     X(ddp_grad_is_value, open_param(h, (lks_param){"b", h->value[1], h->value[1], N}), ERR_ARG,    \
       "apart from its gradient")                                                                   \
-    X(ddp_odd, open_param(h, (lks_param){"b", (float *)(h->bytes + 1), h->grad[1], 8}), ERR_ARG,   \
+    X(ddp_odd, open_param(h, (lks_param){"b", (float *)(h->bytes + 2), h->grad[1], 8}), ERR_ARG,   \
       "parameter 1 are not aligned")                                                               \
     X(ddp_frozen, no_gradient(h), ERR_ARG, "no parameter has a gradient")                          \
     X(ddp_own, OPENED(.own_gradients = true), ERR_ARG, "with own_gradients set grad to NULL")      \
     X(ddp_v_low, OPENED(.virtual_ranks = -1), ERR_ARG, "-1 virtual ranks: 1 to 1024")              \
+    X(ddp_v_most, OPENED(.virtual_ranks = 1024), OK, "")                                           \
     X(ddp_v_high, OPENED(.virtual_ranks = 1025), ERR_ARG, "1025 virtual ranks")                    \
     X(ddp_a_low, OPENED(.micro_steps = -1), ERR_ARG, "-1 micro-steps")                             \
     X(ddp_a_high, OPENED(.micro_steps = (1 << 20) + 1), ERR_ARG, "1048577 micro-st")               \
@@ -720,7 +721,10 @@ static const size_t much = SIZE_MAX, two = 2;
     X(save_shape_wraps, SAVE(shape[0] = (uint64_t)1 << 62), ERR_ARG,                               \
       "its shape is more than memory")                                                             \
     X(save_no_data, SAVE(data = NULL), ERR_ARG, "its data are NULL")                               \
-    X(save_nothing, (h->state[1].shape[0] = 0, SAVE(data = NULL)), OK, "")                         \
+    X(save_shape_large, (h->state[1].n_dims = 1, SAVE(shape[0] = (uint64_t)1 << 61)), ERR_ARG,     \
+      "its shape is more than memory")                                                             \
+    X(save_nothing, (h->state[1].shape[0] = 0, h->state[1].dtype = LKS_INT64, SAVE(data = NULL)),  \
+      OK, "")                                                                                      \
     X(save_there, lks_checkpoint_save(h->comm, "/dev/null/here", 1, h->state, 2, 0), ERR_IO,       \
       "checkpoint ckpt-00000001 is not saved")                                                     \
     X(load_more_null, lks_checkpoint_load_more(NULL, h->dir, h->state, 2, NULL, NULL, NULL),       \

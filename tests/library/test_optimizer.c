@@ -306,6 +306,8 @@ TEST(test_wrong)
     assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad),
                  "it must be a finite number of at least 0");
     bad = rates;
+    bad.matrix_steps = 100;
+    assert_ok(lks_optimizer_step(o, &bad));
     bad.matrix_steps = -1;
     assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad), "matrix_steps is -1");
     assert_fails(LKS_ERR_ARG, lks_optimizer_step(NULL, &rates), "the optimizer is NULL");

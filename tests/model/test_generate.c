@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/sys.h"
 #include "compute/cpu/device.h"
 #include "models.h"
 #include "weights/use/generate.h"
+#include "weights/use/write.h"
 
 enum { V = 13, T = 6, DRAWS = 100000, AT_ONCE = 500 };
 
@@ -412,6 +414,63 @@ TEST(test_both_going_on)
     }
     assert_true(differ > SEEDS / 2);
     lks__generator_close(g);
+}
+
+/* The text of a stopped answer, of which `most` bytes are written before the stop. */
+static struct answer {
+    char text[64];
+    size_t n, most;
+} answer;
+
+static lks_status put(void *ctx, const char *text, size_t bytes)
+{
+    memcpy(answer.text + answer.n, text, bytes);
+    answer.n += bytes;
+    return LKS_OK;
+}
+
+static bool asked(void)
+{
+    return answer.n == answer.most;
+}
+
+static lks_status draw_answer(const char *stop, size_t most)
+{
+    static uint32_t letters[V];
+    for (uint32_t i = 0; i < V; i++)
+        letters[i] = 'a' + i;
+    const lks__meta meta = {.vocab_size = V, .chars = letters};
+    const lks__text text = {.meta = &meta};
+    const char *const stops[] = {stop, NULL};
+    lks__writer w = {.generator = m.generator,
+                     .text = &text,
+                     .how = {.draw = {.seed = 1, .temperature = 2.0, .top_p = 1.0},
+                             .max_new_tokens = sizeof answer.text},
+                     .stops = stops,
+                     .put = put};
+    bool newline;
+    answer = (struct answer){.most = most};
+    lks__generator_begin(m.generator, 1);
+    lks__generator_read(m.generator, prompt, 1);
+    lks__sys_stop_when(asked);
+    const lks_status st = lks__write_answer(&w, &newline);
+    lks__sys_stop_when(NULL);
+    return st;
+}
+
+/* A stop writes the text that was held back, because a stop text could have begun with it: of two
+ * equal letters the first is written once the second is drawn. */
+TEST(test_stopped_answer)
+{
+    char whole[sizeof answer.text];
+    size_t at = 0;
+    assert_ok(draw_answer(NULL, SIZE_MAX));
+    memcpy(whole, answer.text, sizeof whole);
+    while (whole[at] != whole[at + 1])
+        assert_true(++at + 1 < sizeof whole);
+    assert_int_equal(draw_answer(lks_test_text("%c|", whole[at]), at + 1), LKS_ERR_STOPPED);
+    assert_int_equal(answer.n, at + 2);
+    assert_memory_equal(answer.text, whole, at + 2);
 }
 
 int main(void)

@@ -269,9 +269,15 @@ TEST(test_settings)
     expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=7"), 0, "", "");
     for (int i = 1; i <= 8; i++)
         assert_int_equal(lks_test_exists(lks_test_text("%s/run/ckpt-%08d", dir, i)), i > 6);
-    /* A value that no run has written. */
+    /* The record is another run's. */
     const char *metrics = lks_test_text("%s/run/metrics.jsonl", dir);
-    const char *edit = lks_test_text("sed -i 's/\"keep\":2/\"keep\":-1/' '%s'", metrics);
+    const char *edit =
+        lks_test_text("sed -i 's/\\(00008\",\"params_hash\":\"\\)..../\\1xxxx/' '%s'", metrics);
+    assert_exits(0, lks_test_shell(edit));
+    expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=8"), 0, "",
+           "metrics.jsonl in run records other weights for checkpoint 8 than the checkpoint has");
+    /* A value that no run has written. */
+    edit = lks_test_text("sed -i 's/\"keep\":2/\"keep\":-1/' '%s'", metrics);
     assert_exits(0, lks_test_shell(edit));
     expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=8"), 1, "",
            "metrics.jsonl: the setting keep is not a whole number from 0 to 1,000,000");

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "settings/settings.h"
+#include "train/procedure/procedure.h"
 
 enum { TRAIN = LKS__CMD_TRAIN, CONFIG = LKS__SETTING_CONFIG };
 
@@ -90,11 +91,16 @@ TEST(test_golf)
         set(&s, "train_batch_tokens", rows[i].train);
         set(&s, "val_batch_size", rows[i].val);
         set(&s, "sampler", rows[i].sampler);
+        set(&s, "eval_stride", "1024");
         lks_status st = lks__settings_complete(&s, 1);
         if (rows[i].message == NULL)
             assert_ok(st);
         else
             assert_fails(LKS_ERR_CONFIG, st, rows[i].message);
+        set(&s, "eval_stride", "1025");
+        if (rows[i].message == NULL)
+            assert_fails(LKS_ERR_CONFIG, lks__settings_complete(&s, 1),
+                         "eval_stride=1025 is more than a window of train_seq_len=1024");
     }
 }
 
@@ -120,6 +126,25 @@ TEST(test_exchange)
             else
                 assert_ok(st);
         }
+}
+
+/* Validation data may be missing if nothing evaluates. */
+TEST(test_no_validation)
+{
+    const char *dir = lks_test_folder();
+    lks__settings s;
+    lks__shards *val;
+    lks__settings_defaults(&s);
+    for (int i = 0; i < 3; i++) {
+        s.eval_interval = i == 0;
+        s.eval_only = i == 1;
+        const lks_status st = lks__procedure_open_split(&s, dir, LKS__SPLIT_VAL, 65, &val);
+        assert_null(val);
+        if (i == 2)
+            assert_ok(st);
+        else
+            assert_fails(LKS_ERR_IO, st, "there is no token file", "/val.bin to evaluate on");
+    }
 }
 
 TEST(test_data_dir)

@@ -84,6 +84,44 @@ TEST(test_follow)
     assert_fails(LKS_ERR_IO, lks__series_open(dir, &s), "metrics.jsonl");
 }
 
+/* What ended, what didn't, and marks; of a run whose evaluations haven't all a result. */
+TEST(test_states)
+{
+    const char *dir = lks_test_folder(), *file = lks_test_text("%s/metrics.jsonl", dir);
+    lks__series s;
+    bool changed;
+    lks_test_write_text(file, "");
+    fake_append(dir, "{'kind':'config','max_iters':1,'eval_interval':10}\n{'kind':'host'}\n"
+                     "{'kind':'eval','iter':0}\n{'kind':'train','iter':-1,'loss':3}\n"
+                     "{'kind':'train','iter':0,'loss':3}\n{'kind':'train','it");
+    assert_ok(lks__series_open(dir, &s));
+    assert_string_equal(lks__series_state(&s), "stopped");
+    assert_null(lks__series_best(&s));
+    assert_int_equal(s.bad, 1); /* iteration -1 */
+    /* the rest of a line, and hosts of which one or both computed wrongly */
+    fake_append(dir, "er':1,'loss':2}\n"
+                     "{'kind':'recheck','iter':1,'wrong':[{'host':'a'},{'host':'b'}]}\n"
+                     "{'kind':'recheck','iter':1,'wrong':[{'host':'a'},{'host':'b'}],'right':'1'}\n"
+                     "{'kind':'host','command':['lockstep','--lock=off']}\n");
+    assert_ok(lks__series_read(&s, &changed));
+    assert_int_equal(s.n_points, 2);
+    assert_int_equal(s.rechecks, 2);
+    assert_string_equal(s.marks[1].text, "wrong gradient on host a or b");
+    assert_string_equal(s.marks[2].text, "wrong gradient on host a and b");
+    assert_string_equal(lks__series_state(&s), "running, or stopped without an end");
+    /* a stop after an evaluation that isn't the final one, then a whole run */
+    fake_append(dir,
+                "{'kind':'eval','iter':2,'val_loss':1}\n{'kind':'host','micro_batches':[2]}\n");
+    assert_ok(lks__series_read(&s, &changed));
+    assert_string_equal(lks__series_state(&s), "stopped");
+    fake_append(dir, "{'kind':'final','iter':2,'val_loss':1}\n");
+    assert_ok(lks__series_read(&s, &changed));
+    assert_string_equal(lks__series_state(&s), "complete");
+    assert_int_equal(lks__series_best(&s)->iter, 2);
+    lks__series_close(&s);
+    assert_fails(LKS_ERR_CONFIG, lks__series_open(file, &s), "is not a run's folder");
+}
+
 TEST(test_long_path)
 {
     const char *path = lks_test_folder();

@@ -49,8 +49,6 @@ static const char *fault_of(const lks_tensor *t)
         return "it has no name";
     if (!lks__utf8_is_valid(t->name, strlen(t->name)))
         return "its name is not UTF-8";
-    if (strcmp(t->name, "__metadata__") == 0)
-        return "that name is reserved by the format";
     if (bytes == 0)
         return "there is no such data type";
     if (t->n_dims < 0 || t->n_dims > LKS_MAX_DIMS)

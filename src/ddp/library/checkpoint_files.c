@@ -90,27 +90,15 @@ static lks_status find_any(const char *dir, bool *any_p)
 {
     struct stat info;
     char path[LKS__CKPT_PATH];
-    lks__entry *entries;
-    size_t n;
-    *any_p = true;
-    if (stat(dir, &info) < 0 && errno == ENOENT) {
-        *any_p = false;
+    *any_p = false;
+    if (stat(dir, &info) < 0 && errno == ENOENT)
         return LKS_OK;
-    }
-    LKS__TRY(lks__ckpt_scan(dir, &entries, &n));
-    for (size_t i = 0; i < n; i++)
-        if (entries[i].kind != LKS__ENTRY_TMP) {
-            free(entries);
-            return LKS_OK;
-        }
-    free(entries);
+    LKS__TRY(lks__ckpt_any(dir, any_p));
     const char *const signs[] = {LKS__NAME_LATEST, LKS__CKPT_STATE, LKS__CKPT_MODEL};
     for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
         LKS__TRY(lks__ckpt_join(path, dir, signs[i]));
-        if (lstat(path, &info) == 0)
-            return LKS_OK;
+        *any_p |= lstat(path, &info) == 0;
     }
-    *any_p = false;
     return LKS_OK;
 }
 

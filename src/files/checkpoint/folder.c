@@ -83,6 +83,18 @@ lks_status lks__ckpt_scan(const char *out_dir, lks__entry **entries_p, size_t *n
     return LKS_OK;
 }
 
+lks_status lks__ckpt_any(const char *out_dir, bool *any_p)
+{
+    lks__entry *entries;
+    size_t n;
+    *any_p = false;
+    LKS__TRY(lks__ckpt_scan(out_dir, &entries, &n));
+    for (size_t i = 0; i < n; i++)
+        *any_p |= entries[i].kind != LKS__ENTRY_TMP;
+    free(entries);
+    return LKS_OK;
+}
+
 bool lks__ckpt_is_folder(const char *path)
 {
     struct stat info;

@@ -59,6 +59,9 @@ lks__entry lks__entry_parse(const char *name);
  * removed. The caller frees. */
 lks_status lks__ckpt_scan(const char *out_dir, lks__entry **entries_p, size_t *n_p);
 
+/* *any_p: true if OUT has a checkpoint, even a damaged one. TMP entries don't count. */
+lks_status lks__ckpt_any(const char *out_dir, bool *any_p);
+
 /* Read why an entry's checkpoint was written; verifies its state.json. */
 lks_status lks__entry_asked(const char *out, const lks__entry *e, lks__asked *asked_p);
 

@@ -276,10 +276,8 @@ static bool is_checkpoint(const char *dir)
 {
     char path[LKS__CKPT_PATH];
     struct stat info;
-    lks__entry e = lks__entry_parse(lks__sys_name(dir));
-    if (e.kind == LKS__ENTRY_CKPT || e.kind == LKS__ENTRY_OLD)
-        return true;
-    return (lks__ckpt_join(path, dir, LKS__CKPT_STATE) == LKS_OK && stat(path, &info) == 0) ||
+    return lks__entry_parse(lks__sys_name(dir)).kind == LKS__ENTRY_CKPT ||
+           (lks__ckpt_join(path, dir, LKS__CKPT_STATE) == LKS_OK && stat(path, &info) == 0) ||
            (lks__ckpt_join(path, dir, LKS__CKPT_MODEL) == LKS_OK && stat(path, &info) == 0);
 }
 

@@ -307,8 +307,6 @@ lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content,
     char digits[17];
     places p;
     int lock = -1;
-    if (keep < 0 || content->iter > INT64_MAX)
-        return lks__fail(LKS_ERR_ARG, "a checkpoint's number is out of range");
     lks_status st = find_places(out_dir, content->iter, &p);
     LKS__THEN(st, lock_folder(out_dir, &lock));
     if (st != LKS_OK)

@@ -97,10 +97,8 @@ static void record_end(struct lks__supervisor *sup, const siginfo_t *info)
             !sup->failed && sup->user_signal == 0)
             tell_absence(sup, r);
     }
-    if (info->si_pid == a->guard) {
+    if (info->si_pid == a->guard)
         a->guard = -1;
-        lks__guard_stop(a);
-    }
 }
 
 /* The signal on which a rank ended in an orderly way, or 0. A rank that exits with 128 + SIGUSRn
@@ -126,8 +124,7 @@ static void ask_orderly(struct lks__supervisor *sup, int sig)
     sup->kill_at = sup->user_signal_at + sup->attempt->job->options->shutdown_timeout_s;
 }
 
-/* Collect ended ranks. If several failures are seen at once, one by a signal is the cause, and an
- * exit code is a consequence. */
+/* Collect ended ranks. */
 static void reap(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;
@@ -138,14 +135,7 @@ static void reap(struct lks__supervisor *sup)
             break;
         record_end(sup, &info);
     }
-    int first = -1;
-    for (int r = 0; r < a->n_started; r++) {
-        const struct lks__rank_process *p = &a->ranks[r];
-        if (p->running || p->order != a->n_ended || !lks__rank_failed(p))
-            continue;
-        if (first < 0 || (p->by_signal && !a->ranks[first].by_signal))
-            first = r;
-    }
+    const int first = lks__first_failed(a, a->n_ended);
     a->n_ended++;
     if (first >= 0 && !sup->failed && sup->user_signal == 0)
         ask_orderly(sup, orderly(sup, &a->ranks[first]));

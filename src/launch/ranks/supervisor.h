@@ -48,6 +48,9 @@ void lks__end_all(struct lks__supervisor *sup);
 
 /* --- verdict.c ---------------------------------------------------------------------------- */
 
+/* The first rank that failed, of those that were seen to end in collection `order` or later; -1:
+ * none. If several were seen at once, a signal is the cause, and an exit code a consequence. */
+int lks__first_failed(const struct lks__attempt *a, int order);
 /* After all have ended: fill in the verdict. */
 void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v);
 /* The facts that other nodes learn in addition to the verdict; r->table is "". */

@@ -318,7 +318,7 @@ static void forget(lks__series *s)
     s->epoch++;
 }
 
-/* True if the bytes before s->offset are still the same. */
+/* True if the bytes before s->offset are still there, and the same. */
 static bool is_unchanged(const lks__series *s, int fd)
 {
     char now[sizeof s->before];
@@ -393,7 +393,7 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     r.chunk = malloc(CHUNK);
     lks_status st = r.chunk == NULL ? out_of_memory() : LKS_OK;
     LKS__THEN(st, lks__sys_file_bytes(r.fd, path, &r.bytes));
-    if (st == LKS_OK && (r.bytes < s->offset || !is_unchanged(s, r.fd)))
+    if (st == LKS_OK && !is_unchanged(s, r.fd))
         forget(s);
     if (st == LKS_OK)
         st = lks__json_in_memory(read_all, &r) ? r.st : out_of_memory();

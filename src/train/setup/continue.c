@@ -12,12 +12,8 @@
 
 bool lks__continue_can(const char *out_dir)
 {
-    lks__entry *entries;
-    size_t n;
-    if (!lks__nanogpt_in(out_dir) || lks__ckpt_scan(out_dir, &entries, &n) != LKS_OK)
-        return false;
-    free(entries);
-    return n == 0;
+    bool any;
+    return lks__nanogpt_in(out_dir) && lks__ckpt_any(out_dir, &any) == LKS_OK && !any;
 }
 
 static lks_status restore_setting(lks__run *run, int setting, const char *text)

@@ -22,16 +22,11 @@ static bool folder_of(const char *path, char folder[LKS__CKPT_PATH])
 static bool looks(const lks__weights_path *p)
 {
     char folder[LKS__CKPT_PATH];
-    lks__entry *entries;
-    size_t n;
+    bool any;
     if (!p->folder)
         return folder_of(p->path, folder);
-    if (lks__weights_has(p->path, LKS__CKPT_STATE))
-        return true;
-    if (lks__ckpt_scan(p->path, &entries, &n) != LKS_OK)
-        return false;
-    free(entries);
-    return n > 0;
+    return lks__weights_has(p->path, LKS__CKPT_STATE) ||
+           (lks__ckpt_any(p->path, &any) == LKS_OK && any);
 }
 
 /* OUT of OUT/ckpt-…, also if that was opened as OUT/latest; "" for a checkpoint folder with another
