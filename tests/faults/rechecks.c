@@ -115,7 +115,7 @@ static struct setup {
     const char *on_hosts[3];    /* ended by NULL */
     const char *alone;          /* the run on one rank */
 } setups[] = {
-    {"random", "random", {NULL}, {NULL}, NULL},
+    {"random", "random", {NULL}, {"--check_interval=1", NULL}, NULL},
     {"nanogpt, muon", "nanogpt", {"--optimizer=muon", NULL}, {"--replicas=private", NULL}, NULL},
     {"epoch, zero", "epoch", {"--dtype=bfloat16", NULL}, {"--zero=1", "--recompute=rows"}, NULL},
     {"golf", NULL, {"--gradient_accumulation_steps=16", NULL}, {NULL}, NULL},
@@ -437,7 +437,7 @@ TEST(test_named)
     struct plant bit = {2, 3, -1, 1, BIT}, nan = {0, 4, -1, 1, NOT_A_NUMBER};
     const struct plant bits = {1, 5, -1, INT_MAX, BIT};
     once(&setups[1], "12", 1.0, &bit);
-    once(&setups[0], "11", 1.0, &nan);
+    once(&setups[0], "21", 1.0, &nan);
     assert_int_equal(tally.checked, tally.once);
     always(&setups[0], "11", &bits);
     always(&setups[0], "111", &bits);

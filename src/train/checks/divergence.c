@@ -75,6 +75,7 @@ lks_status lks__divergence_hash(lks__trainer *t, lks__divergence_vote *mine)
     gethostname(mine->host, sizeof mine->host - 1);
     if (t->checks.divergence.recorded)
         LKS__TRY(hash_share(t, &mine->changed));
+    t->checks.divergence.recorded = false; /* a repeated step would compare the hashes below */
     if (!mine->compares || !due(t))
         return LKS_OK;
     LKS__TRY(hash_blocks(t, 0, t->run.table.n_blocks, &changed));
