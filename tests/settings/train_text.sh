@@ -340,4 +340,18 @@ code=0
 wait $! || code=$?
 [ $code = 1 ] && grep -q "isn't .* any more: .* moved, removed or replaced" "$work/hang" && diff -r kept o >"$work/log" ||
     fail "a folder that is replaced: $code, $(cat "$work/hang" "$work/log")"
+# Another resume is faster, and deletes that checkpoint.
+was=$(readlink -f moved/latest)
+LOCKSTEP_FAULT=fallocate:2:slower lockstep resume moved --nproc_per_node=1 >"$work/hang" 2>&1 &
+slow=$!
+await "it reads no data" reads && kill -STOP $slow
+lockstep resume moved --nproc_per_node=1 --max_iters=100000000 --eval_interval=50 --keep=1 >"$work/log" 2>&1 &
+deleted() { [ ! -e "$was" ]; }
+await "$was isn't deleted" deleted
+kill -CONT $slow
+code=0
+wait $slow || code=$?
+kill -9 $!
+[ $code != 0 ] && grep -q "moved is the folder of a run that is still in progress (pid $! " "$work/hang" ||
+    fail "a slower resume: $code, $(cat "$work/hang" "$work/log")"
 echo 'all as it should be'

@@ -411,18 +411,23 @@ struct found {
 static lks_status check_folder(const lks__run *run, uint64_t iter)
 {
     lks__ckpt now = {.iter = 0};
-    const lks_status st = lks__ckpt_open_iter(run->s.out_dir, iter, LKS__CKPT_ONLY_STATE, &now);
+    lks_status st = lks__ckpt_open_iter(run->s.out_dir, iter, LKS__CKPT_ONLY_STATE, &now);
     const char *hash = st == LKS_OK ? lks__json_str(now.state, "params_hash") : NULL;
     const bool same = hash != NULL && strcmp(hash, run->resumed_hash) == 0;
     lks__ckpt_close(&now);
     if (same)
         return LKS_OK;
-    lks__fail(LKS_ERR_IO,
-              "the checkpoint that was read isn't in %s any more: the folder was moved, removed or "
-              "replaced meanwhile; move it back, then continue",
-              run->shown_out_dir);
+    if (st != LKS_OK && st != LKS_ERR_CONFIG && lks__sys_is_folder(run->s.out_dir))
+        return st; /* it is still there, but can't be read */
+    st = lks__outdir_free(run->s.out_dir, run->s.lock == LKS__lock_on); /* another resume's */
+    if (st == LKS_OK)
+        st = lks__fail(
+            LKS_ERR_IO,
+            "the checkpoint that was read isn't in %s any more: the folder was moved, removed or "
+            "replaced meanwhile; move it back, then continue",
+            run->shown_out_dir);
     lks__sys_set_lasting(lks_last_error()); /* a restart would continue another run */
-    return LKS_ERR_IO;
+    return st;
 }
 
 /* Lock the folder, move files aside that don't belong to the run, and open metrics.jsonl: empty, or
