@@ -418,7 +418,7 @@ static lks_status check_folder(const lks__run *run, uint64_t iter)
     if (same)
         return LKS_OK;
     if (st != LKS_OK && st != LKS_ERR_CONFIG && lks__sys_is_folder(run->s.out_dir))
-        return st; /* it is still there, but can't be read */
+        return st; /* it exists, but can't be read */
     st = lks__outdir_free(run->s.out_dir, run->s.lock == LKS__lock_on); /* another resume's */
     if (st == LKS_OK)
         st = lks__fail(
