@@ -125,8 +125,8 @@ __attribute__((constructor)) static void start_slowly(void)
         return;
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before);
-    (void)!write(STDOUT_FILENO, "begun\n", 6);
     if (vfork() == 0) {
+        (void)!write(STDOUT_FILENO, "begun\n", 6);
         usleep(600000);
         _exit(0);
     }
@@ -368,7 +368,7 @@ TEST(test_stop_alone)
  * without one. */
 TEST(test_end_before_joining)
 {
-    const char *out;
+    const char *out, *mark = marked_variable(), *env[] = {mark, NULL};
     law_args args = law_train("random", &out);
     for (int sig = SIGTERM; sig >= 0; sig -= SIGTERM) {
         const char *script =
@@ -377,10 +377,14 @@ TEST(test_end_before_joining)
                           law_words(&args), sig);
         const char *const argv[] = {"lockstep", "run", "--nproc-per-node=2", "sh", "-c",
                                     script,     NULL};
-        lks_test_child run = lks_test_start(argv, NULL);
+        lks_test_child run = lks_test_start(argv, env);
         lks_test_wait_for_text(run.out_path, "armed");
-        if (sig != 0)
+        if (sig != 0) { /* rank 0 must get it before it sees that rank 1 is gone */
+            pid_t rank;
+            lks_test_until((rank = marked_rank(mark, 0)) > 0);
+            wait_for_main(rank, sig);
             assert_int_equal(kill(run.pid, sig), 0);
+        }
         lks_test_result r = lks_test_wait(&run, 10);
         if (sig != 0) {
             check_nothing_done(&r, sig);
