@@ -236,7 +236,7 @@ TEST(test_no_validation)
     const char *data = lks_test_folder(), *run = lks_test_text("%s/run", lks_test_folder());
     prepare(text_file(), data, 0.0, 0);
     assert_exits(1, train(data, run, "--n_layer=1", "--block_size=8"), "val.bin",
-                 "--eval_interval=0");
+                 "--eval_interval=off");
     lks_test_result r = lks_test_tool(
         "train", lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", run), SMALL,
         "--gradient_accumulation_steps=1", "--max_iters=2", "--warmup_iters=1", "--eval_interval=0",
