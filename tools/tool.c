@@ -153,8 +153,8 @@ bool tool_reader_left(void)
 
 lks_status tool_flush(void)
 {
-    static int err; /* of the first flush that failed; 0 if a write failed before it */
-    if (!ferror(stdout) && fflush(stdout) != 0)
+    static int err; /* if an earlier write failed, its bytes are still there and fail again */
+    if (fflush(stdout) != 0)
         err = errno;
     if (!ferror(stdout) || tool_reader_left())
         return LKS_OK;

@@ -2,11 +2,13 @@
 #include "support.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -231,6 +233,28 @@ TEST(keeps)
     assert_false(lks_test_exists(inside(out, "ckpt-00000050")));
     assert_false(lks_test_exists(inside(out, "ckpt-00000035")));
     assert_true(opens_as(out, 60, 0));
+}
+
+/* The owner is bound by the mode, also as root without capabilities. */
+TEST(read_only_stays)
+{
+    const char *out = fresh();
+    for (int i = 1; i <= 2; i++)
+        assert_int_equal(save_content(out, (uint64_t)i * 10, 0, 2), LKS_OK);
+    assert_int_equal(chmod(inside(out, "ckpt-00000010"), 0555), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+        const struct __user_cap_data_struct none[2] = {{0}};
+        _exit(syscall(SYS_capset, &header, none) != 0 || save_content(out, 30, 0, 1) != LKS_OK);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(opens_as(inside(out, "ckpt-00000010"), 10, 0));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000020")));
+    assert_int_equal(chmod(inside(out, "ckpt-00000010"), 0755), 0);
 }
 
 static void opens_best(const char *out, uint64_t iter)

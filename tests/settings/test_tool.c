@@ -267,8 +267,10 @@ TEST(test_schedule_notes)
 
 TEST(test_lost_output)
 {
-    expect(lks_test_command("sh", "-c", "\"$1\" --help >/dev/full", "sh", LKS_TEST_TOOL), 1, "",
-           "standard output failed");
+    for (int all = 0; all < 2; all++) /* less and more than one buffer */
+        expect(lks_test_command("sh", "-c", "\"$1\" train \"$2\" >/dev/full", "sh", LKS_TEST_TOOL,
+                                all ? "--help=all" : "--help"),
+               1, "", "standard output failed: No space left on device");
     const char *const closed[] = {"sh", "-c", "\"$1\" --help >&-", "sh", LKS_TEST_TOOL, NULL};
     expect(lks_test_run(closed, NULL, 60), 1, "", "standard output failed");
     /* A reader that has left is no error to speak of. */

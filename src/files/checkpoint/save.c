@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Hash pieces with XXH3, with its state on the stack. */
 #define XXH_STATIC_LINKING_ONLY
@@ -103,13 +104,13 @@ static lks_status clear_leftovers(const char *out)
 }
 
 /* Delete a checkpoint. Its folder first gets a temporary name, so that an incomplete deletion
- * doesn't look like a checkpoint. */
+ * doesn't look like a checkpoint. One that the user has made read-only stays. */
 static void drop(const char *out, const lks__entry *e)
 {
     char path[LKS__CKPT_PATH], temp[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
     lks__entry_name(name, LKS__ENTRY_TMP, e->iter);
     if (lks__ckpt_join(path, out, e->name) == LKS_OK && lks__ckpt_join(temp, out, name) == LKS_OK &&
-        lks__ckpt_only_ours(path) && lks__sys_rename(path, temp) == 0)
+        lks__ckpt_only_ours(path) && access(path, W_OK) == 0 && lks__sys_rename(path, temp) == 0)
         lks__ckpt_remove(temp);
 }
 
