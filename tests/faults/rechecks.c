@@ -293,6 +293,10 @@ static void honest(const struct setup *s, const char *hosts, double share)
     assert_right_bytes(&o, s);
     if (share == 1.0)
         assert_summary(o.out, hosts, 0, "all equal");
+    if (share == 1.0 && strcmp(hosts, "12") == 0) /* a host's ranks check different gradients */
+        assert_string_not_equal(
+            lks_test_text("%.3s", lks_test_read(lks_test_text("%s/1", o.log), NULL)),
+            lks_test_text("%.3s", lks_test_read(lks_test_text("%s/2", o.log), NULL)));
     tally.honest++;
 }
 
@@ -335,6 +339,10 @@ static void always(const struct setup *s, const char *hosts, const struct plant 
         two ? "(no majority of hosts shows which one)" : "; error 3 of 3)",
         two ? "; error 3 of 3) or host " : "; error 3 of 3) computes wrongly, and was ",
         lks_test_text(" lockstep train --init_from=resume --out_dir=%s", lks__quoted(o.out, 600)));
+    if (hosts[host] == '1')
+        assert_contains(said, p->iter > 0
+                                  ? lks_test_text("last right in iteration %d: ", p->iter - 1)
+                                  : "never right: ");
     const int others = hosts_world(hosts) - (hosts[host] - '0');
     const bool uneven = strstr(said, " --allow_uneven") != NULL;
     assert_int_equal(uneven, !two && LAW_V % others != 0);
@@ -391,16 +399,24 @@ static const char *noted(const char *log)
 TEST(test_resume)
 {
     const struct setup *s = &setups[0];
-    const struct outcome whole = trained(s, "11", 0.5, NULL);
+    const struct plant bit = {1, 2, -1, 1, BIT}; /* 2 and 11 are drawn */
+    const struct outcome whole = trained(s, "11", 0.5, &bit);
     const char *log = lks_test_folder(), *out;
     law_args args = settings_of(s, &out);
     law_add_all(&args, "--recheck=0.5", "--max_iters=6");
-    assert_int_equal(run_on("11", &args, log, NULL), 0);
+    assert_int_equal(run_on("11", &args, log, &bit), 0);
+    assert_int_equal(json_array_size(alarms(out)), 1);
     const char *copy = lks_test_folder();
     lks_test_do("cp", "-a", lks_test_text("%s/.", out), copy);
     law_resume("random", copy, "--threads=1");
     law_assert_same_checkpoint(copy, s->alone, "ckpt-00000014");
     const char *fresh;
+    /* A killed run leaves lines after its checkpoint. */
+    lks_test_do(
+        "sh", "-c",
+        "cd \"$0\" && sed 's/\"iter\":2,/\"iter\":11,/' metrics.jsonl | grep :11, >lines && "
+        "cat lines >>metrics.jsonl",
+        out);
     args = settings_of(s, &fresh);
     law_add(&args, "--out_dir=%s", out);
     law_add(&args, "--init_from=resume");
@@ -434,14 +450,14 @@ TEST(test_count)
 /* A single error of each kind, and errors that don't end, on two and three hosts. */
 TEST(test_named)
 {
-    struct plant bit = {2, 3, -1, 1, BIT}, nan = {0, 4, -1, 1, NOT_A_NUMBER};
+    struct plant bit = {2, 3, -1, 1, BIT}, nan = {0, 4, 2, 1, NOT_A_NUMBER};
     const struct plant bits = {1, 5, -1, INT_MAX, BIT};
     once(&setups[1], "12", 1.0, &bit);
     once(&setups[0], "21", 1.0, &nan);
     assert_int_equal(tally.checked, tally.once);
     always(&setups[0], "11", &bits);
     always(&setups[0], "111", &bits);
-    honest(&setups[0], "111", 1.0);
+    honest(&setups[0], "12", 1.0);
 }
 
 /* Gradients that aren't finite on any host are no alarm, even if their NaN have other bits. */
@@ -494,6 +510,10 @@ TEST(test_long_names)
     assert_contains(
         lks_last_error(),
         lks_test_text("--hosts=… lockstep train --init_from=resume --out_dir=%s", t.run.s.out_dir));
+    for (int i = 0; i < 5; i++)
+        hosts[i].wrong = false;
+    assert_int_equal(lks__recheck_limit(&t), LKS_OK);
+    hosts[0].wrong = true;
     t.run.s.out_dir[3] = '\0';
     assert_int_equal(lks__recheck_limit(&t), LKS_ERR_DIVERGED);
     assert_contains(lks_last_error(), lks_test_text("--hosts=%s:1,", hosts[5].name),

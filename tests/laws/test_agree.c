@@ -303,24 +303,28 @@ TEST(test_eval_settings)
     }
 }
 
-/* One rank has other data, one host has another check interval: neither run begins. */
+/* One rank has other data, another check interval or other weights: neither run begins. */
 TEST(test_settings)
 {
     const char *other = lks_test_folder(), *all = folders("22", base);
     poison_write_data(other);
     uint16_t more[300] = {1};
     lks_test_write_shard(lks_test_text("%s/fineweb_train_000001.bin", other), more, 300);
-    static const char *const odd[] = {"[ $RANK = 3 ] && set -- \"$@\" --dataset=",
-                                      "[ $RANK = 3 ] && set -- \"$@\" --check_interval=7"};
-    for (int i = 0; i < 2; i++) {
+    const char *weights = lks_test_text("%s/ckpt-00000004", base);
+    const char *const odd[][3] = {{"dataset", other, "the data"},
+                                  {"check_interval", "7", "check_interval"},
+                                  {"init_from", weights, "init_from"}};
+    for (int i = 0; i < 3; i++) {
         law_args args = poison_train(all, 0);
         law_add(&args, "--iterations=%d", STEPS);
+        if (i == 2)
+            law_add(&args, "--init_from=%s/ckpt-00000002", base);
         const char *argv[LAW_MAX_ARGS + 8] = {
             "sh", "-c",
-            lks_test_text("exec 2>'%s'/err.$RANK; %s%s; \"$0\" \"$@\" "
-                          "--out_dir='%s'/fresh; "
+            lks_test_text("exec 2>'%s'/err.$RANK; [ $RANK = 3 ] && set -- \"$@\" --%s=%s; "
+                          "\"$0\" \"$@\" --out_dir='%s'/fresh; "
                           "code=$?; echo $code >'%s'/code.$RANK; exit $code",
-                          all, odd[i], i == 0 ? other : "", all, all),
+                          all, odd[i][0], odd[i][1], all, all),
             lks_test_program()};
         int n = 4;
         for (int a = 1; a < args.n; a++)
@@ -328,11 +332,9 @@ TEST(test_settings)
         argv[n++] = lks_test_text("--backend=%s", engine);
         assert_int_not_equal(hosts_run(engine, "22", argv), 0);
         const char *said = refusal("22", all);
-        assert_contains(said,
-                        lks_test_text("%s differs between ranks: rank 0 (host ",
-                                      i == 0 ? "the data" : "check_interval"),
+        assert_contains(said, lks_test_text("%s differs between ranks: rank 0 (host ", odd[i][2]),
                         ", rank 3 (host ",
-                        i == 0 ? lks_test_text("has %s (digest ", other) : ") has 7: ");
+                        lks_test_text(i == 1 ? ") has %s: " : ") has %s (digest ", odd[i][1]));
         assert_false(lks_test_exists(lks_test_text("%s/fresh", all)));
     }
 }
@@ -342,7 +344,8 @@ TEST(test_settings)
 /* The state of the last rank is changed: by hand, or at one of the places where a state is made. */
 static const char *const fields[] = {"none",       "params",    "exp_avg",   "exp_avg_sq", "iter",
                                      "data_shift", "nonfinite", "eval_done", "best",       "clock",
-                                     "sampler",    "same",      "init",      "load",       "back"};
+                                     "time",       "segment",   "sampler",   "same",       "init",
+                                     "load",       "back"};
 static const char *field; /* of this rank's run */
 static bool spoils;       /* from now on initialised or loaded values are changed */
 
@@ -454,6 +457,8 @@ static lks_status compare(lks__trainer *t)
     t->state.eval_done ^= odd && is("eval_done");
     t->state.best_val_loss += odd && is("best");
     t->state.elapsed_s += odd && is("clock");
+    t->checks.out_of_time |= odd && is("time");
+    t->state.segment.data.position += odd && is("segment");
     if (odd && is("sampler"))
         lks__batch_sampler_step(t->state.sampler, 0);
     return lks__agree_state(t, true);

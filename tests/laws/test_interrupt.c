@@ -46,6 +46,7 @@ static int check_saved(const char *out)
     /* Checkpoint 0 is the very first state. */
     bool evaluated = iter > 0 && law_has_line(out, "eval", iter);
     assert_true(json_is_true(lks_test_member(state, "eval_done")) == evaluated);
+    assert_true(iter > 0 || lks_test_number(state, "best_val_loss") == 1e9);
     assert_true(law_has_line(out, "checkpoint", iter));
     return iter;
 }

@@ -185,19 +185,12 @@ static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)
 {
     const lks__state *state = &t->state;
     const double clock = lks__state_by_the_clock(&t->run) ? state->elapsed_s : 0.0;
-    const uint64_t counts[] = {state->iter,
-                               state->data_shift,
-                               (uint64_t)state->nonfinite,
-                               state->eval_done,
-                               t->checks.out_of_time,
-                               state->segment.iter,
-                               state->segment.tokens,
-                               state->segment.data.step,
-                               state->segment.data.epoch,
-                               state->segment.data.position};
+    const uint64_t counts[] = {state->iter, state->data_shift, (uint64_t)state->nonfinite,
+                               state->eval_done, t->checks.out_of_time};
     const double reals[] = {state->best_val_loss, clock};
     *hash_p = XXH3_64bits(counts, sizeof counts);
     *hash_p = XXH3_64bits_withSeed(reals, sizeof reals, *hash_p);
+    *hash_p = XXH3_64bits_withSeed(&state->segment, sizeof state->segment, *hash_p);
     size_t bytes = lks__state_sampler_bytes(state);
     if (bytes == 0)
         return LKS_OK;
