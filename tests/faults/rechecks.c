@@ -450,7 +450,7 @@ TEST(test_count)
 /* A single error of each kind, and errors that don't end, on two and three hosts. */
 TEST(test_named)
 {
-    struct plant bit = {2, 3, -1, 1, BIT}, nan = {0, 4, 2, 1, NOT_A_NUMBER};
+    struct plant bit = {2, 3, -1, 1, BIT}, nan = {1, 4, 2, 1, NOT_A_NUMBER};
     const struct plant bits = {1, 5, -1, INT_MAX, BIT};
     once(&setups[1], "12", 1.0, &bit);
     once(&setups[0], "21", 1.0, &nan);
