@@ -537,7 +537,7 @@ TEST(test_data_behind)
 
 /* The time of a run by the clock continues over a rollback: its limit may have been reached in the
  * bad step, or been given by a resume after the target. Good steps don't reset the number of
- * rollbacks, which would go on for ever. */
+ * rollbacks, which would then never end. */
 TEST(test_kept_behind)
 {
     lks__trainer t;

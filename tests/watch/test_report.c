@@ -84,7 +84,7 @@ TEST(test_follow)
     assert_fails(LKS_ERR_IO, lks__series_open(dir, &s), "metrics.jsonl");
 }
 
-/* What ended, what didn't, and marks; of a run whose evaluations haven't all a result. */
+/* The states and marks of a run that has an evaluation without a result. */
 TEST(test_states)
 {
     const char *dir = lks_test_folder(), *file = lks_test_text("%s/metrics.jsonl", dir);

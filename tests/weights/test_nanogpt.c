@@ -141,7 +141,7 @@ TEST(test_settings_kept)
     assert_contains(lks_test_tool("info", out).err,
                     "only a ckpt.pt as nanoGPT writes it: `lockstep resume` continues its run");
     lks_test_write_text(file, "dropout = 0.1\n");
-    /* What an earlier resume has left that died in its first save. */
+    /* A resume that died in its first save has left this. */
     assert_int_equal(mkdir(lks_test_text("%s/ckpt-00000008.tmp", out), 0777), 0);
     lks__weights *w;
     assert_ok(lks__weights_open(out, NULL, &w));

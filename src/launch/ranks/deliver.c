@@ -5,7 +5,6 @@
  * signals do for ranks of `lockstep train`, which have their handlers sooner or later. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/system/early.h"
 #include "base/system/sys.h"
@@ -75,7 +74,7 @@ void lks__deliver(struct lks__attempt *a, int sig)
 void lks__deliver_due(struct lks__attempt *a)
 {
     double now = lks__sys_now();
-    const bool handles_all = strcmp(a->job->options->self, "lockstep train") == 0;
+    const bool handles_all = lks__job_trains(a->job);
     for (int r = 0; r < a->n_started; r++) {
         struct lks__rank_process *p = &a->ranks[r];
         if (!p->running || p->waiting == 0)

@@ -68,37 +68,39 @@ static lks_status add_tensors(lks__weights *w, const lks__pickle_value *model)
     return LKS_OK;
 }
 
+/* The members of model_args, sizes first. */
+static const char *const known[] = {"n_layer",    "n_head", "n_embd", "block_size",
+                                    "vocab_size", "bias",   "dropout"};
+enum { N_SIZES = 5, N_KNOWN = sizeof known / sizeof *known };
+
 /* As in GPTConfig(**model_args), another key is refused: the model may be another one, even if its
  * tensors are equal. */
 static lks_status check_args(const lks__weights *w, const lks__pickle_value *args)
 {
-    static const char *const known[] = {"n_layer",    "n_head", "n_embd", "block_size",
-                                        "vocab_size", "bias",   "dropout"};
-    const size_t n = sizeof known / sizeof *known;
     char why[300];
     for (size_t i = 0; i < lks__pickle_count(args); i++) {
         size_t k = 0;
-        while (k < n && !lks__pickle_is(lks__pickle_key(args, i), known[k]))
+        while (k < N_KNOWN && !lks__pickle_is(lks__pickle_key(args, i), known[k]))
             k++;
+        if (k < N_KNOWN)
+            continue;
         const char *key = lks__weights_torch_key(args, i);
         snprintf(why, sizeof why, "its \"model_args\" has %s, which nanoGPT's model lacks",
                  key != NULL ? lks__shown(key, 200) : "a key that isn't a name");
-        if (k == n)
-            return bad(w, why);
+        return bad(w, why);
     }
     return LKS_OK;
 }
 
 static lks_status set_args(lks__weights *w, const lks__pickle_value *args)
 {
-    static const char *const sizes[] = {"n_layer", "n_head", "n_embd", "block_size", "vocab_size"};
     char why[80];
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const lks__pickle_value *v = lks__pickle_find(args, sizes[i]);
-        snprintf(why, sizeof why, "its \"model_args\" has no %s of at least 1", sizes[i]);
+    for (size_t i = 0; i < N_SIZES; i++) {
+        const lks__pickle_value *v = lks__pickle_find(args, known[i]);
+        snprintf(why, sizeof why, "its \"model_args\" has no %s of at least 1", known[i]);
         if (lks__pickle_kind_of(v) != LKS__PICKLE_INT || lks__pickle_int(v) < 1)
             return bad(w, why);
-        LKS__TRY(lks__weights_set_int(w, sizes[i], (uint64_t)lks__pickle_int(v)));
+        LKS__TRY(lks__weights_set_int(w, known[i], (uint64_t)lks__pickle_int(v)));
     }
     const lks__pickle_value *bias = lks__pickle_find(args, "bias");
     if (lks__pickle_kind_of(bias) != LKS__PICKLE_BOOL)
