@@ -90,7 +90,7 @@ struct lks_comm {
     int n_holders;                /* number of lks__comm_hold() calls */
     bool closed;                  /* only the handle is still valid */
     _Atomic(const char *) inside; /* the collective that a thread of the program is in, or NULL */
-    unsigned forks;               /* lks__comm_forks() of the process that opened it */
+    unsigned forks;               /* how often the process had forked when it was opened */
     pid_t launcher;               /* the group fails when this parent is killed; 0: none */
     void *state;                  /* data of the backend */
 };
