@@ -1,4 +1,4 @@
-#include "data/prep/output/staged.h"
+#include "files/staged.h"
 
 #include <errno.h>
 #include <fcntl.h>
