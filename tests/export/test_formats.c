@@ -162,6 +162,29 @@ TEST(test_rounds)
     check_round("--bias=false", "--gelu=exact", false);
 }
 
+/* A full disk leaves the older export whole. */
+TEST(test_full_disk)
+{
+    static const char *const calls[] = {"write", "fsync", "rename"};
+    const char *older = trained("--bias=true", "--gelu=tanh");
+    const char *run = lks_test_text("--out_dir=%s", trained("--bias=false", "--gelu=exact"));
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        const char *folder = exported("hf", older), *old = lks_test_copy_of(folder);
+        const char *to = lks_test_text("--out=%s", folder);
+        const char *argv[] = {"lockstep", "export", run, "--format=hf", to, NULL};
+        for (int n = 1;; n++) {
+            const char *fault = lks_test_text("LOCKSTEP_FAULT=%s:%d:ENOSPC", calls[i], n);
+            lks_test_result r = lks_test_run(argv, (const char *[]){fault, NULL}, 30);
+            if (r.exit_code == 0) {
+                assert_true(n > 4);
+                break;
+            }
+            assert_contains(r.err, "No space left on device");
+            lks_test_do("diff", "-r", old, folder);
+        }
+    }
+}
+
 TEST(test_config)
 {
     const char *folder = exported("hf", trained("--bias=true", "--gelu=exact"));
