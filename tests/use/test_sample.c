@@ -221,9 +221,9 @@ TEST(test_one_line)
     for (int i = 0; i < 90; i++)
         text = lks_test_text("%s%.4s", text, "ACGTTGCAAC" + i * i % 7);
     out_dir = trained_on(text);
-    const lks_test_result r =
-        assert_exits(0, CHAT("AC\\n\\nT", "--max_new_tokens=8"), "no line feed", "24 new tokens");
+    const lks_test_result r = CHAT("AC\\n\\nT", "--max_new_tokens=8");
     out_dir = usual;
+    assert_exits(0, r, "no line feed", "24 new tokens");
     assert_null(strstr(r.err, "not read"));
     assert_int_equal(strlen(r.out), 3 * 9);
 }
