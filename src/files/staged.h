@@ -1,6 +1,6 @@
-/* files/staged.h - replaces several files together: all are complete on disk, under
- * temporary names, before the first one is renamed. So a full disk leaves the folder unchanged,
- * instead of combining new tokens with an old vocabulary. */
+/* files/staged.h - replaces several files together: all are complete on disk, under temporary
+ * names, before the first one is renamed. So a full disk leaves the folder unchanged, instead of
+ * combining new tokens with an old vocabulary. */
 #pragma once
 
 #include <stdbool.h>

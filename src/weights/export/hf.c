@@ -180,7 +180,7 @@ static void list_tensors(const lks__table *all, float *params, float *scratch, l
 static lks_status write_weights(const lks__export_model *e, lks__staged *files)
 {
     const size_t C = (size_t)e->config.n_embd;
-    const char *path;
+    const char *path = NULL;
     lks__table all = {0};
     float *params = NULL, *scratch = malloc(4 * C * C * sizeof *scratch);
     lks_status st = lks__export_biased(e, &all, &params);
