@@ -23,6 +23,8 @@ _free.argtypes = [ctypes.c_void_p]
 _TYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "float16": 6, "uint64": 8, "int8": 9, "bool": 10}
 _NAMES = {number: name for name, number in _TYPES.items()}
 _WIRES = {"float32": 0, "bfloat16": 1}
+_RULES = {"adamw": 1, "sgd": 2, "muon": 3}
+_KINDS = {"vector": 1, "matrix": 2, "embed": 3}
 SUM, MIN, MAX, PROD, MEAN = 101, 102, 103, 104, 105
 
 
@@ -109,10 +111,16 @@ def _memory(array, types=_TYPES, writes=True):
     return array.ctypes.data, array.size, _TYPES[array.dtype.name]
 
 
-def _check_names(argument, names, params):
+def _check_names(argument, names, params, where="in params"):
     for name in names:
         if name not in params:
-            raise Error(f"{argument}: {name} isn't in params")
+            raise Error(f"{argument}: {name} isn't {where}")
+
+
+def _word(argument, word, words):
+    """The number of a word."""
+    _check_names(argument, [word], words, f"one of {', '.join(words)}")
+    return words[word]
 
 
 def _view(address, dtype, shape):
@@ -275,7 +283,7 @@ class DDP(_Object):
             slot.name = name.encode()
             slot.value, slot.count, _ = _memory(value, ["float32"])
             slot.grad = self.grads[name].ctypes.data if name in self.grads else None
-        options = _Options(virtual_ranks, micro_steps, bucket_mb, _WIRES[wire], own_gradients, weight, overwrites)
+        options = _Options(virtual_ranks, micro_steps, bucket_mb, _word("wire", wire, _WIRES), own_gradients, weight, overwrites)
         _check(_lib.lks_ddp_open(comm.handle, self.list, len(params), ctypes.byref(options), ctypes.byref(self.handle)))
         if own_gradients:
             self.grads = _Grads((name, _view(_lib.lks_ddp_gradient(self.handle, i), numpy.float32, params[name].shape))
@@ -291,6 +299,7 @@ class DDP(_Object):
 
     def mark_ready(self, name):
         """Optional: the parameter's gradient is complete, and may be sent while backward continues."""
+        _check_names("mark_ready", [name], self.names)
         _check(_lib.lks_ddp_mark_ready(self.handle, self.names[name]))
 
     def accumulate(self, samples, loss=0.0):
@@ -311,6 +320,7 @@ class DDP(_Object):
         return factor.value
 
     def used(self, name):
+        _check_names("used", [name], self.names)
         return _lib.lks_ddp_used(self.handle, self.names[name])
 
     def verify(self):
@@ -326,10 +336,11 @@ class Optimizer(_Object):
     def __init__(self, rule, params, grads, comm=None, kinds=None):
         super().__init__()
         _check_names("kinds", kinds or (), params)
+        _check_names("Optimizer", params, grads, "in grads")
         self.params, self.grads, self.list = params, grads, (_OptimizerParam * len(params))()
         for slot, (name, value) in zip(self.list, params.items()):
             kind = (kinds or {}).get(name, "matrix" if value.ndim > 1 else "vector")
-            slot.name, slot.kind = name.encode(), 1 + ["vector", "matrix", "embed"].index(kind)
+            slot.name, slot.kind = name.encode(), _word("kinds", kind, _KINDS)
             slot.value, count, _ = _memory(value, ["float32"])
             slot.grad, in_grad, _ = _memory(grads[name], ["float32"])
             if in_grad != count:
@@ -337,7 +348,7 @@ class Optimizer(_Object):
             slot.rows = len(value) if value.ndim > 1 else count
             slot.cols = count // slot.rows
         self._kept = list(params.values()), list(grads.values())  # the library has their addresses
-        _check(_lib.lks_optimizer_open(comm and comm.handle, 1 + ["adamw", "sgd", "muon"].index(rule), self.list, len(params), ctypes.byref(self.handle)))
+        _check(_lib.lks_optimizer_open(comm and comm.handle, _word("rule", rule, _RULES), self.list, len(params), ctypes.byref(self.handle)))
 
     def step(self, rates):
         _check(_lib.lks_optimizer_step(self.handle, ctypes.byref(rates)))

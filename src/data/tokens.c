@@ -75,11 +75,13 @@ static lks_status read_bytes(const lks__tokens *t, uint64_t offset, size_t bytes
         return LKS_OK;
     if (errno != 0)
         return lks__sys_fail("cannot read", t->path);
-    return lks__fail(
+    lks_status st = lks__fail(
         LKS_ERR_IO,
         "%s became shorter while it was in use: it had %llu bytes when it was opened, and "
         "now ends before offset %llu",
         t->name, (unsigned long long)t->bytes, (unsigned long long)(offset + bytes));
+    lks__sys_set_lasting(lks_last_error()); /* a restart might begin again on other data */
+    return st;
 }
 
 /* Convert little-endian ids to int32. `in` may be the upper end of `out`: ids are converted in

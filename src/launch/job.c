@@ -72,11 +72,6 @@ int lks__lifeline_signal(struct lks__job *job)
     return sig < 0 ? SIGHUP : sig;
 }
 
-bool lks__job_trains(const struct lks__job *job)
-{
-    return strcmp(job->options->self, "lockstep train") == 0;
-}
-
 int lks__job_next_signal(const struct lks__job *job)
 {
     struct signalfd_siginfo info;

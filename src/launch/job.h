@@ -50,8 +50,6 @@ void lks__hurry(const struct lks__job *job);
 void lks__hurry_most(const struct lks__job *job); /* the user has sent another signal */
 
 /* A signal from the lifeline, if there is one, or 0; SIGHUP, once, when the lifeline ends. */
-bool lks__job_trains(const struct lks__job *job); /* it is `lockstep train` */
-
 int lks__lifeline_fd(const struct lks__job *job); /* to poll; -1: none */
 int lks__lifeline_signal(struct lks__job *job);
 

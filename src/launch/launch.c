@@ -123,7 +123,7 @@ static bool is_lasting(const struct lks__supervisor *sup, struct lks__verdict *v
              sup->attempt->job->options->max_restarts > 0
                  ? "not restarted, as it would fail again: "
                  : "",
-             lks__job_trains(sup->attempt->job)
+             sup->attempt->job->options->trains
                  ? ", with --init_from=resume if it has saved a checkpoint"
                  : "");
     return true;

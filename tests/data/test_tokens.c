@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/system/sys.h"
 #include "data/tokens.h"
 
 static const char *write_ids(const uint16_t *ids, size_t n)
@@ -186,6 +187,7 @@ TEST(test_changed_while_open)
     assert_int_equal(truncate(path, 101), 0);
     assert_ok(lks__tokens_read(t, 0, 50, out));
     assert_fails(LKS_ERR_IO, lks__tokens_read(t, 40, 20, out), path, "became shorter", "200 bytes");
+    assert_true(lks__sys_is_lasting(lks_last_error()));
     assert_fails(LKS_ERR_IO, lks__tokens_read(t, 99, 1, out), path, "became shorter");
 
     lks_test_write(path, "\377\377\377\377", 4); /* the same file, other contents */

@@ -230,18 +230,20 @@ TEST(test_train_itself)
 static const char lasting[] =
     "; not restarted, as it would fail again: put that right, then start it again";
 
-/* The disk is full before there is anything to resume: in the set-up, or at the first save. */
+/* The failure lasts, and comes before there is anything to resume: in the set-up, or at the first
+ * save. */
 TEST(test_full_disk_at_once)
 {
-    static const char *const faults[] = {"write:2", "fsync:1", "fsync:1"};
-    for (int i = 0; i < 3; i++) {
-        const char *out, *env[] = {lks_test_text("LOCKSTEP_FAULT=%s:ENOSPC", faults[i]),
-                                   "LOCKSTEP_FAULT_RANK=0", NULL};
+    static const char *const faults[] = {"write:2:ENOSPC", "fsync:1:ENOSPC", "fsync:1:EACCES",
+                                         "fsync:1:EPERM",  "fsync:1:EROFS",  "fsync:1:ENOSPC"};
+    for (int i = 0; i < 6; i++) {
+        const char *out,
+            *env[] = {lks_test_text("LOCKSTEP_FAULT=%s", faults[i]), "LOCKSTEP_FAULT_RANK=0", NULL};
         law_args args = law_train("random", &out);
-        law_add_all(&args, "--nproc_per_node=2", i < 2 ? "--max_restarts=2" : "--max_restarts=0");
+        law_add_all(&args, "--nproc_per_node=2", i < 5 ? "--max_restarts=2" : "--max_restarts=0");
         lks_test_result r = assert_exits(
             1, lks_test_run(args.argv, env, 60),
-            i < 2 ? lasting : "No space left on device; put that right, then start it again",
+            i < 5 ? lasting : "No space left on device; put that right, then start it again",
             "again, with --init_from=resume if it has saved a checkpoint");
         assert_null(strstr(r.err, "restart 1 of 2"));
     }

@@ -93,6 +93,9 @@ def check_ddp():
     assert abs(ddp.clip(1.0) - 1 / result.norm) < 1e-6
     ddp.verify()
     fails("lks_ddp_", ddp.accumulate, 1)
+    fails("mark_ready: typo isn't in params", ddp.mark_ready, "typo")
+    fails("used: typo isn't in params", ddp.used, "typo")
+    fails("wire: typo isn't one of float32, bfloat16", lockstep.DDP, comm, params, 0, 1, 0, "typo")
     fails("change it in place", ddp.grads.__setitem__, "b", numpy.zeros(2, numpy.float32))
     copy.deepcopy(ddp.grads)["b"] = None  # a copy may be changed
     grads = {name: grad.tobytes() for name, grad in ddp.grads.items()}
@@ -129,6 +132,9 @@ def check_state():
     assert 0 < rates.learning_rate < 1e-2 and lockstep.lr_warmdown(10, 4, 8) == 0.5
     fails("the gradient of w has 5 elements, and the parameter 12", lockstep.Optimizer, "sgd", {"w": grads["w"]}, {"w": grads["b"]})
     fails("typo isn't in params", lockstep.Optimizer, "sgd", grads, grads, None, {"typo": "embed"})
+    fails("kinds: typo isn't one of vector, matrix, embed", lockstep.Optimizer, "sgd", grads, grads, None, {"b": "typo"})
+    fails("rule: typo isn't one of adamw, sgd, muon", lockstep.Optimizer, "typo", grads, grads)
+    fails("w isn't in grads", lockstep.Optimizer, "sgd", grads, {"b": grads["b"]})
     try:
         lockstep.Rates(lr=1)
     except AttributeError:

@@ -82,7 +82,7 @@ TEST(test_prep)
            "vocab size: 4\ndocuments: 2, empty: 0\ntrain has 19 tokens\nval has 3 tokens\n",
            lks_test_text("note: read more than once: %s; ", text));
     expect(lks_test_tool("prep", "char", input, out), 0, "train has 9 tokens\n", "");
-    expect(lks_test_tool("prep", "char", input, lks_test_text("--out=%s", text)), 2, "",
+    expect(lks_test_tool("prep", "char", input, lks_test_text("--out=%s/", text)), 2, "",
            lks_test_text("%s is a file: give a folder for the tokens", text));
     /* the folder of a run can contain tokens, but not be one of them */
     const char *run = lks_test_text("%s/run", dir), *in_run = lks_test_text("--out=%s", run);

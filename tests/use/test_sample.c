@@ -14,23 +14,31 @@
 static const char rule[] = "\n---------------\n";
 static const char *out_dir; /* --out_dir=… of a small run on characters */
 
-/* Text with letters of two bytes, and a run that has learned a little of it. */
-static int train(void **state)
+/* A run that has learned a little of a text; returns --out_dir=… */
+static const char *trained_on(const char *text)
 {
-    const char *dir = lks_test_folder(), *text = "";
-    for (int i = 0; i < 40; i++)
-        text = lks_test_text("%sn\xc3\xa9"
-                             "e %c\xc3\xa0 l'\xc3\xa9t\xc3\xa9,\nun jour d'orage\\.\n",
-                             text, 'a' + i % 26);
+    const char *dir = lks_test_folder();
     const char *input = lks_test_text("%s/text", dir), *data = lks_test_text("%s/data", dir);
     lks_test_write_text(input, text);
     lks_test_do("lockstep", "prep", "char", lks_test_text("--input=%s", input),
                 lks_test_text("--out=%s", data));
-    out_dir = lks_test_text("--out_dir=%s/out", dir);
-    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data), out_dir, "--n_layer=2",
+    const char *run = lks_test_text("--out_dir=%s/out", dir);
+    lks_test_do("lockstep", "train", lks_test_text("--dataset=%s", data), run, "--n_layer=2",
                 "--n_head=2", "--n_embd=16", "--block_size=32", "--batch_size=4",
                 "--gradient_accumulation_steps=1", "--max_iters=60", "--learning_rate=0.01",
                 "--warmup_iters=0", "--eval_interval=60", "--eval_iters=1", "--threads=1");
+    return run;
+}
+
+/* Text with letters of two bytes. */
+static int train(void **state)
+{
+    const char *text = "";
+    for (int i = 0; i < 40; i++)
+        text = lks_test_text("%sn\xc3\xa9"
+                             "e %c\xc3\xa0 l'\xc3\xa9t\xc3\xa9,\nun jour d'orage\\.\n",
+                             text, 'a' + i % 26);
+    out_dir = trained_on(text);
     return 0;
 }
 
@@ -204,6 +212,20 @@ TEST(test_interactive)
     r = CHAT("n\xc3\xa9\\nun\\n", lks_test_text("%s --max_new_tokens=40", how));
     assert_contains(r.err, "80 new tokens");
     assert_null(strstr(r.err, "the context of "));
+}
+
+/* A model of a text in one line knows no line feed, which ends the lines of a conversation. */
+TEST(test_one_line)
+{
+    const char *text = "", *usual = out_dir;
+    for (int i = 0; i < 90; i++)
+        text = lks_test_text("%s%.4s", text, "ACGTTGCAAC" + i * i % 7);
+    out_dir = trained_on(text);
+    const lks_test_result r = CHAT("AC\\n\\nT", "--max_new_tokens=8");
+    out_dir = usual;
+    assert_exits(0, r, "no line feed", "24 new tokens");
+    assert_null(strstr(r.err, "not read"));
+    assert_int_equal(strlen(r.out), 3 * 9);
 }
 
 /* Wait until a file has more than `bytes`; returns its size. */

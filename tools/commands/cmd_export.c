@@ -68,7 +68,7 @@ int tool_export(int argc, char **argv)
     progress_end();
     if (st != LKS_OK && lks__stop_requested != 0)
         return tool_stopped("export", lks__stop_requested,
-                            "the output is incomplete; run the command again");
+                            "the export wasn't completed; run the command again");
     if (st != LKS_OK)
         return tool_fail("export", st);
     tool_wrote("export", s.out);

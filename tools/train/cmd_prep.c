@@ -186,17 +186,17 @@ static lks_status make_tokens(const char *name, lks__prep_options *o, lks__prep_
 static lks_status check_out(const char *out)
 {
     char bare[LKS__SETTING_STR], parent[LKS__CKPT_PATH];
-    if (access(out, F_OK) == 0 && !lks__sys_is_folder(out))
+    snprintf(bare, sizeof bare, "%.*s", (int)lks__sys_path_length(out), out);
+    if (access(bare, F_OK) == 0 && !lks__sys_is_folder(bare))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is a file: give a folder for the tokens, for example --out=data/my",
-                         lks__shown(out, 512));
+                         lks__shown(bare, 512));
     LKS__TRY(lks__outdir_free(out, true));
     if (lks__outdir_has_run(out) || lks__sys_has(out, LKS__CKPT_STATE))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is the folder of a run or checkpoint, and can't also be one of "
                          "tokens: give another --out",
                          lks__shown(out, 512));
-    snprintf(bare, sizeof bare, "%.*s", (int)lks__sys_path_length(out), out);
     lks__ckpt_parent(bare, parent);
     LKS__TRY(lks__outdir_free(parent, true));
     snprintf(parent, sizeof parent, "%s/..", out); /* a link may lead elsewhere */

@@ -36,11 +36,15 @@ const char *lks__sys_start_reason(int err)
                            "or the container's) or on address space (ulimit -v) may be too low";
 }
 
-/* This thread's last message about a lasting failure. */
+/* The last message that this thread recorded. */
 static _Thread_local char lasting[1024];
 
 bool lks__sys_is_lasting(const char *failure)
 {
+    static const int reasons[] = {ENOSPC, EDQUOT, EACCES, EPERM, EROFS};
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (strstr(failure, strerror(reasons[i])) != NULL)
+            return true;
     return lasting[0] != '\0' && strstr(failure, lasting) != NULL;
 }
 
@@ -53,11 +57,8 @@ lks_status lks__sys_fail(const char *what, const char *path)
 {
     int err = errno;
     const char *name = lks__shown(path, 512);
-    lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
-                              name, err ? lks__sys_reason(err) : "the file ended early");
-    if (err == ENOSPC || err == EDQUOT)
-        lks__sys_set_lasting(lks_last_error());
-    return st;
+    return lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what, name,
+                     err ? lks__sys_reason(err) : "the file ended early");
 }
 
 lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p)

@@ -31,7 +31,7 @@ struct pass {
     int number;      /* number of the pass: 0 or 1 */
 
     /* Used by `take`. */
-    int32_t *ids; /* [N_CODE_POINTS]: 0 if the character occurs, in pass 1 its id; else -1 */
+    int32_t *ids; /* [N_CODE_POINTS]: 0 if the character occurs, in pass 1 its id; else negative */
     uint64_t n_train;
 };
 
@@ -201,13 +201,12 @@ static void number_bytes(struct pass *p, lks__meta *meta)
 static lks_status number_given(struct pass *p, const lks__meta *given, lks__meta *meta)
 {
     char utf8[5] = "";
-    uint32_t id = 0, missing = 0, first = 0;
-    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++) {
-        const bool has = id < given->vocab_size && given->chars[id] == cp;
-        if (p->ids[cp] == 0 && !has && missing++ == 0)
+    uint32_t missing = 0, first = 0;
+    for (uint32_t id = 0; id < given->vocab_size; id++)
+        p->ids[given->chars[id]] = (int32_t)id + 1; /* 0 is a character that only occurs */
+    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
+        if (p->ids[cp]-- == 0 && missing++ == 0)
             first = cp;
-        p->ids[cp] = has ? (int32_t)id++ : -1;
-    }
     if (missing > 0) {
         lks__utf8_encode(first, utf8);
         return lks__fail(LKS_ERR_FORMAT,

@@ -12,6 +12,7 @@
 
 enum {
     REPLACEMENT_CHAR = 0xfffd,
+    CODE_POINTS = 0x110000,
 };
 
 /* Format as "U+00E9 "é"", safe on a terminal. */
@@ -24,47 +25,48 @@ static const char *show_char(uint32_t cp, char out[32])
     return out;
 }
 
-static lks_status read_chars(const json_t *chars, uint32_t vocab_size, const char *where,
-                             lks__meta *meta)
+static lks_status fill_table(const json_t *chars, uint32_t vocab_size, const char *where,
+                             uint32_t *table, bool *seen)
 {
     const char *text = json_string_value(chars);
-    size_t bytes = json_string_length(chars);
-    uint32_t *table = malloc((size_t)vocab_size * sizeof *table);
-    if (!table)
-        return lks__fail(LKS_ERR_NOMEM, "%s: no memory for %u characters", where, vocab_size);
-    uint32_t n = 0;
-    for (size_t i = 0; i < bytes; n++) {
-        uint32_t cp;
-        char a[32], b[32];
-        size_t len = lks__utf8_decode(text + i, bytes - i, &cp);
-        if (len == 0 || n == vocab_size) {
-            free(table);
-            return len == 0 ? lks__fail(LKS_ERR_FORMAT, "%s: \"chars\" is not valid UTF-8", where)
-                            : lks__fail(LKS_ERR_FORMAT,
-                                        "%s: \"chars\" has more characters than \"vocab_size\", "
-                                        "which is %u",
-                                        where, vocab_size);
-        }
-        if (n > 0 && cp <= table[n - 1]) {
-            lks__fail(
-                LKS_ERR_FORMAT,
-                "%s: \"chars\" must ascend by code point, each character once, but %s follows "
-                "%s",
-                where, show_char(cp, a), show_char(table[n - 1], b));
-            free(table);
-            return LKS_ERR_FORMAT;
-        }
-        table[n] = cp;
-        i += len;
+    const size_t bytes = json_string_length(chars);
+    uint32_t n = 0, cp;
+    char shown[32];
+    for (size_t i = 0, len; i < bytes; i += len) {
+        if ((len = lks__utf8_decode(text + i, bytes - i, &cp)) == 0)
+            return lks__fail(LKS_ERR_FORMAT, "%s: \"chars\" is not valid UTF-8", where);
+        if (n == vocab_size)
+            return lks__fail(LKS_ERR_FORMAT,
+                             "%s: \"chars\" has more characters than \"vocab_size\", which is %u",
+                             where, vocab_size);
+        if (seen[cp])
+            return lks__fail(LKS_ERR_FORMAT, "%s: \"chars\" has %s twice", where,
+                             show_char(cp, shown));
+        seen[cp] = true;
+        table[n++] = cp;
     }
-    if (n != vocab_size) {
-        free(table);
+    if (n != vocab_size)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: \"chars\" has %u characters, but \"vocab_size\" is %u", where, n,
                          vocab_size);
-    }
-    *meta = (lks__meta){.vocab_size = vocab_size, .chars = table};
     return LKS_OK;
+}
+
+static lks_status read_chars(const json_t *chars, uint32_t vocab_size, const char *where,
+                             lks__meta *meta)
+{
+    uint32_t *table = malloc((size_t)vocab_size * sizeof *table);
+    bool *seen = calloc(CODE_POINTS, sizeof *seen);
+    const lks_status st =
+        table != NULL && seen != NULL
+            ? fill_table(chars, vocab_size, where, table, seen)
+            : lks__fail(LKS_ERR_NOMEM, "%s: no memory for %u characters", where, vocab_size);
+    free(seen);
+    if (st == LKS_OK)
+        *meta = (lks__meta){.vocab_size = vocab_size, .chars = table};
+    else
+        free(table);
+    return st;
 }
 
 /* Compare with a JSON string, which may contain U+0000. */
@@ -163,8 +165,8 @@ void lks__meta_free(lks__meta *meta)
 
 /* ---- encoding and decoding --------------------------------------------------------------- */
 
-/* The id of a code point, or -1. */
-static int32_t find_char(const lks__meta *meta, uint32_t cp)
+/* Those of `prep` ascend. Otherwise look at one after the other. */
+int32_t lks__meta_find_char(const lks__meta *meta, uint32_t cp)
 {
     uint32_t lo = 0, hi = meta->vocab_size;
     while (lo < hi) {
@@ -174,7 +176,12 @@ static int32_t find_char(const lks__meta *meta, uint32_t cp)
         else
             hi = mid;
     }
-    return lo < meta->vocab_size && meta->chars[lo] == cp ? (int32_t)lo : -1;
+    if (lo < meta->vocab_size && meta->chars[lo] == cp)
+        return (int32_t)lo;
+    for (lo = 0; lo < meta->vocab_size; lo++)
+        if (meta->chars[lo] == cp)
+            return (int32_t)lo;
+    return -1;
 }
 
 static lks_status encode_chars(const lks__meta *meta, const char *text, size_t bytes, int32_t *ids,
@@ -192,7 +199,7 @@ static lks_status encode_chars(const lks__meta *meta, const char *text, size_t b
             if (i + 1 < bytes && text[i + 1] == '\n')
                 len = 2;
         }
-        ids[n] = find_char(meta, cp);
+        ids[n] = lks__meta_find_char(meta, cp);
         if (ids[n] < 0) {
             char shown[32];
             return lks__fail(LKS_ERR_FORMAT,

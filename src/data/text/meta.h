@@ -1,7 +1,6 @@
 /* data/text/meta.h - meta.json: the meaning of a token folder's ids; encoding and decoding.
  *
- * {"kind":"char","vocab_size":65,"chars":"…"}: id i is the i-th code point of `chars`, which are in
- * ascending order.
+ * {"kind":"char","vocab_size":65,"chars":"…"}: id i is the i-th code point of `chars`.
  *
  * {"kind":"sentencepiece","vocab_size":1024,"file":"sp.model","hash":"16 hex digits"}: ids of the
  * model in the same folder, which always has this name; `hash` is the XXH3-64 of its bytes.
@@ -37,7 +36,7 @@ enum {
 
 typedef struct lks__meta {
     uint32_t vocab_size;
-    uint32_t *chars; /* [vocab_size] code points, ascending; NULL for other kinds */
+    uint32_t *chars; /* [vocab_size] code points, each once; NULL for other kinds */
     bool is_sentencepiece, is_bpe, is_bytes;
     bool has_other_texts; /* a meta.pkl has texts that aren't such characters; they are left out */
     uint64_t model_hash;  /* for the first two: hash of the model file's bytes */
@@ -52,8 +51,7 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
 lks_status lks__meta_hashes(const char *dir, json_t **hashes_p);
 /* As lks__meta_load(), but if neither file exists read DIR/tokenizer.json if it is a vocabulary of
  * words (WordLevel), as `lockstep export --format=hf` writes for characters. Also sets *found_p =
- * false if `path` is not a folder. ERR_SUPPORT if the words aren't characters in ascending order.
- */
+ * false if `path` is not a folder. ERR_SUPPORT if the words aren't characters. */
 lks_status lks__meta_load_any(const char *path, bool *found_p, lks__meta *meta);
 /* As lks__meta_load_any(), but if that finds neither characters nor the name of a tokenizer, or
  * fails, use the GPT-2 vocabulary at `path`, if it has one (data/text/bpe/bpe.h). */
@@ -69,6 +67,8 @@ void lks__meta_free(lks__meta *meta);
 
 /* True if it describes its ids: characters, bytes, or the name of a tokenizer. */
 bool lks__meta_describes(const lks__meta *meta);
+/* The id of a code point; -1: it isn't one of `chars`. */
+int32_t lks__meta_find_char(const lks__meta *meta, uint32_t cp);
 /* True if the meaning of ids is known for both and differs: other characters, another
  * vocabulary. */
 bool lks__meta_differ(const lks__meta *a, const lks__meta *b);

@@ -41,7 +41,7 @@ static const char *text_of(const lks__pickle_value *stoi, const lks__pickle_valu
     return same ? at : NULL;
 }
 
-/* *is_char_p: the texts are single characters in ascending order. */
+/* *is_char_p: the texts are single characters. */
 static lks_status read_chars(const char *where, const lks__pickle_value *stoi,
                              const lks__pickle_value *itos, uint32_t n, uint32_t *chars,
                              bool *is_char_p)
@@ -57,8 +57,7 @@ static lks_status read_chars(const char *where, const lks__pickle_value *stoi,
                              where, id);
         uint32_t cp = 0;
         size_t length = lks__utf8_decode(text, bytes, &cp);
-        if (length == 0 || length != bytes || (id > 0 && cp <= chars[id - 1]))
-            *is_char_p = false;
+        *is_char_p = *is_char_p && length > 0 && length == bytes;
         chars[id] = cp;
     }
     return LKS_OK;
@@ -111,8 +110,8 @@ static lks_status read_root(const char *where, const lks__pickle_value *root, lk
     return LKS_OK;
 }
 
-/* Single characters in ascending order, as from prepare.py, give the kind char. Anything else has
- * only a size, as train.py uses it: the kind ids. */
+/* Single characters, as from prepare.py, give the kind char. Anything else has only a size, as
+ * train.py uses it: the kind ids. */
 static lks_status load_pickle(const char *path, lks__meta *meta)
 {
     lks__pickle *pickle;
@@ -233,10 +232,10 @@ static bool read_words(json_t *vocabulary, size_t n, uint32_t *chars)
             return false;
         chars[at] = cp;
     }
-    bool ascending = n > 0 && chars[0] != 0; /* 0: this id has no word */
-    for (size_t i = 1; i < n; i++)
-        ascending = ascending && chars[i - 1] < chars[i];
-    return ascending;
+    bool complete = n > 0;
+    for (size_t i = 0; i < n; i++)
+        complete = complete && chars[i] != 0; /* 0: this id has no word */
+    return complete;
 }
 
 static lks_status load_words(const char *path, lks__meta *meta)
@@ -251,12 +250,12 @@ static lks_status load_words(const char *path, lks__meta *meta)
     if (chars == NULL)
         st = lks__no_memory("for %zu characters", n);
     else if (n > LKS__META_MAX_CHARS || !read_words(vocabulary, n, chars))
-        st = lks__fail(LKS_ERR_SUPPORT,
-                       "%s contains words (WordLevel), and lockstep reads such a file only if "
-                       "they are single characters in ascending order, as `lockstep export` "
-                       "writes them: give the data that the model was trained on, for example "
-                       "--tokenizer=data/my",
-                       name);
+        st =
+            lks__fail(LKS_ERR_SUPPORT,
+                      "%s contains words (WordLevel), and lockstep reads such a file only if "
+                      "they are single characters, as `lockstep export` writes them: give the data "
+                      "that the model was trained on, for example --tokenizer=data/my",
+                      name);
     if (st == LKS_OK)
         *meta = (lks__meta){.vocab_size = (uint32_t)n, .chars = chars};
     else

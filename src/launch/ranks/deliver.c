@@ -74,7 +74,7 @@ void lks__deliver(struct lks__attempt *a, int sig)
 void lks__deliver_due(struct lks__attempt *a)
 {
     double now = lks__sys_now();
-    const bool handles_all = lks__job_trains(a->job);
+    const bool handles_all = a->job->options->trains;
     for (int r = 0; r < a->n_started; r++) {
         struct lks__rank_process *p = &a->ranks[r];
         if (!p->running || p->waiting == 0)

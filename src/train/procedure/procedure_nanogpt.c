@@ -182,7 +182,7 @@ static void head_lines(const lks__run *run, const lks__session *ses, lks__log *l
                       run->s.vocab_size, run->shown_data_dir);
     if (run->meta.has_other_texts)
         lks__log_line(log, "the texts in meta.pkl aren't used, so `lockstep sample` can't print "
-                           "any: they aren't one character per id, in ascending order");
+                           "any: they aren't one character per id");
     /* Without positions, as in the script, which would print 0.00M for a small model. */
     const double n = (double)run->table.n_params - (double)c->block_size * c->n_embd;
     if (n >= 1e4)

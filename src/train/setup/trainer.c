@@ -299,7 +299,7 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
 /* Open the run, and compare settings and data of all ranks before memory is reserved. */
 static lks_status open_and_compare(lks__run *run, lks__session *ses, const lks__ckpt *resume)
 {
-    lks__run_lines *given = calloc(2, sizeof *given), *result = given + 1;
+    lks__run_lines *given = calloc(2, sizeof *given); /* and the lines of the result */
     lks_status st = LKS_OK;
     if (given == NULL)
         st = lks__no_memory("for the list of settings");
@@ -308,8 +308,8 @@ static lks_status open_and_compare(lks__run *run, lks__session *ses, const lks__
     st = lks__session_agree(ses, st);
     if (st == LKS_OK) {
         st = open_data(run, ses, resume);
-        LKS__THEN(st, lks__agree_lines(run, true, result));
-        st = lks__agree_run(ses, st, given, result);
+        LKS__THEN(st, lks__agree_lines(run, true, given + 1));
+        st = lks__agree_run(ses, st, given, given + 1);
     }
     free(given);
     return st;

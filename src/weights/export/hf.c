@@ -11,6 +11,7 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
+#include "files/staged.h"
 #include "weights/export/form.h"
 
 #define TOKENIZER "tokenizer.json"
@@ -18,16 +19,14 @@
 
 /* Write `json` as the folder's file NAME: keys sorted, two spaces. Takes the reference; NULL is
  * ERR_NOMEM. */
-static lks_status write_json(const lks__export_model *e, const char *name, json_t *json)
+static lks_status write_json(lks__staged *files, const char *name, json_t *json)
 {
-    char path[LKS__SETTING_STR + 64];
     char *text = json == NULL ? NULL : lks__json_dump(json, JSON_INDENT(2) | JSON_SORT_KEYS);
     json_decref(json);
     LKS__MEMORY(text, "for %s", name);
     const size_t n = strlen(text);
     text[n] = '\n'; /* replaces the 0 byte */
-    snprintf(path, sizeof path, "%s/%s", e->s->out, name);
-    lks_status st = lks__sys_write_file(path, text, n + 1);
+    lks_status st = lks__staged_add(files, name, text, n + 1);
     free(text);
     return st;
 }
@@ -44,7 +43,7 @@ static const char *activation_of(const lks__export_model *e)
     return NULL;
 }
 
-static lks_status write_config(const lks__export_model *e, int32_t end_of_text)
+static lks_status write_config(const lks__export_model *e, lks__staged *files, int32_t end_of_text)
 {
     const lks__model_config *c = &e->config;
     json_t *end[2]; /* transformers' own default is 50256, whatever the vocabulary is */
@@ -59,36 +58,18 @@ static lks_status write_config(const lks__export_model *e, int32_t end_of_text)
         1, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0, "add_cross_attention", 0,
         "layer_norm_epsilon", 1e-5, "initializer_range", 0.02, "attn_pdrop", 0.0, "embd_pdrop", 0.0,
         "resid_pdrop", 0.0, "dtype", "float32", "bos_token_id", end[0], "eos_token_id", end[1]);
-    return write_json(e, "config.json", json);
+    return write_json(files, "config.json", json);
 }
 
-/* Remove a file of an earlier export, if it exists. */
-static lks_status remove_file(const lks__export_model *e, const char *name)
-{
-    char path[LKS__SETTING_STR + 64];
-    snprintf(path, sizeof path, "%s/%s", e->s->out, name);
-    return lks__sys_unlink(path) == 0 || errno == ENOENT ? LKS_OK
-                                                         : lks__sys_fail("cannot remove", path);
-}
-
-static lks_status write_tokenizer_config(const lks__export_model *e, const char *kind, bool has_end)
+static lks_status write_tokenizer_config(const lks__export_model *e, lks__staged *files,
+                                         const char *kind, bool has_end)
 {
     const char *end = has_end ? END : NULL; /* "s*" leaves it out then */
     json_t *json =
         json_pack("{s:s, s:i, s:b, s:s*, s:s*, s:s*}", "tokenizer_class", kind, "model_max_length",
                   e->config.block_size, "clean_up_tokenization_spaces", 0, "bos_token", end,
                   "eos_token", end, "unk_token", end);
-    return write_json(e, "tokenizer_config.json", json);
-}
-
-/* --- GPT-2's vocabulary ---------------------------------------------------------------------- */
-
-static lks_status write_vocabulary(const lks__export_model *e, const lks__export_vocabulary *v)
-{
-    char path[LKS__SETTING_STR + 64];
-    snprintf(path, sizeof path, "%s/" TOKENIZER, e->s->out);
-    LKS__TRY(lks__sys_write_file(path, v->text, v->bytes));
-    return write_tokenizer_config(e, "GPT2Tokenizer", v->end_of_text >= 0);
+    return write_json(files, "tokenizer_config.json", json);
 }
 
 /* --- characters ------------------------------------------------------------------------------ */
@@ -115,7 +96,7 @@ static json_t *replacement(const char *from)
 
 /* Splits a text into its characters and reads CRLF and CR as LF, like `prep char`. A character
  * without an id is an error. */
-static lks_status write_characters(const lks__export_model *e, const lks__meta *meta)
+static lks_status write_characters(const lks__export_model *e, lks__staged *files)
 {
     json_t *json = json_pack(
         "{s:s, s:n, s:n, s:[], s:{s:s, s:[o, o]}, s:{s:s, s:{s:s}, s:s, s:b}, s:n, s:{s:s}, "
@@ -123,33 +104,48 @@ static lks_status write_characters(const lks__export_model *e, const lks__meta *
         "version", "1.0", "truncation", "padding", "added_tokens", "normalizer", "type", "Sequence",
         "normalizers", replacement("\r\n"), replacement("\r"), "pre_tokenizer", "type", "Split",
         "pattern", "Regex", "[\\s\\S]", "behavior", "Isolated", "invert", 0, "post_processor",
-        "decoder", "type", "Fuse", "model", "type", "WordLevel", "vocab", characters(meta),
+        "decoder", "type", "Fuse", "model", "type", "WordLevel", "vocab", characters(&e->meta),
         "unk_token", "<unk>");
-    LKS__TRY(write_json(e, TOKENIZER, json));
-    return write_tokenizer_config(e, "PreTrainedTokenizerFast", false);
+    LKS__TRY(write_json(files, TOKENIZER, json));
+    return write_tokenizer_config(e, files, "PreTrainedTokenizerFast", false);
 }
 
 /* Write the tokenizer's files, or print why there are none. *end_of_text_p: the id of
  * <|endoftext|>; -1: there is none. */
-static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
+static lks_status write_tokenizer(const lks__export_model *e, lks__staged *files,
+                                  int32_t *end_of_text_p)
 {
-    /* The other forms and parts of a tokenizer: loaders would combine them with the new one. */
-    static const char *const files[] = {TOKENIZER,
+    lks__export_vocabulary v;
+    LKS__TRY(lks__export_tokenizer(e, &v));
+    *end_of_text_p = v.end_of_text;
+    if (v.characters)
+        return write_characters(e, files);
+    lks_status st = LKS_OK;
+    if (v.text != NULL)
+        st = lks__staged_add(files, TOKENIZER, v.text, v.bytes);
+    if (v.text != NULL && st == LKS_OK)
+        st = write_tokenizer_config(e, files, "GPT2Tokenizer", v.end_of_text >= 0);
+    free(v.text);
+    return st;
+}
+
+/* Remove an earlier export's forms and parts of a tokenizer, which loaders would combine with the
+ * new one. */
+static lks_status remove_others(const lks__staged *files)
+{
+    static const char *const names[] = {TOKENIZER,
                                         "tokenizer_config.json",
                                         "special_tokens_map.json",
                                         "added_tokens.json",
                                         "vocab.json",
                                         "merges.txt"};
-    lks__export_vocabulary v;
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        LKS__TRY(remove_file(e, files[i]));
-    LKS__TRY(lks__export_tokenizer(e, &v));
-    *end_of_text_p = v.end_of_text;
-    if (v.characters)
-        return write_characters(e, &e->meta);
-    const lks_status st = v.text != NULL ? write_vocabulary(e, &v) : LKS_OK;
-    free(v.text);
-    return st;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[LKS__SETTING_STR + 64];
+        snprintf(path, sizeof path, "%s/%s", files->dir, names[i]);
+        if (!lks__staged_has(files, names[i]) && lks__sys_unlink(path) != 0 && errno != ENOENT)
+            return lks__sys_fail("cannot remove", path);
+    }
+    return LKS_OK;
 }
 
 /* --- weights --------------------------------------------------------------------------------- */
@@ -181,21 +177,21 @@ static void list_tensors(const lks__table *all, float *params, float *scratch, l
     }
 }
 
-static lks_status write_weights(const lks__export_model *e)
+static lks_status write_weights(const lks__export_model *e, lks__staged *files)
 {
     const size_t C = (size_t)e->config.n_embd;
-    char path[LKS__SETTING_STR + 64];
+    const char *path = NULL;
     lks__table all = {0};
     float *params = NULL, *scratch = malloc(4 * C * C * sizeof *scratch);
     lks_status st = lks__export_biased(e, &all, &params);
     lks__st_tensor *list = calloc(all.n_tensors + 1, sizeof *list);
-    snprintf(path, sizeof path, "%s/model.safetensors", e->s->out);
     if (st == LKS_OK && (list == NULL || scratch == NULL))
         st = lks__no_memory("to write %zu tensors", all.n_tensors);
     if (st == LKS_OK) {
         list_tensors(&all, params, scratch, list);
-        st = lks__export_tensors(path, list, all.n_tensors);
+        st = lks__staged_name(files, "model.safetensors", &path);
     }
+    LKS__THEN(st, lks__export_tensors(path, list, all.n_tensors));
     if (st == LKS_OK && !e->config.bias)
         lks__export_note(e, "the model has no biases: those in the folder are zeros");
     free(params);
@@ -233,17 +229,17 @@ static lks_status make_folder(const lks__export_model *e)
     return lks__sys_make_dirs(e->s->out);
 }
 
-/* config.json is removed first and written last: a folder without it is no model. */
 lks_status lks__export_hf(const lks__export_model *e)
 {
     int32_t end_of_text;
+    lks__staged files = {.dir = e->s->out};
     LKS__TRY(lks__export_gpt2_only(e));
     LKS__TRY(make_folder(e));
-    LKS__TRY(remove_file(e, "config.json"));
-    lks_status st = write_tokenizer(e, &end_of_text);
-    LKS__THEN(st, write_weights(e));
-    LKS__THEN(st, write_config(e, end_of_text));
-    if (st != LKS_OK)
-        lks__fail(st, "%s; the folder is incomplete now: export again", lks_last_error());
+    lks_status st = write_tokenizer(e, &files, &end_of_text);
+    LKS__THEN(st, write_weights(e, &files));
+    LKS__THEN(st, write_config(e, &files, end_of_text));
+    LKS__THEN(st, lks__staged_commit(&files));
+    LKS__THEN(st, remove_others(&files));
+    lks__staged_close(&files);
     return st;
 }

@@ -358,7 +358,7 @@ static lks_status write_characters(const lks__export_model *e)
     const char *slash = strrchr(e->s->out, '/');
     if (e->meta.chars == NULL)
         return LKS_OK;
-    if (e->meta.chars[0] == 0) { /* they ascend, and such a text can't be emitted */
+    if (lks__meta_find_char(&e->meta, 0) >= 0) { /* such a text can't be emitted */
         lks__export_note(e, "no meta.pkl is written: U+0000 is one of its characters");
         return LKS_OK;
     }

@@ -46,7 +46,7 @@ lks_status lks__export_tokenizer(const lks__export_model *e, lks__export_vocabul
     LKS__TRY(check_size(e, meta->vocab_size));
     if (meta->is_bpe)
         return read_bpe(e, v);
-    if (meta->chars != NULL && meta->chars[0] != 0) { /* they ascend */
+    if (meta->chars != NULL && lks__meta_find_char(meta, 0) < 0) {
         v->characters = true;
         return LKS_OK;
     }

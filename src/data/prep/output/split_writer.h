@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <xxhash.h>
 
-#include "data/prep/output/staged.h"
+#include "files/staged.h"
 
 typedef struct lks__split_writer {
     lks__staged *staged;

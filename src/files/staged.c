@@ -1,4 +1,4 @@
-#include "data/prep/output/staged.h"
+#include "files/staged.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +16,7 @@ static lks_status no_memory(const char *name)
     return lks__no_memory("for the name of %s", name);
 }
 
-/* Append a file to the list; *from_p: its temporary name. */
-static lks_status list(lks__staged *s, const char *name, const char **from_p)
+lks_status lks__staged_name(lks__staged *s, const char *name, const char **from_p)
 {
     char *from = NULL, *to = NULL;
     if (!lks__list_grow(&s->files, s->n, &s->room, sizeof *s->files) ||
@@ -35,14 +34,14 @@ static lks_status list(lks__staged *s, const char *name, const char **from_p)
 lks_status lks__staged_add(lks__staged *s, const char *name, const void *data, size_t bytes)
 {
     const char *from = NULL;
-    LKS__TRY(list(s, name, &from));
+    LKS__TRY(lks__staged_name(s, name, &from));
     return lks__sys_write_file(from, data, bytes);
 }
 
 lks_status lks__staged_open(lks__staged *s, const char *name, int *fd_p)
 {
     const char *from = NULL;
-    LKS__TRY(list(s, name, &from));
+    LKS__TRY(lks__staged_name(s, name, &from));
     unlink(from); /* left by a killed process with the same number */
     *fd_p = lks__sys_open(from, O_WRONLY | O_CREAT | O_EXCL, 0666);
     return *fd_p >= 0 ? LKS_OK : lks__sys_fail("cannot write", from);

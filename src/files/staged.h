@@ -1,6 +1,6 @@
-/* data/prep/output/staged.h - replaces several files together: all are complete on disk, under
- * temporary names, before the first one is renamed. So a full disk leaves the folder unchanged,
- * instead of combining new tokens with an old vocabulary. */
+/* files/staged.h - replaces several files together: all are complete on disk, under temporary
+ * names, before the first one is renamed. So a full disk leaves the folder unchanged, instead of
+ * combining new tokens with an old vocabulary. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +18,8 @@ typedef struct lks__staged {
     size_t n, room;
 } lks__staged; /* {.dir = …} is an empty set */
 
+/* Add a file that the caller writes under the temporary name *from_p. */
+lks_status lks__staged_name(lks__staged *staged, const char *name, const char **from_p);
 /* Write one file under a temporary name. */
 lks_status lks__staged_add(lks__staged *staged, const char *name, const void *data, size_t bytes);
 /* Create a file under a temporary name. The caller writes and syncs it, and closes *fd_p. */
