@@ -218,9 +218,9 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descr
                                 char *mem, const size_t *start, size_t n_blocks, int to_first)
 {
     size_t *share = calloc(3 * (size_t)h->n_hosts, sizeof *share);
-    size_t *sent = share + h->n_hosts, *got = sent + h->n_hosts;
     if (share == NULL)
         return lks__comm_fail_call(h->comm, lks__no_memory("for a gathering of shares"));
+    size_t *sent = share + h->n_hosts, *got = sent + h->n_hosts;
     for (int i = 0; i < h->n_hosts; i++)
         share[i] = start[lks__share_start(n_blocks, h->n_hosts, i + 1)] -
                    start[lks__share_start(n_blocks, h->n_hosts, i)];
