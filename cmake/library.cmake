@@ -35,11 +35,13 @@ endif()
 target_link_libraries(liblockstep PRIVATE lockstep_core)
 add_library(lockstep::lockstep ALIAS liblockstep)
 
-# The same in a static library: one object, in which everything but these functions is local.
+# The same in a static library: one object, in which everything but these functions is local. The compiler
+# calls the linker, because LLVM's (CMAKE_LINKER with clang) needs to be told the processor.
+list(TRANSFORM public_functions PREPEND "-Wl," OUTPUT_VARIABLE driver_functions)
 set(static ${PROJECT_BINARY_DIR}/static)
 file(MAKE_DIRECTORY ${static})
 add_custom_command(OUTPUT ${static}/liblockstep.a
-  COMMAND ${CMAKE_LINKER} -r -o ${static}/lockstep.o ${public_functions} $<TARGET_FILE:lockstep_core>
+  COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${static}/lockstep.o ${driver_functions} $<TARGET_FILE:lockstep_core>
   COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${static}/lockstep.o
   COMMAND ${CMAKE_COMMAND} -E rm -f ${static}/liblockstep.a
   COMMAND ${CMAKE_AR} qcs ${static}/liblockstep.a ${static}/lockstep.o

@@ -9,7 +9,7 @@ usage() {
 Usage: scripts/fuzz.sh [--inputs=1000000] [--seed=1] [--build=build-check] [TARGET ...]
 
 Gives each reader (tests/fuzz: config files, settings, meta.json, token files, safetensors,
-checkpoints, records of runs, seals, artifacts, pickles, files of torch.save, texts, SentencePiece models,
+checkpoints, records of runs and their reports, seals, artifacts, pickles, files of torch.save, texts, SentencePiece models,
 lists of hosts, the launcher's environment, the messages of launchers, both ends of the store) that
 many mutated inputs, under the address and undefined-behaviour sanitizers. It fails if one crashes, hangs, leaks, or takes more
 memory than twice its length and 64 MB; the input is kept in BUILD/fuzz.

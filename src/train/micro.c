@@ -10,8 +10,7 @@ lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads)
         .seed = (uint64_t)t->run.s.seed,
         .step = (uint32_t)t->state.iter,
         .vm = (uint32_t)v << 16 | (uint32_t)m,
-        .beat =
-            lks__device_in_call(t->ses.device) ? lks__comm_beats(t->ses.comm) : (lks__beat){NULL},
+        .beat = lks__device_in_call(t->ses.device) ? lks__comm_beats(t->ses.comm) : (lks__beat){0},
     };
 }
 

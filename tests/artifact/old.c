@@ -112,7 +112,7 @@ static lks_status pack_all(packer *p, const lks__table *table, const lks__artifa
     for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++)
         st = pack_part(p, &parts[i], params, buffer);
     if (st == LKS_OK)
-        st = pack(p, NULL, 0, true);
+        st = pack(p, "", 0, true);
     free(buffer);
     return st;
 }

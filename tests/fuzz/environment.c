@@ -26,11 +26,16 @@ const char *const fuzz_words[] = {
     "2147483648",
     "1025",
     "$:0123456789abcdef",
+    "SLURM_NODEID=",
+    "2(x3),",
     NULL,
 };
 
-static const char *const names[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
-                                    LKS__SEGMENT_ENV};
+static const char *const names[] = {"RANK",           "LOCAL_RANK",
+                                    "WORLD_SIZE",     "LOCAL_WORLD_SIZE",
+                                    LKS__SEGMENT_ENV, "SLURM_PROCID",
+                                    "SLURM_LOCALID",  "SLURM_STEP_NUM_TASKS",
+                                    "SLURM_NODEID",   "SLURM_STEP_TASKS_PER_NODE"};
 enum { N_NAMES = sizeof names / sizeof names[0], SEGMENT_BYTES = 8 << 20 };
 
 void fuzz_seeds(void)
@@ -56,6 +61,8 @@ void fuzz_seeds(void)
     fuzz_seed(data, (size_t)n + head);
     lks__segment_close(segment);
     fuzz_seed_text("RANK=0\nWORLD_SIZE=1\nLOCAL_RANK=0\nLOCAL_WORLD_SIZE=1");
+    fuzz_seed_text("SLURM_PROCID=6\nSLURM_LOCALID=0\nSLURM_STEP_NUM_TASKS=7\nSLURM_NODEID=3\n"
+                   "SLURM_STEP_TASKS_PER_NODE=2(x3),1");
 }
 
 /* Set the variables in the lines; in the segment's variable '$' becomes the descriptor. */

@@ -197,7 +197,7 @@ TEST(test_later)
     lks__store *a = join(server);
     assert_int_equal(lks__store_told(a), LKS_OK);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(lks__store_set_later(a, "x", "012" + i, 1), LKS_OK);
+        assert_int_equal(lks__store_set_later(a, "x", &"012"[i], 1), LKS_OK);
     assert_int_equal(lks__store_post_later(a, "log", "one", 3), LKS_OK);
     expect_stored(a, "x", "2");
     expect_stored(a, "log/1", "one");

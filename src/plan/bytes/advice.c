@@ -30,7 +30,7 @@ double lks__room_needs(const lks__room *room, const lks__needs *n)
     return room->ranks == 0 ? n->host_bytes : lks__needs_of_device(n, ranks);
 }
 
-const lks__room *lks__rooms_lack(const lks__room rooms[], int n, const lks__needs *needs)
+const lks__room *lks__rooms_lack(const lks__room *rooms, int n, const lks__needs *needs)
 {
     for (int i = 0; i < n; i++)
         if (lks__room_needs(&rooms[i], needs) > rooms[i].bytes)

@@ -22,7 +22,7 @@ int lks__rooms_find(const lks__device *device, double host_bytes, uint64_t limit
 /* Bytes of that memory that the run needs. */
 double lks__room_needs(const lks__room *room, const lks__needs *needs);
 /* The first of n rooms that is too small; NULL: none. */
-const lks__room *lks__rooms_lack(const lks__room rooms[], int n, const lks__needs *needs);
+const lks__room *lks__rooms_lack(const lks__room *rooms, int n, const lks__needs *needs);
 
 /* ERR_NOMEM with the bytes needed, those of the room, and the advice, if the run surely doesn't
  * fit: by more than the error of the needs. */

@@ -130,10 +130,15 @@ static void csv_text(FILE *out, const char *text)
     const bool quotes = text[strcspn(text, "\",\r\n")] != '\0';
     if (quotes)
         fputc('"', out);
-    for (; *text != '\0'; text++) {
+    for (size_t n, left = strlen(text); left > 0; text += n, left -= n) {
+        uint32_t cp;
+        n = lks__utf8_decode(text, left, &cp);
         if (*text == '"')
             fputc('"', out);
-        fputc(*text, out);
+        if (lks__is_control(cp) && cp != '\n') /* it could control a terminal */
+            fprintf(out, "\\x%02x", cp);
+        else
+            fwrite(text, 1, n, out);
     }
     if (quotes)
         fputc('"', out);
