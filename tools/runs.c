@@ -296,20 +296,33 @@ static lks_status add_named(const char *what, const tool_runs *known, tool_runs 
     return is_run(dir) ? add(what, runs) : add_inside(dir, name, 2, known, add_found, runs);
 }
 
-/* Name runs of one name in different folders PARENT/NAME. */
+/* The end of `dir` that consists of the same folders as `end`, or NULL. */
+static const char *same_end(const char *dir, const char *end)
+{
+    const size_t n = strlen(dir), length = strlen(end);
+    const bool fits = n == length || (n > length && dir[n - length - 1] == '/');
+    return fits && strcmp(dir + n - length, end) == 0 ? dir + n - length : NULL;
+}
+
+static bool is_shared(const tool_runs *runs, const char *dir, const char *end)
+{
+    for (size_t i = 0; i < runs->n; i++)
+        if (same_end(runs->all[i].dir, end) != NULL && strcmp(runs->all[i].dir, dir) != 0)
+            return true;
+    return false;
+}
+
+/* Add parents to the names of runs until they differ: PARENT/NAME. */
 static void tell_apart(tool_runs *runs)
 {
     for (size_t i = 0; i < runs->n; i++) {
         lks__series *run = &runs->all[i];
-        const char *last = lks__sys_name(run->dir), *from = last;
-        bool is_shared = false;
-        for (size_t k = 0; k < runs->n; k++)
-            is_shared |= strcmp(lks__sys_name(runs->all[k].dir), last) == 0 &&
-                         strcmp(runs->all[k].dir, run->dir) != 0;
-        if (!is_shared || strcmp(run->name, last) != 0 || last - run->dir < 2)
+        const char *from = same_end(run->dir, run->name);
+        if (from == NULL) /* the user's name */
             continue;
-        for (from -= 2; from > run->dir && from[-1] != '/';)
-            from--;
+        while (from - run->dir >= 2 && is_shared(runs, run->dir, from))
+            for (from -= 2; from > run->dir && from[-1] != '/';)
+                from--;
         snprintf(run->name, sizeof run->name, "%.255s", from);
         lks__utf8_make(run->name);
     }

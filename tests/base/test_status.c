@@ -175,9 +175,9 @@ TEST(test_stream)
 {
 #define BAD "\xef\xbf\xbd"
     static const char in[] = "a\t\n\xc3\xa9\x1b[2J\x7f\xc2\x9b\xc2\x80\xc2\xa0\xff\xe2\x82"
-                             "b\xe2\x82\xac\r\xf0\x9f\x98\x80\xc3",
+                             "b\xe2\x82\xac\r\xf0\x9f\x98\x80\r\n\r\r\n\r\x80\r\xc3",
                       out[] = "a\t\n\xc3\xa9" BAD "[2J" BAD BAD BAD "\xc2\xa0" BAD BAD
-                              "b\xe2\x82\xac" BAD "\xf0\x9f\x98\x80" BAD;
+                              "b\xe2\x82\xac" BAD "\xf0\x9f\x98\x80\r\n" BAD "\r\n" BAD BAD BAD BAD;
 #undef BAD
     for (size_t piece = 1; piece < sizeof in; piece++) {
         char got[200] = "";

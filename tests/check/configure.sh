@@ -7,6 +7,7 @@ set -eu
 . "${0%/*}/../support.sh"
 source=$1 build=$2
 work_folder
+built=$work/it\'s # an apostrophe in the path
 
 modules() {
     sed -n 's,^build tools/\(lockstep_[a-z]*\.so\):.*,\1,p' "$1/build.ninja" | sort
@@ -18,20 +19,21 @@ for library in jansson libxxhash zlib libmd; do
     ln -s "$(pkg-config --variable=pcfiledir $library)/$library.pc" "$work/pkgconfig"
 done
 lib=$(pkg-config --variable=libdir zlib)
-CXX=/nonexistent PKG_CONFIG_LIBDIR=$work/pkgconfig cmake -S "$source" -B "$work/build" -G Ninja -DLKS_TESTS=OFF \
+CXX=/nonexistent PKG_CONFIG_LIBDIR=$work/pkgconfig cmake -S "$source" -B "$built" -G Ninja -DLKS_TESTS=OFF \
     -DCMAKE_IGNORE_PATH="/bin;/usr/bin;/usr/local/bin;/usr/include;/lib;/usr/lib;$lib" \
     -DCMAKE_C_COMPILER="$(command -v cc)" -DCMAKE_MAKE_PROGRAM="$(command -v ninja)" \
     -DPKG_CONFIG_EXECUTABLE="$(command -v pkg-config)" >"$work/first.log" 2>&1 || fail 'no build without modules'
-[ -z "$(modules "$work/build")" ] || fail "modules without their libraries: $(modules "$work/build")"
+[ -z "$(modules "$built")" ] || fail "modules without their libraries: $(modules "$built")"
 
-cmake -S "$source" -B "$work/build" -UCMAKE_IGNORE_PATH -DCMAKE_C_FLAGS=-ffinite-math-only >"$work/second.log" 2>&1 || fail 'configuring again fails'
+cmake -S "$source" -B "$built" -UCMAKE_IGNORE_PATH -DCMAKE_C_FLAGS=-ffinite-math-only >"$work/second.log" 2>&1 || fail 'configuring again fails'
 modules "$build" | grep -v 'lockstep_\(cuda\|nccl\)' >"$work/all" || :
 [ -s "$work/all" ] || fail 'no modules were found in the build'
-modules "$work/build" | cmp "$work/all" - ||
-    fail "modules of a build that began without their libraries: $(modules "$work/build")"
+modules "$built" | cmp "$work/all" - ||
+    fail "modules of a build that began without their libraries: $(modules "$built")"
 
-math=$(sed -n 's,^ *"command": "\(.*\) -o .*/src/base/number/math\.c"\,$,\1,p' "$work/build/compile_commands.json")
-(cd "$work/build" && eval "$math" -E -dM "'$source/src/base/number/math.c'") >"$work/macros" || fail "can't preprocess: $math"
+math=$(sed -n 's,^ *"command": "\(.*\) -o .*/src/base/number/math\.c"\,$,\1,p' "$built/compile_commands.json" | sed 's/\\"/"/g')
+ninja -C "$built" commit/lks_commit.h >"$work/commit.log" 2>&1 || fail 'a path with an apostrophe'
+(cd "$built" && eval "$math" -E -dM "'$source/src/base/number/math.c'") >"$work/macros" || fail "can't preprocess: $math"
 grep -q '__FINITE_MATH_ONLY__ 0$' "$work/macros" || fail "-ffinite-math-only is left: $math"
 if [ "$(uname -m)" = x86_64 ]; then
     cmake -S "$source" -B "$work/short" -G Ninja -DCMAKE_C_FLAGS=-m32 -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY \

@@ -476,7 +476,7 @@ TEST(test_bad_input)
         const char *text, *says;
     } cases[] = {
         {"", "is empty"},
-        {"\n\n", "is empty"},
+        {"\n\n", "is empty or blank"},
         {"one\ndocument", "is one document"},
         {"a\n\n\xff", "not valid UTF-8"},
     };

@@ -521,7 +521,8 @@ TEST(test_bad_inputs)
                *pipe = lks_test_text("%s/pipe", dir);
     assert_int_equal(mkfifo(pipe, 0600), 0);
     lks__prep_options o = {.input = pipe, .out_dir = out};
-    assert_fails(LKS_ERR_IO, prep(o), "a pipe", "--input=-");
+    assert_fails(LKS_ERR_IO, prep(o), "a pipe",
+                 "`lockstep prep` as standard input, with --input=-");
     o.input = "/dev/zero";
     assert_fails(LKS_ERR_IO, prep(o), "/dev/zero is not a regular file");
     o.input = lks_test_text("%s/none", dir);

@@ -61,7 +61,9 @@ tmux -S tmux send-keys -t many Up
 on_screen 'runs 1 to 4 of 8'
 tmux -S tmux send-keys -t many q
 on_screen 'code 0'
-TERM=nonsense tmux -S tmux new-session -d -s last -x 80 -y 20 "TERM=nonsense '$tool' watch --tty '$work/run80'; echo code \$?; sleep 1000"
-pane=last
-on_screen "the terminal's type (TERM) is unknown"
+for type in nonsense dumb; do
+    tmux -S tmux new-session -d -s $type -x 200 -y 20 "TERM=$type '$tool' watch --tty '$work/run80'; echo code \$?; sleep 1000"
+    pane=$type
+    on_screen "the terminal's type (TERM) is unknown, or it can't move the cursor"
+done
 echo 'the terminal view: 20, 40, 80 and 200 columns, live, some of many runs, left by q'

@@ -759,17 +759,25 @@ TEST(test_many_groups)
 /* Runs of one name have their parents' names, too, unless a name was given. */
 TEST(test_same_name)
 {
-    const char *one = fake_run("run", 1, 20, 1.5, "\"n_layer\":2"), *base = lks_test_folder();
-    const char *two = lks_test_text("%s/b/run", base), *three = lks_test_text("%s/a/run/", base);
-    assert_int_equal(mkdir(lks_test_text("%s/a", base), 0777), 0);
+    const char *base = lks_test_folder(), *dirs[3];
+    static const char *const paths[] = {"b/x", "b/x/run", "a", "a/x", "a/x/run/", "a/run"};
     assert_int_equal(mkdir(lks_test_text("%s/b", base), 0777), 0);
-    assert_int_equal(rename(one, two), 0);
-    assert_int_equal(rename(fake_run("run", 2, 20, 1.5, "\"n_layer\":2"), three), 0);
-    const json_t *o =
-        report((const char *const[]){two, three, lks_test_text("c=%s", two), two, NULL});
-    static const char *const want[] = {"b/run", "a/run", "c", "b/run"};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0, n = 0; i < 6; i++) {
+        const char *path = lks_test_text("%s/%s", base, paths[i]);
+        if (strstr(path, "run") == NULL)
+            assert_int_equal(mkdir(path, 0777), 0);
+        else
+            assert_int_equal(rename(fake_run("run", 1, 20, 1.5, "\"n_layer\":2"), dirs[n++] = path),
+                             0);
+    }
+    const json_t *o = report((const char *const[]){dirs[0], dirs[1], lks_test_text("c=%s", dirs[0]),
+                                                   dirs[0], dirs[2], NULL});
+    static const char *const want[] = {"b/x/run", "a/x/run", "c", "b/x/run", "a/run"};
+    for (int i = 0; i < 5; i++)
         assert_string_equal(lks_test_string(o, lks_test_text("runs.%d.run", i)), want[i]);
+    o = report(
+        (const char *const[]){lks_test_text("%s/a", base), lks_test_text("%s/b", base), NULL});
+    assert_string_equal(lks_test_string(o, "runs.2.run"), "b/x/run");
 }
 
 TEST(test_refused)

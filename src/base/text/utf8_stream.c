@@ -6,10 +6,16 @@
 
 static const char replacement[] = "\xef\xbf\xbd";
 
-/* Number of bytes of the character that begins with `c`. */
+/* Number of bytes of the character that begins with `c`, or of a line's end that begins with CR. */
 static size_t length_of(unsigned char c)
 {
-    return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    return c == '\r' ? 2 : c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+
+static bool continues(const lks__utf8_stream *s, char c)
+{
+    return s->n_pending > 0 &&
+           (s->pending[0] == '\r' ? c == '\n' : ((unsigned char)c & 0xc0) == 0x80);
 }
 
 static lks_status put_char(lks__utf8_stream *s, const char *bytes, size_t n, uint32_t cp)
@@ -28,14 +34,13 @@ lks_status lks__utf8_stream_end(lks__utf8_stream *s)
 lks_status lks__utf8_stream_add(lks__utf8_stream *s, const char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        bool continues = ((unsigned char)bytes[i] & 0xc0) == 0x80;
-        uint32_t cp;
-        if (!continues || s->n_pending == 0)
+        uint32_t cp = '\n'; /* of CR LF */
+        if (!continues(s, bytes[i]))
             LKS__TRY(lks__utf8_stream_end(s));
         s->pending[s->n_pending++] = bytes[i];
         if (s->n_pending < length_of((unsigned char)s->pending[0]))
             continue;
-        size_t whole = lks__utf8_decode(s->pending, s->n_pending, &cp);
+        size_t whole = s->pending[0] == '\r' ? 2 : lks__utf8_decode(s->pending, s->n_pending, &cp);
         if (whole == s->n_pending) {
             s->n_pending = 0;
             LKS__TRY(put_char(s, s->pending, whole, cp));

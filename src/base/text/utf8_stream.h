@@ -1,6 +1,6 @@
 /* base/text/utf8_stream.h - receives bytes in pieces of any size and passes them on as whole
- * characters that are safe on a terminal: invalid UTF-8 and control characters, except line feed
- * and tab, become U+FFFD. */
+ * characters that are safe on a terminal: invalid UTF-8 and control characters, except line feed,
+ * CR before it, and tab, become U+FFFD. */
 #pragma once
 
 #include <stddef.h>

@@ -263,9 +263,7 @@ static lks_status both_passes(struct pass *p, lks__meta *meta)
         LKS__TRY(p->job->o.chars != NULL ? number_given(p, p->job->o.chars, meta)
                                          : number_chars(p, meta));
     if (n == 0)
-        return lks__fail(LKS_ERR_FORMAT,
-                         "%s is empty: there is no text to make tokens and a vocabulary from",
-                         lks__prep_input(p->job));
+        return lks__prep_empty(p->job);
     LKS__TRY(lks__prep_split(p->job, n, &p->n_train));
     LKS__TRY(check_shards(p->job, p->n_train));
     LKS__TRY(lks__prep_begin(p->job, meta->vocab_size));

@@ -176,7 +176,7 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
 
 lks_status lks__prep_empty(const lks__prep_job *job)
 {
-    return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is no text to make tokens from",
+    return lks__fail(LKS_ERR_FORMAT, "%s is empty or blank: there is no text to make tokens from",
                      lks__prep_input(job));
 }
 

@@ -308,8 +308,10 @@ lks_status lks__screen_show(lks__runs *runs, bool utf8, bool (*asked)(void))
                          "this build of lockstep has no --tty (%s): use `lockstep plot`, or %s",
                          why, lks__module_advice(LKS__TTY_MODULE_FILE, "libncurses-dev", advice));
     if (tty->open() != 0)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "the terminal's type (TERM) is unknown; set it, or use `lockstep plot`");
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "the terminal's type (TERM) is unknown, or it can't move the cursor: set it, "
+            "or use `lockstep plot`");
     lks_status st = LKS_OK;
     for (int key = -1; st == LKS_OK && key != 'q' && !asked(); key = tty->key(PAUSE_MS)) {
         if (lks__sys_now() > find_at) {

@@ -7,12 +7,23 @@
 
 static SCREEN *screen;
 
+static void close_tty(void)
+{
+    endwin();
+    delscreen(screen);
+    screen = NULL;
+}
+
 static int open_tty(void)
 {
     setlocale(LC_CTYPE, "");
     screen = newterm(NULL, stdout, stdin);
     if (screen == NULL)
         return 1;
+    if (tigetstr("cup") == NULL) { /* TERM=dumb: it can't move the cursor */
+        close_tty();
+        return 1;
+    }
     cbreak();
     noecho();
     keypad(stdscr, TRUE);
@@ -43,13 +54,6 @@ static int key(int milliseconds)
     timeout(milliseconds);
     int got = getch();
     return got == ERR ? -1 : got == KEY_UP ? LKS__TTY_UP : got == KEY_DOWN ? LKS__TTY_DOWN : got;
-}
-
-static void close_tty(void)
-{
-    endwin();
-    delscreen(screen);
-    screen = NULL;
 }
 
 LKS__MODULE_EXPORT const lks__tty_module lks__module_table = {

@@ -112,8 +112,10 @@ static lks_status add_path(lks__texts *t, const char *path, const struct stat *i
 {
     if (!S_ISREG(info->st_mode))
         return lks__fail(LKS_ERR_IO, "%s is not a regular file%s", lks__shown(path, 256),
-                         S_ISFIFO(info->st_mode) ? ", but a pipe: --input=- reads standard input"
-                                                 : "");
+                         S_ISFIFO(info->st_mode)
+                             ? ", but a pipe: give it to `lockstep prep` as standard "
+                               "input, with --input=-"
+                             : "");
     char *copy = strdup(path);
     return copy == NULL ? no_memory() : add(t, copy, info, is_jsonl(path));
 }
