@@ -253,7 +253,7 @@ static void end(int sig)
 /* The first process of a container ignores signals without a handler: Ctrl-C wouldn't end it. */
 static void end_on_signals(void)
 {
-    static const int ends[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     for (size_t i = 0; getpid() == 1 && i < sizeof ends / sizeof ends[0]; i++)
         if (!lks__signal_is_ignored(ends[i]))
             signal(ends[i], end);

@@ -157,4 +157,21 @@ for host in a b; do
     tail -n 1 "$work/$host.log" | grep -Eq "$silent for more than $silence s, in .*: the processes of .* fails$" ||
         fail "$host doesn't name the silent host: $(tail -n 1 "$work/$host.log")"
 done
+
+echo '== b and c reach a, but not each other: all hosts name these two'
+for host in a b c; do
+    # shellcheck disable=SC2046
+    start "$host" "$host" --nnodes=3 --node-rank="$(echo $host | tr abc 012)" -- \
+        "$tool" $(train parted) --allow_uneven --max_iters=100000000 --keep=2 --timeout="$silence"
+done
+until_log a parted/ckpt-00000050
+for host in b c; do
+    ip -n "$net-switch" link set "$net$host" type bridge_slave isolated on
+done
+for host in a b c; do
+    ended "$host" 13 1
+    tail -n 1 "$work/$host.log" |
+        grep -Eq '\(rank (1\) has had no heartbeat from .* \(rank 2|2\) has had no heartbeat from .* \(rank 1)\)' ||
+        fail "$host doesn't name ranks 1 and 2: $(tail -n 1 "$work/$host.log")"
+done
 echo 'all as it should be'

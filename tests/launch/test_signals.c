@@ -294,6 +294,20 @@ TEST(test_ignored)
     check_ignored(SIGUSR1, 2);
 }
 
+/* SIGQUIT (Ctrl-\) ends ranks of `lockstep train`, which don't catch it, like any others. */
+TEST(test_quit)
+{
+    const char *out, *mark = marked_variable();
+    law_args args = law_train("random", &out);
+    law_add_all(&args, "--nproc_per_node=2", "--max_iters=1000000",
+                "--checkpoint_interval=1000000");
+    lks_test_child run = lks_test_start(args.argv, (const char *const[]){mark, NULL});
+    lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "\"train\"");
+    assert_int_equal(kill(run.pid, SIGQUIT), 0);
+    assert_exits(128 + SIGQUIT, lks_test_wait(&run, 10));
+    marked_assert_gone(mark, 2);
+}
+
 /* The launcher of other programs, also if it is told to handle the signal. */
 TEST(test_ignored_by_launcher)
 {
@@ -449,7 +463,7 @@ TEST(test_stop_of_first)
 /* The first process of a container ignores signals without a handler, also those that end a command
  * anywhere else. This one prints far more than the pipe holds, and we read little: the thread
  * sanitizer's _exit() first writes what stdio holds. */
-TEST(test_first_process)
+static void check_first_process(int sig)
 {
     int status = 0, text[2];
     char piece[256];
@@ -470,7 +484,7 @@ TEST(test_first_process)
         }
         pid_t ended = 0;
         for (int i = 0; first > 0 && ended == 0 && i < lks_test_tries(1000); i++) {
-            kill(first, SIGTERM);
+            kill(first, sig);
             pause_ms(10);
             ended = waitpid(first, &status, WNOHANG);
             (void)!read(text[0], piece, sizeof piece);
@@ -483,5 +497,11 @@ TEST(test_first_process)
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == 2)
         lks_test_lacks("namespaces", "no namespace with processes of its own");
-    assert_int_equal(WEXITSTATUS(status), 128 + SIGTERM);
+    assert_int_equal(WEXITSTATUS(status), 128 + sig);
+}
+
+TEST(test_first_process)
+{
+    check_first_process(SIGTERM);
+    check_first_process(SIGQUIT);
 }

@@ -83,10 +83,12 @@ class Store : public gloo::rendezvous::Store
 };
 
 struct Peer {
-    char in[LKS__ENGINE_MESSAGE];
-    std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+    char in[LKS__ENGINE_MESSAGE], out[LKS__ENGINE_MESSAGE];
+    std::unique_ptr<gloo::transport::UnboundBuffer> received, sent;
     std::thread thread;
     std::deque<std::vector<char>> heard; // guarded by Member::lock, as are the next members
+    uint64_t told = 0;                   // number of the last message to it
+    bool sending = false;                // that message isn't sent yet
     bool gone = false;
     std::string why;
 };
@@ -206,9 +208,9 @@ struct Member {
     std::thread interrupter;
 
     std::thread sender;
-    bool telling = false;
+    uint64_t told = 0; // messages for all others; `out` is the last one
     char out[LKS__ENGINE_MESSAGE];
-    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> outs;
+    Peer *receiver = nullptr; // whose message the sender waits for
 
     std::vector<Peer> peers;
 
@@ -341,9 +343,9 @@ void interrupt_waits(Member *m)
 {
     std::unique_lock<std::mutex> held(m->lock);
     while (!m->changed.wait_for(held, longest_rest, [m] { return m->stop; })) {
-        if (m->awaited == nullptr)
-            continue;
-        for (int d = 0; d < DIRECTIONS; d++) {
+        if (m->receiver != nullptr)
+            m->receiver->sent->abortWaitSend();
+        for (int d = 0; d < DIRECTIONS && m->awaited != nullptr; d++) {
             m->awaited[d].in->abortWaitRecv();
             m->awaited[d].out->abortWaitSend();
         }
@@ -386,31 +388,45 @@ void gloo_rest(void *engine, int slot, double seconds)
 
 // --- messages ----------------------------------------------------------------------------------
 
-bool is_gone(Member *m, int host)
+bool is_behind(const Member *m, const Peer &peer)
 {
-    std::lock_guard<std::mutex> held(m->lock);
-    return m->peers[host].gone;
+    return &peer != &m->peers[m->host] && !peer.gone && (peer.sending || peer.told < m->told);
 }
 
+bool any_is_behind(const Member *m)
+{
+    return std::any_of(m->peers.begin(), m->peers.end(),
+                       [m](const Peer &peer) { return is_behind(m, peer); });
+}
+
+// Send each host the newest message. A host that can't be reached must not delay the others'.
 void send_messages(Member *m)
 {
     std::unique_lock<std::mutex> held(m->lock);
-    while (true) {
-        m->changed.wait(held, [m] { return m->stop || m->telling; });
+    for (int h = 0;; h = (h + 1) % m->n_hosts) {
+        m->changed.wait(held, [m] { return m->stop || any_is_behind(m); });
         if (m->stop)
             return;
+        Peer &peer = m->peers[h];
+        if (!is_behind(m, peer))
+            continue;
+        const bool begins = !peer.sending;
+        if (begins) {
+            std::memcpy(peer.out, m->out, sizeof peer.out);
+            peer.told = m->told;
+        }
+        m->receiver = &peer;
         held.unlock();
-        for (int h = 0; h < m->n_hosts; h++) {
-            if (h == m->host || is_gone(m, h))
-                continue;
-            try { // the receiver reports a connection that has failed
-                m->outs[h]->send(h, message_slot);
-                m->outs[h]->waitSend(never);
-            } catch (const std::exception &) {
-            }
+        bool sent = true;
+        try { // the receiver reports a connection that has failed
+            if (begins)
+                peer.sent->send(h, message_slot);
+            sent = peer.sent->waitSend(never);
+        } catch (const std::exception &) {
         }
         held.lock();
-        m->telling = false;
+        m->receiver = nullptr;
+        peer.sending = !sent;
         m->changed.notify_all();
     }
 }
@@ -421,8 +437,8 @@ void receive_messages(Member *m, int host)
     std::string why = "the connection was closed";
     try {
         while (true) {
-            peer.buffer->recv(host, message_slot);
-            if (!peer.buffer->waitRecv(never))
+            peer.received->recv(host, message_slot);
+            if (!peer.received->waitRecv(never))
                 return; // this host leaves
             std::lock_guard<std::mutex> held(m->lock);
             if (m->stop)
@@ -435,7 +451,7 @@ void receive_messages(Member *m, int host)
     std::unique_lock<std::mutex> held(m->lock);
     peer.gone = true;
     peer.why = why;
-    m->outs[host]->abortWaitSend(); // Gloo can forget a send that begins while its connection fails
+    m->changed.notify_all();
     // End when this host leaves: a rank that has given up may end before its threads are joined or
     // detached, and the thread sanitizer would report one that has ended.
     m->changed.wait(held, [m] { return m->stop; });
@@ -445,10 +461,8 @@ int gloo_tell(void *engine, const void *message)
 {
     auto *m = static_cast<Member *>(engine);
     std::lock_guard<std::mutex> held(m->lock);
-    if (m->telling)
-        return 0;
     std::memcpy(m->out, message, sizeof m->out);
-    m->telling = true;
+    m->told++;
     m->changed.notify_all();
     return 1;
 }
@@ -482,7 +496,6 @@ void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, 
         m->host = *host_p = join->host;
         m->n_hosts = *n_hosts_p = join->n_hosts;
         m->peers = std::vector<Peer>(static_cast<size_t>(m->n_hosts));
-        m->outs.resize(static_cast<size_t>(m->n_hosts));
         if (m->n_hosts > 1) {
             const std::vector<int> before = open_files();
             m->data[UP] = connect(*join, "data up");
@@ -492,9 +505,9 @@ void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, 
             for (int h = 0; h < m->n_hosts; h++) {
                 if (h == m->host)
                     continue;
-                m->outs[h] = m->messages->createUnboundBuffer(m->out, sizeof m->out);
-                m->peers[h].buffer =
-                    m->messages->createUnboundBuffer(m->peers[h].in, sizeof m->peers[h].in);
+                Peer &peer = m->peers[h];
+                peer.sent = m->messages->createUnboundBuffer(peer.out, sizeof peer.out);
+                peer.received = m->messages->createUnboundBuffer(peer.in, sizeof peer.in);
             }
         }
         Member *raw = m.release();
@@ -525,15 +538,17 @@ void gloo_leave(void *engine, int orderly)
         for (auto &peer : m->peers)
             if (peer.thread.joinable())
                 peer.thread.detach();
-        {
-            // The last message contains the reason. If the connection closed before it, the close
-            // would be reported as the failure.
-            std::unique_lock<std::mutex> held(m->lock);
-            m->changed.wait_for(held, last_message, [m] { return !m->telling; });
-            m->stop = true;
-            m->changed.notify_all();
-        }
-        m->interrupter.join();
+    }
+    {
+        // The last message contains the reason. If the connection closed before it, the close
+        // would be reported as the failure.
+        std::unique_lock<std::mutex> held(m->lock);
+        m->changed.wait_for(held, last_message, [m] { return !any_is_behind(m); });
+        m->stop = true;
+        m->changed.notify_all();
+    }
+    m->interrupter.join();
+    if (!orderly) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100)); // give it time to arrive
         forget_sockets(m);
         for (auto *context : {m->data[UP].get(), m->data[DOWN].get(), m->messages.get()})
@@ -541,15 +556,11 @@ void gloo_leave(void *engine, int orderly)
                 context->closeConnections();
         return;
     }
-    {
-        std::unique_lock<std::mutex> held(m->lock);
-        m->stop = true;
-        m->changed.notify_all();
-    }
     for (auto &peer : m->peers)
-        if (peer.buffer)
-            peer.buffer->abortWaitRecv();
-    m->interrupter.join();
+        if (peer.sent) {
+            peer.sent->abortWaitSend();
+            peer.received->abortWaitRecv();
+        }
     m->sender.join();
     for (auto &peer : m->peers)
         if (peer.thread.joinable())

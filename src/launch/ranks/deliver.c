@@ -2,7 +2,7 @@
  * signal would end it. Therefore the signal is sent when the rank catches or ignores it. A signal
  * to stop waits at most START_S after the rank's start, because most programs have no handler for
  * it and should end. SIGUSR1 and SIGUSR2 shouldn't end a program, so they wait longer, as all
- * signals do for ranks of `lockstep train`, which have their handlers sooner or later. */
+ * signals but SIGQUIT do for ranks of `lockstep train`, which have handlers sooner or later. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -74,7 +74,7 @@ void lks__deliver(struct lks__attempt *a, int sig)
 void lks__deliver_due(struct lks__attempt *a)
 {
     double now = lks__sys_now();
-    const bool handles_all = a->job->options->trains;
+    const bool trains = a->job->options->trains;
     for (int r = 0; r < a->n_started; r++) {
         struct lks__rank_process *p = &a->ranks[r];
         if (!p->running || p->waiting == 0)
@@ -83,7 +83,8 @@ void lks__deliver_due(struct lks__attempt *a)
         for (int sig = 1; p->waiting >> sig != 0; sig++) {
             if (!(p->waiting >> sig & 1))
                 continue;
-            bool in_time = handles_all || is_usr(sig) || now - p->started_at < START_S;
+            bool in_time =
+                (trains && sig != SIGQUIT) || is_usr(sig) || now - p->started_at < START_S;
             if (!in_time || ready >> (sig - 1) & 1) {
                 p->waiting &= ~(UINT64_C(1) << sig);
                 kill(-p->pid, sig);
