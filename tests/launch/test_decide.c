@@ -292,13 +292,15 @@ TEST(test_next_round)
     struct job j;
     begin(&j, 2);
     hear(&j, "{\"is\":\"down\",\"node\":1,\"round\":0,\"status\":1,\"why\":\"rank 1\\u0007\"}");
-    assert_true(j.nodes->end_by > 0 && j.nodes->event.end_ours);
+    assert_true(j.nodes->end_by > 0 && j.nodes->event.end_ours && !j.nodes->event.orderly);
     assert_int_equal(j.nodes->event.status, LKS_ERR_ARG);
     assert_string_equal(j.nodes->event.why, "rank 1?");
     hear(&j, "{\"is\":\"end\",\"round\":0,\"again\":true,\"code\":3,\"text\":\"A\"}");
     assert_true(j.nodes->ended && j.nodes->again && !j.nodes->running);
+    j.nodes->asked_at = 1;
     hear(&j, round_of(2));
     assert_true(j.nodes->running && !j.nodes->ended && j.nodes->end_by == 0);
+    assert_true(j.nodes->asked_at == 0); /* ask again, in this round */
     hear(&j, "{\"is\":\"down\",\"node\":1,\"round\":0}",
          verdict_of(1, "\"ok\":false,\"code\":3,\"text\":\"B\""));
     assert_false(j.nodes->event.end_ours || j.nodes->nodes[1].settled);
@@ -984,6 +986,8 @@ TEST(test_dropped_itself)
         lks__store_close(j.nodes->hear);
         j.nodes->hear = played_store(token, list, 2, &other_end);
         assert_ok(lks__nodes_ask_next(j.nodes));
+        assert_true(lks__nodes_next(j.nodes, false, &event));
+        assert_true(event.end_ours && !j.nodes->ended);
         while (lks__nodes_next(j.nodes, false, &event))
             assert_true(event.end_ours);
         assert_fails(LKS_ERR_PEER, lks__nodes_settle(j.nodes, &report, &v, tail, &restart),
