@@ -60,8 +60,12 @@ fetches good shakespeare
 printf 'X' | dd of=data/shakespeare/input.txt bs=1 seek=7 conv=notrunc 2>/dev/null
 ! "$lockstep" fetch shakespeare --from="$from/good" >"$work/log" 2>&1 || fail 'a damaged file'
 grep -q 'remove or rename the file to fetch it again' "$work/log" || fail 'a damaged file: the remedy'
-echo nonsense >>data/shakespeare/.sha256sums
-! "$lockstep" fetch shakespeare --from="$from/good" --out=data/shakespeare >"$work/log" 2>&1 || fail 'damaged sums'
+for line in nonsense "$(printf %064d 0)  "; do # the second one has no line feed
+    printf %s "$line" >data/shakespeare/.sha256sums
+    [ "$line" != nonsense ] || echo >>data/shakespeare/.sha256sums
+    ! "$lockstep" fetch shakespeare --from="$from/good" --out=data/shakespeare >"$work/log" 2>&1 || fail 'damaged sums'
+    grep -q 'remove \(the\|that\) line' "$work/log" || fail 'damaged sums: the remedy'
+done
 rm -r data
 
 echo '== broken connections are continued'
@@ -70,16 +74,22 @@ fetches cut shakespeare --out=cut
 cmp cut/input.txt "$work/root/input.txt" || fail 'continued: another text'
 grep -qx '/cut/input.txt bytes=557697-' "$work/requests" || fail 'the rest was not asked for'
 fetches edited shakespeare --out=edited
-head -c 1115392 "$work/root/input.txt" | cmp -n 1115392 - edited/input.txt || fail 'edited: another text'
-[ "$(tail -c 2 edited/input.txt | head -c 1)" = X ] || fail 'a mixture of two versions'
+cmp -i 1 "$work/root/input.txt" edited/input.txt || fail 'edited: another text'
+[ "$(head -c 1 edited/input.txt)" = X ] || fail 'a mixture of two versions'
 fetches norange shakespeare --out=norange
 cmp norange/input.txt "$work/root/input.txt" || fail 'without ranges: another text'
 fetches lying shakespeare --out=lying
 cmp lying/input.txt "$work/root/input.txt" || fail 'a false range: another text'
+yes '{"text": "a"}' | head -c 8000000 >"$work/root/openwebtext.jsonl"
+fetches pieces openwebtext --out=pieces # more of them than tries that bring nothing
+cmp pieces/openwebtext.jsonl "$work/root/openwebtext.jsonl" || fail 'pieces: another text'
 ! "$lockstep" fetch shakespeare --out=dead --from="$from/dead" >"$work/log" 2>&1 || fail 'half a file'
 grep -q 'continues after the 557697 bytes that are in .*; or download the file by hand and save it as dead/input.txt' "$work/log" ||
     fail 'how to continue'
 [ "$(ls -A dead | tr '\n' ' ')" = 'input.txt.part input.txt.part.tag ' ] || fail 'the rest of a broken download'
+cp -r dead shrunk
+! "$lockstep" fetch shakespeare --out=shrunk --from="$from/empty" >"$work/log" 2>&1 || fail 'a text that became shorter'
+grep -q 'it has 0 bytes there' "$work/log" || fail 'a part longer than the text'
 fetches good shakespeare --out=dead
 grep -qx '/good/input.txt bytes=557696-' "$work/requests" || fail 'a later call began again'
 [ "$(ls -A dead | tr '\n' ' ')" = '.sha256sums input.txt ' ] || fail 'a continued download left something'
@@ -104,7 +114,7 @@ grep -q 'another lockstep fetch writes the same file' "$work/log" || fail 'the f
 kill -9 $first
 wait $first || :
 : >"$work/requests"
-fetches good shakespeare --out=late
+fetches good/ shakespeare --out=late
 [ "$(cat "$work/requests")" = '/good/input.txt bytes=1115393-' ] || fail 'a complete part is downloaded again'
 cmp late/input.txt "$work/root/input.txt" || fail 'a complete part: another text'
 LOCKSTEP_FAULT=lock:1:EOPNOTSUPP "$lockstep" fetch shakespeare --out=unlocked --from="$work/root" >"$work/log" 2>&1 || fail 'without locks'
@@ -116,6 +126,7 @@ refused huge 'it has 1125899906842624 bytes there; 1 to 100000 are expected' gpt
 refused endless "the server doesn't announce its size" shakespeare
 refused unannounced "the server doesn't announce its size" gpt2
 refused page 'it is not JSON' gpt2
+refused part 'the server answers 206' shakespeare
 refused missing 'the server answers 404 (not found). Or download the file by hand and save it as refused/input.txt' shakespeare
 refused file 'not supported or disabled in libcurl' shakespeare
 refused ftp 'not supported or disabled in libcurl' shakespeare
@@ -147,6 +158,7 @@ fetches good/hf gpt2
 cmp "$LOCKSTEP_HOME/gpt2/model.safetensors" "$work/root/hf/model.safetensors" || fail 'other weights'
 grep -qx 'next: lockstep sample --init_from=gpt2 --start=Hello --num_samples=1' "$work/log" || fail 'the next command of gpt2'
 "$lockstep" fetch gpt2 --from="$work/root/hf" --out=small >"$work/log" 2>&1 || fail 'from a folder'
+grep -qx 'next: lockstep sample --init_from=small --start=Hello --num_samples=1' "$work/log" || fail 'the next command of a folder'
 cp -r "$work/root/hf" half
 head -c 100 "$work/root/hf/model.safetensors" >half/model.safetensors
 ! "$lockstep" fetch gpt2 --from=half --out=halved >"$work/log" 2>&1 || fail 'half a header of weights'
@@ -169,4 +181,7 @@ if [ -e "${lockstep%/*}/lockstep_sentencepiece.so" ]; then
     ! "$lockstep" fetch fineweb-sp1024 --shards=3 --from="$from/good/golf" >"$work/log" 2>&1 || fail 'a cut shard'
     grep -q 'it is not a complete shard of tokens' "$work/log" || fail 'why a cut shard is refused'
     [ ! -e "data/$data/fineweb_train_000002.bin" ] || fail 'a cut shard stays'
+    echo '<html>' >"$mirror/tokenizers/fineweb_1024_bpe.model"
+    ! "$lockstep" fetch fineweb-sp1024 --from="$mirror" --out=page >"$work/log" 2>&1 || fail 'a page as the tokenizer'
+    grep -q 'it is not a SentencePiece model' "$work/log" || fail 'why a page is refused'
 fi

@@ -34,14 +34,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with open(path, "rb") as file:
             body = file.read()
         if how == "changed" or (how == "edited" and number > 1):
-            body = body[:-2] + b"X" + body[-1:]
+            body = b"X" + body[1:]
         if how == "page":
             body = b"<html>please sign in</html>"
         if how == "short":
             body = body[:-7]
         if how == "empty":
             body = b""
-        tag = '"%d-%d"' % (len(body), body[-2] if body else 0)
+        tag = '"%d-%d"' % (len(body), body[0] if body else 0)
         if how == "endless" or how == "unannounced":
             self.answer(200, **({"Transfer_Encoding": "chunked"} if how == "endless" else {}))
             try:
@@ -58,18 +58,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         first = 0
         asked = self.headers.get("Range")
         if asked and how != "norange":
-            first = int(asked[len("bytes="):].split("-")[0])
+            first = int(asked[len("bytes="):].split("-")[0]) if how != "lying" else 0
             if first >= len(body):
                 return self.answer(416, Content_Length="0")
-            if how == "lying":
-                first_told, body_told = 0, len(body)
-            else:
-                first_told, body_told = first, len(body)
+            if how == "cut" and number == 2:
+                return None
             self.answer(206, ETag=tag, Content_Length=str(len(body) - first),
-                        Content_Range="bytes %d-%d/%d" % (first_told, body_told - 1, body_told))
+                        Content_Range="bytes %d-%d/%d" % (first, len(body) - 1, len(body)))
         else:
-            self.answer(200, ETag=tag, Content_Length=str(len(body)))
-        end = len(body)
+            self.answer(206 if how == "part" else 200, ETag=tag, Content_Length=str(len(body)))
+        end = len(body) if how != "pieces" else first + 1200000
         if how == "dead" or (how in ("cut", "edited", "norange", "lying", "stalls") and number == 1):
             end = first + (len(body) - first) // 2 if number == 1 else first
         try:

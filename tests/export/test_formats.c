@@ -351,6 +351,15 @@ TEST(test_no_tokenizer)
     assert_exits(0, export_as("hf", run, folder),
                  "no tokenizer is written: the run's data had none");
     assert_int_equal(lks_test_count_files(folder), 2);
+    /* an artifact gets the one that is given; its name needs no --format */
+    const char *artifact = lks_test_text("%s/m.ptz", lks_test_folder());
+    assert_exits(0, lks_test_tool("export", run, lks_test_text("--out=%s", artifact), "--gelu=tanh",
+                                  lks_test_text("--tokenizer=%s", data)));
+    assert_memory_equal(sampled(lks_test_text("--init_from=%s", artifact), "--seed=3").out, "ab",
+                        2);
+    struct model m = opened(artifact);
+    assert_int_equal(m.s.gelu, LKS__gelu_tanh);
+    close_model(&m);
 }
 
 /* The folder of a model of characters is no byte-level BPE: its model can be used all the same. */

@@ -77,17 +77,17 @@ static void hear_all(struct job *j, const char *const texts[])
 }
 #define hear(j, ...) hear_all((j), (const char *const[]){__VA_ARGS__, NULL})
 
-static const char *hello_among(char key, int nproc, int min, int max)
+static const char *hello_among(char key, int nproc, int min, int max, int rank)
 {
     return lks_test_text("{\"is\":\"hello\",\"key\":\"%c\",\"host\":\"host-%c\","
-                         "\"nproc\":%d,\"rank\":-1,\"version\":\"" LKS_VERSION_TEXT
+                         "\"nproc\":%d,\"rank\":%d,\"version\":\"" LKS_VERSION_TEXT
                          "\",\"nnodes\":\"%d:%d\",\"run_id\":\"none\",\"max_restarts\":\"0\"}",
-                         key, key, nproc, min, max);
+                         key, key, nproc, rank, min, max);
 }
 
 static const char *hello(char key, int nproc, int n)
 {
-    return hello_among(key, nproc, n, n);
+    return hello_among(key, nproc, n, n, -1);
 }
 
 /* One rank on each of n nodes. */
@@ -292,13 +292,15 @@ TEST(test_next_round)
     struct job j;
     begin(&j, 2);
     hear(&j, "{\"is\":\"down\",\"node\":1,\"round\":0,\"status\":1,\"why\":\"rank 1\\u0007\"}");
-    assert_true(j.nodes->end_by > 0 && j.nodes->event.end_ours);
+    assert_true(j.nodes->end_by > 0 && j.nodes->event.end_ours && !j.nodes->event.orderly);
     assert_int_equal(j.nodes->event.status, LKS_ERR_ARG);
     assert_string_equal(j.nodes->event.why, "rank 1?");
     hear(&j, "{\"is\":\"end\",\"round\":0,\"again\":true,\"code\":3,\"text\":\"A\"}");
     assert_true(j.nodes->ended && j.nodes->again && !j.nodes->running);
+    j.nodes->asked_at = 1;
     hear(&j, round_of(2));
     assert_true(j.nodes->running && !j.nodes->ended && j.nodes->end_by == 0);
+    assert_true(j.nodes->asked_at == 0); /* ask again, in this round */
     hear(&j, "{\"is\":\"down\",\"node\":1,\"round\":0}",
          verdict_of(1, "\"ok\":false,\"code\":3,\"text\":\"B\""));
     assert_false(j.nodes->event.end_ours || j.nodes->nodes[1].settled);
@@ -506,6 +508,8 @@ TEST(test_left_after_end)
         hear(&j, hello('b', 1, 2), hello('a', 1, 2));
         if (running)
             hear(&j, round_of(2));
+        j.nodes->stopping = true; /* so the decision may come late */
+        j.nodes->end_by = 1;
         lks__store_close(j.nodes->hear);
         j.nodes->hear = played_store(token, list, 1, &other_end);
         assert_ok(lks__nodes_ask_next(j.nodes));
@@ -581,7 +585,7 @@ TEST(test_last_call)
     assert_true(j.nodes->starting);
     j.nodes->starting = false;
     usleep(1000);
-    hear(&j, hello_among('c', 1, 1, 3));
+    hear(&j, hello_among('c', 1, 1, 3, -1));
     assert_true(lks__nodes_gather_more(j.nodes));
     assert_false(j.nodes->starting);
     j.nodes->joined_at -= 10;
@@ -821,6 +825,50 @@ TEST(test_limit)
         assert_true(lks__nodes_limit(&n, 60) == 60);
     }
     unsetenv("LOCKSTEP_LINK_TIMEOUT");
+    struct job j;
+    begin(&j, 1);
+    j.nodes->owed_since = 1; /* long ago, but now the store has answered */
+    assert_ok(lks__nodes_ask_next(j.nodes));
+    assert_ok(lks__nodes_hear_all(j.nodes));
+    assert_true(j.nodes->owed_since == 0);
+    close_job(&j);
+}
+
+/* A node that was asked, and shows that it runs, isn't dropped, nor is one that couldn't show it to
+ * a coordinator that stood still. */
+TEST(test_shows_life)
+{
+    const uint64_t once = 1;
+    for (int i = 0; i < 3; i++) { /* neither, shows it, stood still */
+        struct job j;
+        begin(&j, 2);
+        hear(&j, verdict_of(0, FAILED("A", FOLLOWS)));
+        j.nodes->patience_s = 60;
+        j.nodes->asked_at = 1; /* long ago */
+        j.nodes->asked_next = i == 2 ? 1 : lks__sys_now();
+        if (i == 1)
+            assert_ok(
+                lks__store_set(j.reader, lks_test_text(LKS__NODES_ALIVE, 1), &once, sizeof once));
+        lks__nodes_ask_for_life(j.nodes);
+        assert_int_equal(j.nodes->nodes[1].dropped, i == 0);
+        close_job(&j);
+    }
+}
+
+/* A node asks for a rank that the job doesn't have. One that runs another command may take a free
+ * place. */
+TEST(test_accepts)
+{
+    struct job j;
+    open_job(&j, 1, true);
+    j.nodes->max = 2;
+    hear(&j, hello_among('a', 1, 1, 2, -1), round_of(1), hello_among('b', 1, 1, 2, -1));
+    assert_int_equal(lks__nodes_here(j.nodes), 2);
+    hear(&j, hello_among('c', 1, 1, 2, 2));
+    assert_int_equal(lks__nodes_here(j.nodes), 2);
+    assert_contains(lks_test_string(last_posted(&j), "why"),
+                    "--node-rank is 2 on host host-c, and --nnodes is 1:2");
+    close_job(&j);
 }
 
 /* A node that can't execute the program leaves if the job restarts. The next round begins without
@@ -938,6 +986,8 @@ TEST(test_dropped_itself)
         lks__store_close(j.nodes->hear);
         j.nodes->hear = played_store(token, list, 2, &other_end);
         assert_ok(lks__nodes_ask_next(j.nodes));
+        assert_true(lks__nodes_next(j.nodes, false, &event));
+        assert_true(event.end_ours && !j.nodes->ended);
         while (lks__nodes_next(j.nodes, false, &event))
             assert_true(event.end_ours);
         assert_fails(LKS_ERR_PEER, lks__nodes_settle(j.nodes, &report, &v, tail, &restart),
@@ -1264,6 +1314,7 @@ TEST(test_lost_all)
     } cases[] = {{2, 1, 0, "node 1 (host host-b, rank 1) is gone: "},
                  {3, 1, 0, "node 1 (host host-b, rank 1) is gone: "},
                  {2, 0, 1, "node 1 (host host-b, rank 1) doesn't answer: "},
+                 {4, 2, 0, "node 1 (host host-b, rank 1) is gone: "},
                  {3, 2, 0, "this host (host-a) lost its connection to all other nodes: "},
                  {3, 1, 1, "this host (host-a) lost its connection to all other nodes: "}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

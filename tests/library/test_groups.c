@@ -4,12 +4,14 @@
 #include "support.h"
 
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -141,13 +143,30 @@ static int use_in_child(lks_comm *comm, lks_ddp *ddp, float *value, lks_work *wo
     return n;
 }
 
+/* A TCP connection of this program's own, which its children keep. */
+static int connection(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr *any = (struct sockaddr *)(void *)&at;
+    socklen_t bytes = sizeof at;
+    const int listener = socket(AF_INET, SOCK_STREAM, 0), own = socket(AF_INET, SOCK_STREAM, 0);
+    return bind(listener, any, bytes) == 0 && listen(listener, 1) == 0 &&
+                   getsockname(listener, any, &bytes) == 0 && connect(own, any, bytes) == 0
+               ? own
+               : -1;
+}
+
 /* `group_first`: the child closes the group before its lks_ddp. */
-static lks_status fork_child(lks_comm *comm, lks_ddp *ddp, float *value, bool group_first)
+static lks_status fork_child(lks_comm *comm, lks_ddp *ddp, float *value, bool group_first, int own)
 {
     int status;
     const pid_t pid = fork();
     if (pid == 0) {
-        const int n = use_in_child(comm, ddp, value, NULL);
+        int n = use_in_child(comm, ddp, value, NULL) + (send(own, "x", 1, MSG_NOSIGNAL) != 1);
+        const pid_t next = fork(); /* a child may have children */
+        if (next == 0)
+            _exit(0);
+        n += waitpid(next, NULL, 0) != next;
         if (!group_first)
             lks_ddp_close(ddp);
         lks_comm_close(comm);
@@ -166,13 +185,14 @@ static lks_status forked_child(void)
     lks_ddp *ddp;
     float *value = calloc(2 * (size_t)N, sizeof *value);
     lks_param p = {"p", value, value + N, N};
+    const int own = connection();
     LKS__TRY(open_group(&comm));
     LKS__TRY(lks_ddp_open(comm, &p, 1, NULL, &ddp));
-    LKS__TRY(fork_child(comm, ddp, value, world.rank % 2 == 0)); /* between steps */
+    LKS__TRY(fork_child(comm, ddp, value, world.rank % 2 == 0, own)); /* between steps */
     LKS__TRY(step(ddp));
     LKS__TRY(lks_ddp_begin(ddp, lks_ddp_first(ddp)));
     LKS__TRY(lks_ddp_accumulate(ddp, 1));
-    LKS__TRY(fork_child(comm, ddp, value, world.rank % 2 != 0)); /* reductions are in flight */
+    LKS__TRY(fork_child(comm, ddp, value, world.rank % 2 != 0, own)); /* reductions are in flight */
     LKS__TRY(lks_ddp_step(ddp, NULL));
     LKS__TRY(check_sum(comm));
     lks_ddp_close(ddp);

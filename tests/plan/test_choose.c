@@ -1,8 +1,10 @@
 /* What `lockstep train TEXT` and `lockstep resume` choose. */
 #include "support.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "base/number/cpu.h"
 #include "plan/choose.h"
 
 TEST(test_ranks)
@@ -19,7 +21,22 @@ TEST(test_ranks)
             fail_msg("%d cores, %d virtual ranks: %d ranks, not %d", cases[i].cores,
                      cases[i].virtual_ranks,
                      lks__choose_ranks(cases[i].cores, cases[i].virtual_ranks), cases[i].ranks);
-    assert_true(lks__choose_cores() >= 1);
+}
+
+static double quota;
+double __wrap_lks__cgroup_cores(const char *folder);
+double __wrap_lks__cgroup_cores(const char *folder)
+{
+    return quota;
+}
+
+/* A part of a core counts as one, so that there is a rule for this machine. */
+TEST(test_cores)
+{
+    quota = (double)INFINITY;
+    assert_int_equal(lks__choose_cores(), lks__cpu_count());
+    for (quota = 0.5; quota < 1.5; quota += 0.5)
+        assert_int_equal(lks__choose_cores(), 1);
 }
 
 /* "n_layer=6 …" */
@@ -76,6 +93,7 @@ TEST(test_text)
     assert_string_equal(chosen(576, 64, 8, &given),
                         "block_size=32 max_iters=299 lr_decay_iters=299 warmup_iters=20 "
                         "eval_interval=59");
+    assert_string_equal(chosen(64, 576, 8, &given), chosen(576, 64, 8, &given));
     assert_string_equal(chosen(81, 9, 2, &given),
                         "block_size=8 max_iters=299 lr_decay_iters=299 warmup_iters=20 "
                         "eval_interval=59");
@@ -94,6 +112,9 @@ TEST(test_text)
     longer.from[LKS__SETTING_batch_size] = (unsigned char)LKS__FROM_ARG;
     assert_string_equal(chosen(90000, 10000, 2, &longer),
                         "max_iters=299 lr_decay_iters=299 warmup_iters=20 eval_interval=59");
+    longer.batch_size = 0; /* auto */
+    assert_string_equal(chosen(90000, 10000, 2, &longer),
+                        "max_iters=799 lr_decay_iters=799 warmup_iters=40 eval_interval=159");
     const lks__setting_from file = LKS__FROM_FILE, arg = LKS__FROM_ARG;
     given.max_iters = 200;
     given.from[LKS__SETTING_max_iters] = (unsigned char)arg;
@@ -125,6 +146,7 @@ TEST(test_tuning)
     assert_string_equal(tuned(450, 50, 64, 0, &given),
                         "block_size=32 batch_size=4 gradient_accumulation_steps=8 max_iters=299 "
                         "learning_rate=1e-3 eval_interval=59 log_interval=10");
+    assert_string_equal(tuned(80, 0, 64, 768, &given), "block_size=8"); /* refused later */
     given.max_iters = 4;
     given.from[LKS__SETTING_max_iters] = (unsigned char)LKS__FROM_ARG;
     given.from[LKS__SETTING_learning_rate] = (unsigned char)LKS__FROM_ARG;

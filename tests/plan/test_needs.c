@@ -122,19 +122,22 @@ TEST(test_advice)
                       "--batch_size=24", "--gradient_accumulation_steps=10");
     assert_ok(lks__settings_complete(&s, 1));
     assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &all));
+    for (double part = 0.4; part > 0.2; part -= 0.05) {
+        const lks__room room = {&device, part * all.host_bytes, 0};
+        lks__advice_find(&room, &s, 65, &here, &process, text);
+        const char *batch = lks_test_find(text, "--batch_size=");
+        int samples = 0, steps = 0;
+        assert_int_equal(
+            sscanf(batch, "--batch_size=%d --gradient_accumulation_steps=%d:", &samples, &steps),
+            2);
+        assert_true(samples < 24 && samples * steps == 24 * 10);
+        lks__settings smaller = s;
+        smaller.batch_size = samples;
+        smaller.gradient_accumulation_steps = steps;
+        assert_ok(lks__needs_on(&device, &smaller, 65, &here, &process, &less));
+        assert_true(less.host_bytes < room.bytes);
+    }
     const lks__room room = {&device, 0.4 * all.host_bytes, 0};
-    lks__advice_find(&room, &s, 65, &here, &process, text);
-    const char *batch = strstr(text, "--batch_size=");
-    int samples = 0, steps = 0;
-    assert_non_null(batch);
-    assert_int_equal(
-        sscanf(batch, "--batch_size=%d --gradient_accumulation_steps=%d:", &samples, &steps), 2);
-    assert_true(samples < 24 && samples * steps == 24 * 10);
-    s.batch_size = samples;
-    s.gradient_accumulation_steps = steps;
-    assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &less));
-    assert_true(less.host_bytes < room.bytes);
-    s.batch_size = 24;
     s.gradient_accumulation_steps = 40000; /* twice as many are refused */
     lks__advice_find(&room, &s, 65, &here, &process, text);
     assert_null(strstr(text, "--batch_size="));

@@ -473,6 +473,7 @@ TEST(test_limits)
         lks__log log;
         assert_non_null(out);
         t.run.s.max_wallclock_seconds = rows[i].limit;
+        t.run.s.iterations = (int64_t)i;
         lks__log_open(&log, "t", out, out);
         lks__golf_finish_lines(&t, &result, &log);
         lks__log_close(&log);
@@ -482,5 +483,21 @@ TEST(test_limits)
         if (rows[i].says != NULL)
             assert_contains(text, rows[i].says);
         assert_true((strstr(text, "TOO SLOW") != NULL) == (rows[i].says != NULL));
+        assert_true((strstr(text, "stopping_early") != NULL) == (i > 0)); /* after 0 steps */
     }
+}
+
+/* The first ten steps have a line, whose average is of the steps that were timed. */
+TEST(test_golf_line)
+{
+    static lks__run run;
+    lks__state at = {.iter = 10, .data_shift = 5, .elapsed_from = 5, .elapsed_s = 2.0};
+    const lks__step_result step = {.loss = 1.5};
+    char line[200];
+    run.s.log_interval = 100;
+    lks__golf_train_line(&run, &at, &step, 0, line);
+    assert_string_equal(line, "step:10/0 train_loss:1.5000 train_time:2000ms step_avg:200.00ms");
+    at.iter++;
+    lks__golf_train_line(&run, &at, &step, 0, line);
+    assert_string_equal(line, "");
 }

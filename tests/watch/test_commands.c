@@ -164,9 +164,10 @@ TEST(test_ignored_ends)
 {
     const char *out;
     law_args args = law_train("random", &out);
-    law_add(&args, "--exec_on=end:echo some words; exit 3");
+    law_add_all(&args, "--exec_on=end:echo some words; exit 3", "--exec_on=end:kill -KILL $$");
     const char *script = lks_test_text("exec env --ignore-signal=CHLD %s", law_words(&args));
-    assert_exits(0, lks_test_shell(script), "the command ended with exit code 3; see commands.log");
+    assert_exits(0, lks_test_shell(script), "the command ended with exit code 3; see commands.log",
+                 "the command was ended by signal 9; see commands.log");
     assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "some words\n");
 }
 
@@ -220,6 +221,31 @@ TEST(test_queue)
     size_t bytes;
     lks_test_read(lks_test_text("%s/commands.log", folder), &bytes);
     assert_int_equal(bytes, 32 * strlen("once\n"));
+}
+
+static void keep(void *ctx, const char *text)
+{
+    const char **said = ctx;
+    *said = lks_test_text("%s%s\n", *said, text);
+}
+
+/* A command that had to be ended leaves no trace in the next one. */
+TEST(test_after_hang)
+{
+    static lks__settings s;
+    const lks__command_facts facts = {.iter = -1, .loss = NAN, .val_loss = NAN, .exit_code = -1};
+    const char *said = "";
+    lks__commands *c;
+    lks__settings_defaults(&s);
+    s.exec_timeout = lks_test_patience();
+    snprintf(s.out_dir, sizeof s.out_dir, "%s", lks_test_folder());
+    snprintf(s.exec_on, sizeof s.exec_on, "end:sleep 1000\nend:exit 3");
+    assert_ok(lks__commands_open(&s, keep, &said, &c));
+    lks__commands_on(c, LKS__ON_END, &facts);
+    lks__commands_wait(c, NULL, NULL);
+    lks__commands_close(c);
+    assert_contains(said, "ran longer than");
+    assert_contains(said, "and was ended\nexec_on=end: the command ended with exit code 3;");
 }
 
 /* An evaluation alone ends, too. */

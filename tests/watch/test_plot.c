@@ -291,6 +291,14 @@ static bool has_mark(const char *svg, const char *anchor, const char *text)
                                      text)) != NULL;
 }
 
+static void assert_inside(const char *svg)
+{
+    double y, height;
+    assert_int_equal(sscanf(lks_test_find(svg, "viewBox="), "viewBox=\"0 0 %*d %lf", &height), 1);
+    for (const char *at = svg; (at = strstr(at, "<text ")) != NULL; at++)
+        assert_true(sscanf(at, "<text x=\"%*f\" y=\"%lf", &y) == 1 && y > 0 && y < height);
+}
+
 /* Marks are round numbers, also on a logarithmic axis, and short. */
 TEST(test_marks)
 {
@@ -299,6 +307,7 @@ TEST(test_marks)
     assert_contains(svg, "loss of run (log scale)</text>");
     assert_true(has_mark(svg, "end", "1.0") && has_mark(svg, "end", "1.2"));
     assert_true(has_mark(svg, "end", "1.8") && !has_mark(svg, "end", "2.2"));
+    assert_inside(svg);
     assert_true(has_mark(svg, "middle", "10") && has_mark(svg, "middle", "30"));
     const char *wide = lks_test_folder();
     for (int i = 0; i < 9; i++)
@@ -308,6 +317,7 @@ TEST(test_marks)
     svg = drawn((const char *const[]){"--log_scale", "--axis=tokens", wide, NULL});
     assert_true(has_mark(svg, "end", "10") && has_mark(svg, "end", "5") &&
                 has_mark(svg, "end", "0.5") && !has_mark(svg, "end", "20"));
+    assert_inside(svg);
     assert_true(has_mark(svg, "middle", "20M") && has_mark(svg, "middle", "100M"));
     assert_contains(svg, ">tokens</text>");
     svg = drawn((const char *const[]){"--axis=time", wide, NULL});
@@ -450,6 +460,7 @@ TEST(test_text)
                                                                "LC_ALL=C", NULL},
                                          60));
         assert_true(columns < 30 || widest(r.out) <= columns);
+        assert_true(strtod(r.out, NULL) > 1.0); /* the highest loss, not its logarithm */
         for (const char *c = r.out; *c != '\0'; c++)
             assert_true((unsigned char)*c < 0x80);
     }

@@ -131,8 +131,7 @@ static int find_option(const char *name)
 /* Print node_rank for "--node-rank=1". */
 static void read_name(const char *arg, char name[64])
 {
-    size_t n = strcspn(arg, "=");
-    snprintf(name, 64, "%.*s", n > 2 && n - 2 < 64 ? (int)n - 2 : 0, arg + 2);
+    snprintf(name, 64, "%.*s", (int)strcspn(arg + 2, "="), arg + 2);
     for (char *c = name; *c; c++)
         *c = *c == '-' ? '_' : *c;
 }

@@ -87,10 +87,6 @@ static lks_status open_part(job *j)
     j->fd = lks__sys_open(part, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (j->fd < 0 || fstat(j->fd, &info) < 0)
         return lks__sys_fail("cannot write", part);
-    if (!S_ISREG(info.st_mode)) {
-        errno = EINVAL;
-        return lks__sys_fail("cannot write", part);
-    }
     /* Some file systems have no locks. Another process may have renamed the file between these
      * calls. */
     if ((lks__sys_lock(j->fd, 0) < 0 && !lks__sys_lacks_locks(errno)) || stat(part, &named) < 0 ||
@@ -193,9 +189,8 @@ static lks_status keep_tag(const job *j)
 static lks_status begin(job *j, const lks__curl_head *head)
 {
     const bool rest = head->code == 206 && j->have > 0;
-    if ((head->code == 416 || head->code == 206) && !rest && j->have == 0)
-        return lks__fail(LKS_ERR_FORMAT, "the server sends an unrequested part");
-    if (head->code == 416 || (rest && !read_range(head->range, j->have, &j->all))) {
+    if ((head->code == 416 && j->have > 0) ||
+        (rest && !read_range(head->range, j->have, &j->all))) {
         j->again = true;
         return LKS_ERR_FORMAT;
     }
@@ -262,17 +257,14 @@ static lks_status request(job *j, bool *cut_p)
                                                : lks__shown(why, 400));
 }
 
-/* A part without a tag can't be continued. Ask for the last byte again: a server refuses a range
- * that begins after a complete part. */
+/* Ask for the part's last byte again: a server refuses a range that begins after a complete part.
+ */
 static lks_status from_web(job *j)
 {
     lks_status st = LKS_OK;
     int tries = 0;
-    char path[PATH_MAX];
-    tag_path(j->d->part, path);
-    const bool continues = access(path, R_OK) == 0 && j->have <= j->d->most;
     if (j->have > 0)
-        LKS__TRY(set_size(j, continues ? j->have - 1 : 0));
+        LKS__TRY(set_size(j, j->have - 1));
     for (;;) {
         const uint64_t before = j->have;
         bool cut = false;

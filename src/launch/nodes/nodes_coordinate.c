@@ -274,7 +274,7 @@ static int exit_code(const struct lks__nodes *n, int code)
 {
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__job_node *m = &n->nodes[i];
-        bool zero = m->settled && m->code == 0 && (m->ok || m->user_signal != 0);
+        bool zero = m->code == 0 && (m->ok || m->user_signal != 0);
         if (m->in_round && !zero)
             return code != 0 ? code : 1;
     }
@@ -397,7 +397,7 @@ static void decide(struct lks__nodes *n)
     int code = first == NULL ? 0 : killed && !has_stopped(first) ? 128 + SIGKILL : first->code;
     /* A coordinator whose own ranks don't end can't begin another round. */
     bool stuck = n->self >= 0 && n->nodes[n->self].dropped;
-    bool again = first != NULL && !stop && !n->stopping && !lasting && !stuck &&
+    bool again = first != NULL && !n->stopping && !lasting && !stuck &&
                  n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
     describe(n, first, stop, text);

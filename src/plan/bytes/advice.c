@@ -107,8 +107,7 @@ static void try_recompute(struct advice *a, const lks__place *place)
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         lks__settings s = *a->s;
         s.recompute = ways[i].choice;
-        if (a->s->recompute < ways[i].choice &&
-            offer(a, &s, place, ways[i].cost, "--recompute=%s", ways[i].word))
+        if (offer(a, &s, place, ways[i].cost, "--recompute=%s", ways[i].word))
             return;
     }
 }
@@ -146,8 +145,6 @@ static void try_one_arena(struct advice *a, const lks__place *place)
 {
     lks__settings s = *a->s;
     const int W = lks__place_world(place);
-    if (s.gradient_accumulation_steps % W != 0)
-        return;
     s.virtual_ranks = W;
     offer(a, &s, place,
           W == 1 ? "a different run, which always needs exactly one rank"

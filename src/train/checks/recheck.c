@@ -170,11 +170,9 @@ lks_status lks__recheck_open(lks__trainer *t, const lks__ckpt *resume)
     free(all);
     if (st != LKS_OK || resume == NULL)
         return st;
-    if (t->ses.world.rank == 0)
+    if (t->ses.world.rank == 0) /* it reports them, and ends the run at the limit */
         st = read_record(&t->run, resume->iter, c);
-    LKS__TRY(lks__session_agree(&t->ses, st));
-    return lks_comm_broadcast(t->ses.comm, c->hosts, (size_t)c->n_hosts * sizeof *c->hosts,
-                              LKS_UINT8, 0);
+    return lks__session_agree(&t->ses, st);
 }
 
 void lks__recheck_close(const lks__checks *checks)
