@@ -56,6 +56,19 @@ static const char *line_of(const char *text, const char *topic)
     return lks_test_text("%.*s", (int)strcspn(at, "\n"), at);
 }
 
+/* A new network namespace, as a container may have it. */
+TEST(test_loopback)
+{
+    lks_test_result r = lks_test_run(
+        ARGS("sh", "-c",
+             "unshare -rn true || exit 77; exec unshare -rn '" LKS_TEST_TOOL "' doctor"),
+        NULL, 30);
+    if (r.exit_code == 77)
+        lks_test_lacks("namespaces", "no network of its own");
+    assert_contains(line_of(r.out, "loopback"), "note ", "lo is down");
+    assert_contains(line_of(r.out, "interface"), "no interface to other hosts is up");
+}
+
 TEST(test_this_host)
 {
     static const char *const topics[] = {"system",        "processor",  "cores",     "memory",

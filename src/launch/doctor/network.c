@@ -9,12 +9,14 @@ static void look_at_interfaces(lks__doctor *d)
 {
     struct ifaddrs *list;
     int n_outside = 0;
+    bool loopback = false;
     if (getifaddrs(&list) != 0) {
         lks__doctor_say(d, LKS__NOTE, "interfaces", "other hosts can't be reached", "none found");
         return;
     }
     for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
         char text[INET6_ADDRSTRLEN];
+        loopback |= (i->ifa_flags & (IFF_LOOPBACK | IFF_UP)) == (IFF_LOOPBACK | IFF_UP);
         if (!lks__tcp_interface(i, text))
             continue;
         const char *name = lks__shown(i->ifa_name, 4 * IF_NAMESIZE);
@@ -27,7 +29,11 @@ static void look_at_interfaces(lks__doctor *d)
     freeifaddrs(list);
     if (n_outside == 0)
         lks__doctor_say(d, LKS__NOTE, "interface", "runs on one host don't need it",
-                        "only the loopback is up");
+                        "no interface to other hosts is up");
+    if (!loopback)
+        lks__doctor_say(d, LKS__NOTE, "loopback",
+                        "without it this host can't be the first node of a job: ip link set lo up",
+                        "lo is down");
 }
 
 /* A host name that other hosts use as the master's address must not refer to those hosts
