@@ -176,8 +176,9 @@ const char *lks__sys_start_reason(int err);
 
 /* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */
 lks_status lks__sys_fail(const char *what, const char *path);
-/* True if the message reports a failure that another attempt would meet, too: a disk or quota is
- * full, access is denied, or it contains one that lks__sys_set_lasting() has recorded. */
+/* True if the message, which may have more words around it, reports a recent failure of this thread
+ * that another attempt would meet, too: a file's disk or quota is full, or access to it is denied
+ * (ENOSPC, EDQUOT, EACCES, EPERM, EROFS), or one that lks__sys_set_lasting() has recorded. */
 bool lks__sys_is_lasting(const char *failure);
-/* Record, for this thread, that this failure lasts. */
+/* Record that this failure, of this or another rank's thread, lasts. */
 void lks__sys_set_lasting(const char *failure);

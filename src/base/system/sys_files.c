@@ -36,29 +36,32 @@ const char *lks__sys_start_reason(int err)
                            "or the container's) or on address space (ulimit -v) may be too low";
 }
 
-/* The last message that this thread recorded. */
-static _Thread_local char lasting[1024];
+/* This thread's last messages about lasting failures: a failed clean-up may follow. */
+static _Thread_local char lasting[4][1024];
+static _Thread_local unsigned n_lasting;
 
 bool lks__sys_is_lasting(const char *failure)
 {
-    static const int reasons[] = {ENOSPC, EDQUOT, EACCES, EPERM, EROFS};
-    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
-        if (strstr(failure, strerror(reasons[i])) != NULL)
+    for (unsigned i = 0; i < n_lasting && i < 4; i++)
+        if (strstr(failure, lasting[i]) != NULL)
             return true;
-    return lasting[0] != '\0' && strstr(failure, lasting) != NULL;
+    return false;
 }
 
 void lks__sys_set_lasting(const char *failure)
 {
-    snprintf(lasting, sizeof lasting, "%s", failure);
+    snprintf(lasting[n_lasting++ % 4], sizeof lasting[0], "%s", failure);
 }
 
 lks_status lks__sys_fail(const char *what, const char *path)
 {
     int err = errno;
     const char *name = lks__shown(path, 512);
-    return lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what, name,
-                     err ? lks__sys_reason(err) : "the file ended early");
+    lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
+                              name, err ? lks__sys_reason(err) : "the file ended early");
+    if (err == ENOSPC || err == EDQUOT || err == EACCES || err == EPERM || err == EROFS)
+        lks__sys_set_lasting(lks_last_error());
+    return st;
 }
 
 lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p)

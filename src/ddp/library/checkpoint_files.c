@@ -45,11 +45,14 @@ lks_status lks__share_outcome(lks_comm *comm, const char *call, lks_status st,
     o->status = st;
     if (st != LKS_OK)
         snprintf(o->text, sizeof o->text, "%s", lks_last_error());
+    o->lasting = st != LKS_OK && lks__sys_is_lasting(o->text);
     LKS__TRY(lks_comm_broadcast(comm, o, sizeof *o, LKS_UINT8, 0));
     o->text[sizeof o->text - 1] = '\0';
     if (o->status == LKS_OK)
         return LKS_OK;
     lks__utf8_printable(o->text, false);
+    if (o->lasting) /* the launcher gets it from the rank that calls lks_comm_abort() first */
+        lks__sys_set_lasting(o->text);
     return lks__fail((lks_status)o->status, "%s: rank 0: %s", call, o->text);
 }
 

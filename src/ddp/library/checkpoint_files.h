@@ -11,6 +11,7 @@
 struct lks__outcome {
     uint64_t step, n, bytes; /* n, bytes: of a listing */
     int32_t status, found;
+    int32_t lasting; /* lks__sys_is_lasting() of the text */
     char text[1024];
 };
 
