@@ -30,7 +30,7 @@ static const char *make_data_of(const char *characters)
     return out;
 }
 
-/* The ids have another order than `prep` gives, as those of a script that doesn't sort. */
+/* The characters don't ascend, like those of a script that doesn't sort them. */
 static int make_data(void **state)
 {
     static const char meta[] =

@@ -94,7 +94,7 @@ static lks_status answer(lks__writer *w, const lks__text *text)
 static lks_status chat(lks__writer *w, const lks__text *text, struct input *in, char *line)
 {
     const bool terminal = isatty(STDIN_FILENO);
-    const lks__meta *m = text->meta; /* a model of a text in one line knows no line feed */
+    const lks__meta *m = text->meta; /* a text in one line has no line feed */
     const bool feeds = m->chars == NULL || lks__meta_find_char(m, '\n') >= 0;
     while (true) {
         size_t n;
@@ -103,7 +103,9 @@ static lks_status chat(lks__writer *w, const lks__text *text, struct input *in, 
         LKS__TRY(read_line(in, line, &n));
         if (n == 0)
             break;
-        const lks_status st = add(w, text, line, n - (!feeds && line[n - 1] == '\n'));
+        if (!feeds && line[n - 1] == '\n')
+            n -= n > 1 && line[n - 2] == '\r' ? 2 : 1;
+        const lks_status st = add(w, text, line, n);
         if (st == LKS_OK)
             LKS__TRY(answer(w, text));
         else if (st == LKS_ERR_FORMAT)

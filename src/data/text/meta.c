@@ -165,7 +165,8 @@ void lks__meta_free(lks__meta *meta)
 
 /* ---- encoding and decoding --------------------------------------------------------------- */
 
-/* Those of `prep` ascend. Otherwise look at one after the other. */
+/* A binary search finds a character of `prep`, whose characters ascend. Other vocabularies need a
+ * linear search. */
 int32_t lks__meta_find_char(const lks__meta *meta, uint32_t cp)
 {
     uint32_t lo = 0, hi = meta->vocab_size;

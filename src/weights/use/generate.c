@@ -216,7 +216,7 @@ static lks_status draw_all(lks__generator *g, const lks__generate *how)
 lks_status lks__generator_write(lks__generator *g, const lks__generate *how)
 {
     memset(g->ended, 0, g->most * sizeof *g->ended);
-    for (uint64_t i = 0; i < how->max_new_tokens && active(g) > 0; i++) {
+    for (uint64_t i = 0; i < how->max_new_tokens && active(g) > 0 && g->have > 0; i++) {
         LKS__TRY(lks__sys_stop_check());
         LKS__TRY(next_logits(g));
         LKS__TRY(draw_all(g, how));

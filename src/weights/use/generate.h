@@ -43,7 +43,7 @@ typedef struct lks__generate {
     void *ctx;
 } lks__generate;
 
-/* Draw the tokens that follow those read. The n-th token since lks__generator_begin() is drawn with
- * the n-th number of its sample. lks__sys_stop_when() ends it between passes (ERR_STOPPED);
- * afterwards more can be read and written. */
+/* Draw the tokens that follow those read; none follow an empty context. The n-th token since
+ * lks__generator_begin() is drawn with the n-th number of its sample. lks__sys_stop_when() ends it
+ * between passes (ERR_STOPPED); afterwards more can be read and written. */
 lks_status lks__generator_write(lks__generator *g, const lks__generate *how);

@@ -89,8 +89,8 @@ typedef struct lks__engine {
     /* Sleep until the operation in `slot` has ended, but at most `seconds`. NULL if operations make
      * progress only in test(). */
     void (*rest)(void *engine, int slot, double seconds);
-    /* Send a message of LKS__ENGINE_MESSAGE bytes to all other hosts; copied. 0 if the previous
-     * message is still being sent. */
+    /* Send a message of LKS__ENGINE_MESSAGE bytes to all other hosts; copied. It may replace an
+     * earlier one that hasn't been sent yet. 0: the previous one must be sent first. */
     int (*tell)(void *engine, const void *message);
     /* The next message of `host`: 1 if one has arrived; 0 if not yet; -1 if no more will come. */
     int (*hear)(void *engine, int host, void *message, char *why, size_t why_bytes);
