@@ -28,18 +28,21 @@ static size_t whole(const char *text, size_t bytes)
     return i;
 }
 
-/* True if `head` begins with ASCII characters, each at byte `at` of `width` bytes whose others are
- * zero. Ids of tokens have the same form, but are often below 32. */
+/* True if `head` begins with text, mostly ASCII, in units of `width` bytes, whose lowest is
+ * byte `at`. Ids of tokens have the same form, but are often below 32. */
 static bool is_wide(const char *head, size_t bytes, size_t width, size_t at)
 {
-    const size_t n = lks__min(bytes, 64) / width * width;
+    const size_t n = lks__min(bytes, 64) / width;
+    size_t n_ascii = 0;
     for (size_t i = 0; i < n; i++) {
-        const char c = head[i];
-        const bool is_text = (c >= ' ' && c <= '~') || c == '\t' || c == '\r' || c == '\n';
-        if (i % width == at ? !is_text : c != '\0')
+        uint32_t c = 0;
+        for (size_t k = 0; k < width; k++)
+            c = c << 8 | (unsigned char)head[i * width + (at == 0 ? width - 1 - k : k)];
+        if ((c < ' ' && c != '\t' && c != '\r' && c != '\n') || (c > '~' && c < 0xa0))
             return false;
+        n_ascii += c <= '~';
     }
-    return n > 0;
+    return 2 * n_ascii > n;
 }
 
 /* iconv's name of the encoding if `head` looks like text of wide characters, else NULL. */
