@@ -332,6 +332,7 @@ TEST(test_encodings)
         {"\xfe\xff\0a\0b", 6, {"byte 0xfe at offset 0", "iconv -f UTF-16 -t UTF-8"}},
         {"\xff\xfe\0\0a\0\0\0", 8, {"byte 0xff at offset 0", "iconv -f UTF-32 -t UTF-8"}},
         {"\0\0\xfe\xff\0\0\0a", 8, {"byte 0xfe at offset 2", "iconv -f UTF-32 -t UTF-8"}},
+        {"f\0\xfc\0r\0", 6, {"byte 0xfc at offset 2", "iconv -f UTF-16LE -t UTF-8"}},
         {"\xc3\xa9t\xc3\xa9 \xff x", 8, {"byte 0xff at offset 6", "iconv -c -f UTF-8"}},
         {"\xc3\xa9t\xc3", 4, {"byte 0xc3 at offset 3", "cut off within a character"}},
         {"\x82\xb1\x82\xf1\x82\xc9\x82\xbf", 8, {"byte 0x82 at offset 0", "iconv -f ENCODING"}},
