@@ -415,6 +415,8 @@ TEST(test_remarks)
         else
             assert_contains(out, cases[i].says);
     }
+    lks__text_remark("t", "a\0b", 4, LKS__KEEPS_NUL, out);
+    assert_contains(out, "are kept; it looks like UTF-16LE: `iconv ");
 }
 
 /* One remark of each kind, with the number of other files; JSON lines have none. Without validation
@@ -436,7 +438,7 @@ TEST(test_notes)
                     "/b0.txt > new.txt` makes it LF (and 3 more files like it)\n",
                     "/c0.txt > new.txt` drops it (and 1 more file like it)\n");
     const char *nul = lks_test_text("%s/nul.txt", lks_test_folder_in_memory());
-    lks_test_write(nul, "a\0b", 3);
+    lks_test_write(nul, "ab\0", 3);
     notes[0] = '\0';
     assert_ok(prep((lks__prep_options){.input = nul, .out_dir = o.out_dir, .note = keep_note}));
     assert_string_equal(notes, lks_test_text("%s contains NUL characters, which are kept: "
