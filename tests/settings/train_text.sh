@@ -241,6 +241,9 @@ for command in report audit 'diff locked'; do
     ! (cd "$work/c" && ${as-} lockstep $command locked) >"$work/log" 2>&1 || fail "$command of a folder that may not be read"
     grep -q "^lockstep ${command%% *}: can.*t read locked: Permission denied\$" "$work/log" || fail "$command: $(cat "$work/log")"
 done
+install -m 0 text.txt old.trail
+! ${as-} lockstep audit "$work/e/out/my" --step=1 --trail=old.trail >"$work/log" 2>&1 || fail 'audit writes over a file that it may not read'
+grep -q '^lockstep audit: cannot read old.trail: Permission denied$' "$work/log" || fail "old.trail: $(cat "$work/log")"
 as=
 chmod 700 locked && rmdir locked
 mkdir texts && cp text.txt texts/latest
