@@ -238,6 +238,9 @@ TEST(test_edges)
     o.input = one;
     assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "is one document",
                  "--val_fraction=0");
+    o.input = file(dir, "list.jsonl", "[1]");
+    assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "list.jsonl, line 1",
+                 "--field=NAME");
     add(&train, "a", 1, false);
     assert_ids(out, "train.bin", train); /* as it was */
     assert_int_equal(lks_test_count_files(out), 4);

@@ -486,7 +486,11 @@ TEST(test_bad_input)
         lks__prep_options o = options_for(input, out);
         assert_fails(LKS_ERR_FORMAT, prep(&o, &r), input, cases[i].says);
     }
-    lks__prep_options o = options_for(write_input("t.txt", "a\n\nb", 4), out);
+    lks__prep_options o = options_for(write_input("t.jsonl", "{\"body\":\"a\"}\n", 13), out);
+    assert_fails(LKS_ERR_FORMAT, prep(&o, &r), "t.jsonl, line 1", "a string \"text\"");
+    o.input = write_input("t.jsonl", "{\"text\":\"a\"}\n", 13);
+    assert_fails(LKS_ERR_FORMAT, prep(&o, &r), "is one document", ": give more, or");
+    o.input = write_input("t.txt", "a\n\nb", 4);
     o.vocab_size = 100; /* the 256 byte tokens alone are more */
     assert_fails(LKS_ERR_CONFIG, prep(&o, &r), "vocabulary of 100 tokens is too small",
                  "give --vocab_size=261 or more");

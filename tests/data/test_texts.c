@@ -332,6 +332,7 @@ TEST(test_encodings)
         {"\xfe\xff\0a\0b", 6, {"byte 0xfe at offset 0", "iconv -f UTF-16 -t UTF-8"}},
         {"\xff\xfe\0\0a\0\0\0", 8, {"byte 0xff at offset 0", "iconv -f UTF-32 -t UTF-8"}},
         {"\0\0\xfe\xff\0\0\0a", 8, {"byte 0xfe at offset 2", "iconv -f UTF-32 -t UTF-8"}},
+        {"f\0\xfc\0r\0", 6, {"byte 0xfc at offset 2", "iconv -f UTF-16LE -t UTF-8"}},
         {"\xc3\xa9t\xc3\xa9 \xff x", 8, {"byte 0xff at offset 6", "iconv -c -f UTF-8"}},
         {"\xc3\xa9t\xc3", 4, {"byte 0xc3 at offset 3", "cut off within a character"}},
         {"\x82\xb1\x82\xf1\x82\xc9\x82\xbf", 8, {"byte 0x82 at offset 0", "iconv -f ENCODING"}},
@@ -414,6 +415,8 @@ TEST(test_remarks)
         else
             assert_contains(out, cases[i].says);
     }
+    lks__text_remark("t", "a\0b", 4, LKS__KEEPS_NUL, out);
+    assert_contains(out, "are kept; it looks like UTF-16LE: `iconv ");
 }
 
 /* One remark of each kind, with the number of other files; JSON lines have none. Without validation
@@ -435,7 +438,7 @@ TEST(test_notes)
                     "/b0.txt > new.txt` makes it LF (and 3 more files like it)\n",
                     "/c0.txt > new.txt` drops it (and 1 more file like it)\n");
     const char *nul = lks_test_text("%s/nul.txt", lks_test_folder_in_memory());
-    lks_test_write(nul, "a\0b", 3);
+    lks_test_write(nul, "ab\0", 3);
     notes[0] = '\0';
     assert_ok(prep((lks__prep_options){.input = nul, .out_dir = o.out_dir, .note = keep_note}));
     assert_string_equal(notes, lks_test_text("%s contains NUL characters, which are kept: "

@@ -67,6 +67,15 @@ TEST(test_loopback)
         lks_test_lacks("namespaces", "no network of its own");
     assert_contains(line_of(r.out, "loopback"), "note ", "lo is down");
     assert_contains(line_of(r.out, "interface"), "no interface to other hosts is up");
+    r = lks_test_run(ARGS("unshare", "-rn", "sh", "-c",
+                          "ip link add veth0 type veth peer name veth1 && ip link set veth1 up &&"
+                          " ip link set veth0 up && ip addr add 10.1.2.3/24 dev veth0 || exit 77;"
+                          " LOCKSTEP_TOKEN=0123456789abcdef exec \"$0\" doctor 10.1.2.3",
+                          LKS_TEST_TOOL),
+                     NULL, 60);
+    if (r.exit_code == 77)
+        lks_test_lacks("iproute2", "no interfaces of its own");
+    assert_contains(r.out, "this host can't reach itself: is lo up?");
 }
 
 TEST(test_this_host)

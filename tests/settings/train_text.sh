@@ -228,6 +228,8 @@ for encoding in 16LE 16BE 32LE 32BE 32; do
 done
 { printf '\0\0\376\377' && iconv -f UTF-8 -t UTF-32BE text.txt; } >wide.txt
 refused 1 'byte 0 is 0; it looks like UTF-32: `iconv' wide.txt
+echo 'Schöne Grüße – für “uns” alle' | iconv -f UTF-8 -t UTF-16LE >wide.txt
+refused 1 'it looks like UTF-16LE: `iconv' wide.txt
 refused 1 'train: byte.txt isn'\''t UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 byte.txt > utf8.txt`' byte.txt
 refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quickstart --dataset=tokens --out_dir=out/tokens`' tokens
 refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run
@@ -239,6 +241,9 @@ for command in report audit 'diff locked'; do
     ! (cd "$work/c" && ${as-} lockstep $command locked) >"$work/log" 2>&1 || fail "$command of a folder that may not be read"
     grep -q "^lockstep ${command%% *}: can.*t read locked: Permission denied\$" "$work/log" || fail "$command: $(cat "$work/log")"
 done
+install -m 0 text.txt old.trail
+! ${as-} lockstep audit "$work/e/out/my" --step=1 --trail=old.trail >"$work/log" 2>&1 || fail 'audit writes over a file that it may not read'
+grep -q '^lockstep audit: cannot read old.trail: Permission denied$' "$work/log" || fail "old.trail: $(cat "$work/log")"
 as=
 chmod 700 locked && rmdir locked
 mkdir texts && cp text.txt texts/latest

@@ -117,6 +117,8 @@ TEST(test_prompt_in_file)
     lks_test_write_text(path, "");
     assert_exits(2, lks_test_tool("sample", out_dir, lks_test_text("--start=FILE:%s", path)),
                  "lockstep sample: --start: it is empty: give at least one character");
+    assert_exits(2, lks_test_tool("sample", out_dir, "--start=FILE:"),
+                 "--start=FILE: needs a path");
 }
 
 /* A text is what stands before the stop text in the text without one, and no token is drawn after

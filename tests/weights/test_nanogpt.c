@@ -367,7 +367,7 @@ typedef struct lie {
     const char *dataset;
     double step, eps, decay;
     bool compiled, mask, other_head, nan_moment, one_less;
-    bool amsgrad, other_betas, turned_moment, half_moment;
+    bool amsgrad, other_betas, turned_moment, half_moment, bare;
 } lie;
 
 enum { C = 8, V = 5, T = 4, TENSORS = 9 };
@@ -531,6 +531,10 @@ static const char *file_with(const lie *l)
     written w = {.l = l};
     lks__emit_start(&w.e);
     lks__emit_dict(&w.e);
+    if (l->bare) {
+        lks__emit_text(&w.e, "wte.weight");
+        put_tensor(&w, "F32", 2, V, C);
+    }
     if (!is(l->without, "model")) {
         lks__emit_text(&w.e, "model");
         put_model(&w);
@@ -614,6 +618,7 @@ TEST(test_lies)
     assert_ok(use(&(lie){.narrow = "BF16"}, true));
     assert_ok(use(&(lie){.narrow = "F16"}, true));
     REFUSED(false, "it has no \"model\"", .without = "model");
+    REFUSED(false, "save the model with save_pretrained()", .without = "model", .bare = true);
     REFUSED(false, "no n_head of at least 1", .without = "n_head");
     REFUSED(false, "no bias of", .without = "bias");
     REFUSED(false, "has rope, which nanoGPT's model lacks", .more_args = "rope");

@@ -94,6 +94,8 @@ static lks_status read_prompt(struct generation *g)
     char *text = NULL;
     size_t bytes;
     const char *start = g->s->start;
+    if (strcmp(start, "FILE:") == 0)
+        return lks__fail(LKS_ERR_CONFIG, "--start=FILE: needs a path: --start=FILE:prompt.txt");
     if (strncmp(start, "FILE:", 5) == 0) {
         LKS__TRY(lks__sys_read_file(start + 5, MAX_PROMPT_BYTES, &text, &bytes));
         start = text;

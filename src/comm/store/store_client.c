@@ -83,6 +83,16 @@ static lks_status take(const lks__store *s, void *data, size_t bytes, double unt
 
 /* --- opening ------------------------------------------------------------------------------ */
 
+/* True if the socket connects this host's address `number` to itself. */
+static bool is_own(int fd, const char *number)
+{
+    struct sockaddr_storage own;
+    socklen_t n = sizeof own;
+    char mine[LKS__NUMBER_BYTES];
+    return getsockname(fd, (struct sockaddr *)&own, &n) == 0 &&
+           lks__address_number((struct sockaddr *)&own, mine) && strcmp(mine, number) == 0;
+}
+
 /* Try all addresses of the host once; ERR_PEER if none answers (yet). */
 static lks_status connect_once(lks__store *s, const char *host, int port, int link_s, double until)
 {
@@ -114,14 +124,17 @@ static lks_status connect_once(lks__store *s, const char *host, int port, int li
         } else if (started) {
             err = ETIMEDOUT;
         }
+        const bool known = lks__address_number(a->ai_addr, number);
+        const bool itself = err == ETIMEDOUT && known && is_own(s->fd, number);
         lks__sys_close(s->fd);
         s->fd = -1;
         if (started && st == LKS_ERR_STOPPED)
             break;
         /* the name may stand for an unexpected address */
-        if (lks__address_number(a->ai_addr, number) && strcmp(number, host) != 0)
+        if (known && strcmp(number, host) != 0)
             snprintf(shown, sizeof shown, " (%s)", number);
-        st = lks__fail(LKS_ERR_PEER, "can't connect to %s%s: %s", s->where, shown, strerror(err));
+        st = lks__fail(LKS_ERR_PEER, "can't connect to %s%s: %s%s", s->where, shown, strerror(err),
+                       itself ? "; this host can't reach itself: is lo up?" : "");
     }
     freeaddrinfo(list);
     return s->fd >= 0 ? LKS_OK : st;

@@ -28,36 +28,6 @@ static size_t whole(const char *text, size_t bytes)
     return i;
 }
 
-/* True if `head` begins with ASCII characters, each at byte `at` of `width` bytes whose others are
- * zero. Ids of tokens have the same form, but are often below 32. */
-static bool is_wide(const char *head, size_t bytes, size_t width, size_t at)
-{
-    const size_t n = lks__min(bytes, 64) / width * width;
-    for (size_t i = 0; i < n; i++) {
-        const char c = head[i];
-        const bool is_text = (c >= ' ' && c <= '~') || c == '\t' || c == '\r' || c == '\n';
-        if (i % width == at ? !is_text : c != '\0')
-            return false;
-    }
-    return n > 0;
-}
-
-/* iconv's name of the encoding if `head` looks like text of wide characters, else NULL. */
-static const char *wide_encoding(const char *head, size_t bytes)
-{
-    static const struct {
-        const char *name;
-        size_t width, at;
-    } encodings[] = {
-        {"UTF-16LE", 2, 0}, {"UTF-16BE", 2, 1}, {"UTF-32LE", 4, 0}, {"UTF-32BE", 4, 3}};
-    if (bytes >= 4 && memcmp(head, "\0\0\xfe\xff", 4) == 0)
-        return "UTF-32";
-    for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++)
-        if (is_wide(head, bytes, encodings[i].width, encodings[i].at))
-            return encodings[i].name;
-    return NULL;
-}
-
 static lks_status not_a_text(const char *path, const char *encoding, uint64_t offset)
 {
     if (encoding != NULL)
@@ -84,7 +54,8 @@ static lks_status look_at_block(struct look *l, const lks__text_file *file, size
     if (zero != NULL && n == 0) /* a byte order mark, perhaps */
         return lks__not_utf8(file->path, l->block, have, n, 0, 0);
     if (zero != NULL)
-        return not_a_text(file->path, wide_encoding(l->block, have), (uint64_t)(zero - l->block));
+        return not_a_text(file->path, lks__wide_encoding(l->block, have),
+                          (uint64_t)(zero - l->block));
     *rest_p = have - n;
     if (*rest_p < MAX_UTF8 && (*rest_p == 0 || !last))
         return LKS_OK;

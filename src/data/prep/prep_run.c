@@ -4,6 +4,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
+#include "data/prep/input/docs.h"
 #include "data/prep/prep_job.h"
 #include "data/read/sampler.h"
 #include "data/text/bpe/bpe.h"
@@ -149,10 +150,25 @@ lks_status lks__prep_split(const lks__prep_job *job, uint64_t n, uint64_t *n_tra
         n == 1 ? "" : "s", val_fraction, n_train == 0 ? "train" : "val");
 }
 
+/* Lines are counted unread. The only one may be no document, but another form of JSON. */
+static lks_status check_line(const lks__prep_job *job)
+{
+    lks__docs *docs;
+    const char *text;
+    size_t bytes;
+    LKS__TRY(lks__docs_open(&job->texts, 0, job->texts.n, job->o.field, &docs));
+    lks_status st = lks__docs_next(docs, &text, &bytes);
+    lks__docs_close(docs);
+    return st;
+}
+
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,
                                    uint64_t *n_val_p)
 {
+    const bool is_jsonl = job->texts.files[0].is_jsonl;
     *n_val_p = job->o.val_docs;
+    if (n == 1 && is_jsonl)
+        LKS__TRY(check_line(job));
     if (job->o.val_docs > 0 && job->o.val_docs < n)
         return LKS_OK;
     if (job->o.val_docs > 0)
@@ -167,7 +183,7 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
         return lks__fail(LKS_ERR_FORMAT,
                          "%s is one document, but training and validation need at least one each: "
                          "%s",
-                         lks__prep_input(job), hint);
+                         lks__prep_input(job), is_jsonl ? "give more, or --val_fraction=0" : hint);
     *n_val_p = (uint64_t)((double)n * job->o.val_fraction);
     if (*n_val_p == 0)
         *n_val_p = 1;

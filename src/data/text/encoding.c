@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number/checked.h"
 #include "base/text/shell.h"
 #include "base/text/utf8.h"
 
@@ -121,15 +122,47 @@ static struct looks look(const char *text, size_t bytes, size_t i)
     return l;
 }
 
+/* True if `head` begins with text, mostly ASCII, in units of `width` bytes, whose lowest is
+ * byte `at`. Ids of tokens have the same form, but are often below 32. */
+static bool is_wide(const char *head, size_t bytes, size_t width, size_t at)
+{
+    const size_t n = lks__min(bytes, 64) / width;
+    size_t n_ascii = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t c = 0;
+        for (size_t k = 0; k < width; k++)
+            c = c << 8 | (unsigned char)head[i * width + (at == 0 ? width - 1 - k : k)];
+        if ((c < ' ' && c != '\t' && c != '\r' && c != '\n') || (c > '~' && c < 0xa0))
+            return false;
+        n_ascii += c <= '~';
+    }
+    return 2 * n_ascii > n;
+}
+
+const char *lks__wide_encoding(const char *head, size_t bytes)
+{
+    static const struct {
+        const char *name;
+        size_t width, at;
+    } encodings[] = {
+        {"UTF-16LE", 2, 0}, {"UTF-16BE", 2, 1}, {"UTF-32LE", 4, 0}, {"UTF-32BE", 4, 3}};
+    if (bytes >= 4 &&
+        (memcmp(head, "\xff\xfe\0\0", 4) == 0 || memcmp(head, "\0\0\xfe\xff", 4) == 0))
+        return "UTF-32";
+    if (bytes >= 2 && (memcmp(head, "\xff\xfe", 2) == 0 || memcmp(head, "\xfe\xff", 2) == 0))
+        return "UTF-16";
+    for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++)
+        if (is_wide(head, bytes, encodings[i].width, encodings[i].at))
+            return encodings[i].name;
+    return NULL;
+}
+
 /* iconv's name of the encoding; NULL: unknown. */
 static const char *encoding_of(const char *text, size_t bytes, size_t i, uint64_t offset)
 {
-    if (offset == i && bytes >= 4 &&
-        (memcmp(text, "\xff\xfe\0\0", 4) == 0 || memcmp(text, "\0\0\xfe\xff", 4) == 0))
-        return "UTF-32";
-    if (offset == i && bytes >= 2 &&
-        (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0))
-        return "UTF-16";
+    const char *wide = offset == i ? lks__wide_encoding(text, bytes) : NULL;
+    if (wide != NULL)
+        return wide;
     const struct looks l = look(text, bytes, i);
     if (l.has_utf8 || 2 * l.paired > l.high)
         return NULL;
@@ -204,9 +237,14 @@ const char *lks__text_remark(const char *path, const char *head, size_t bytes, i
         snprintf(out, LKS__REMARK,
                  "lines of %s end in CRLF, which is kept: `tr -d '\\r'%s > new.txt` makes it LF",
                  name, operand(" < ", path, word));
-    else if (keeps & LKS__KEEPS_NUL && memchr(head, '\0', bytes) != NULL)
-        snprintf(out, LKS__REMARK,
-                 "%s contains NUL characters, which are kept: `tr -d '\\0'%s > new.txt` drops them",
-                 name, operand(" < ", path, word));
+    else if (keeps & LKS__KEEPS_NUL && memchr(head, '\0', bytes) != NULL) {
+        const bool wide = lks__wide_encoding(head, bytes) != NULL;
+        snprintf(what, sizeof what, "`tr -d '\\0'%s > new.txt` drops them",
+                 operand(" < ", path, word));
+        if (wide)
+            advise(path, head, bytes, 0, 0, what, sizeof what);
+        snprintf(out, LKS__REMARK, "%s contains NUL characters, which are kept%c %s", name,
+                 wide ? ';' : ':', what);
+    }
     return out;
 }

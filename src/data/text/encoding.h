@@ -15,6 +15,10 @@
 lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_t i,
                          uint64_t offset, uint64_t line);
 
+/* iconv's name of the encoding if a file's first bytes look like text of wide characters, else
+ * NULL. */
+const char *lks__wide_encoding(const char *head, size_t bytes);
+
 /* Check the first bytes of a file. ERR_FORMAT, with a command that unpacks it, if they belong to a
  * compressed file or another container. */
 lks_status lks__check_container(const char *path, const char *head, size_t bytes);

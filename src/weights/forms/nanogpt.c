@@ -175,6 +175,13 @@ static lks_status open_file(const lks__weights_want *want, lks__weights *w)
     LKS__TRY(lks__torchfile_open(w->path, &n->file));
     n->root = lks__torchfile_root(n->file);
     n->model = lks__pickle_find(n->root, "model");
+    if (n->model == NULL && lks__pickle_kind_of(n->root) == LKS__PICKLE_DICT &&
+        lks__pickle_count(n->root) > 0 &&
+        lks__pickle_kind_of(lks__pickle_item(n->root, 0)) == LKS__PICKLE_TENSOR)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s has tensors without the model's settings: if it is Hugging Face's, "
+                         "save the model with save_pretrained(), which writes model.safetensors",
+                         w->shown);
     if (lks__pickle_kind_of(n->model) != LKS__PICKLE_DICT)
         return bad(w, "it has no \"model\" with tensors");
     LKS__TRY(lks__weights_set(w, "family", "gpt2"));
