@@ -30,6 +30,7 @@ for kind in "char false exact" "bpe true tanh --vocab_size=700" "padded true tan
     "$tool" export "$work/run-$1" --format=gguf --out="$work/$1.gguf" ${4+--tokenizer="$work"} 2>"$work/notes.log" || fail "no export of $1"
     "$tool" export "$work/run-$1" --format=safetensors --out="$work/$1.safetensors" 2>"$work/log" || fail "no safetensors of $1"
     [ "$(grep -c "GELU by its tanh form" "$work/notes.log")" = "$(echo "$3" | grep -c exact)" ] || fail "a wrong note about GELU"
+    grep -q "may have at most 24 tokens together" "$work/notes.log" || fail "no note about the context"
     python3 - "$work" "$1" <<'PYTHON' || fail "wrong file of $1"
 import json, struct, sys
 work, kind = sys.argv[1:]
@@ -125,6 +126,31 @@ done
 grep -q "no tokenizer is written: " "$work/notes.log" || fail "no reason"
 grep -aq "tokenizer.ggml.model.*none.*gpt2.vocab_size" "$work/none.gguf" || fail "no vocabulary size"
 [ "$(stat -c %s "$work/none.gguf")" -gt $((4 * 700 * 30)) ] || fail "rows are missing"
+
+# A vocabulary without <|endoftext|>, given or in place of the run's own; and what a folder for Hugging Face says about the end of a text.
+mkdir "$work/endless"
+python3 -c 'import json, sys; t = json.load(sys.stdin); del t["added_tokens"][0], t["model"]["vocab"]["<|endoftext|>"]; json.dump(t, sys.stdout)' <"$work/tokenizer.json" >"$work/endless/tokenizer.json"
+"$tool" export "$work/run-bpe" --format=gguf --out="$work/endless.gguf" --tokenizer="$work/endless" 2>"$work/notes.log" || fail "no file without an end"
+grep -q "no tokenizer is written: the vocabulary has no <|endoftext|>" "$work/notes.log" || fail "no reason about the end"
+cmp "$work/endless.gguf" "$work/none.gguf" || fail "another file than without a tokenizer"
+"$tool" export "$work/run-bpe" --format=hf --out="$work/hf-endless" --tokenizer="$work/endless" 2>"$work/log" || fail "no folder without an end"
+"$tool" export "$work/run-padded" --format=hf --out="$work/hf" 2>"$work/log" || fail "no folder"
+python3 - "$work" <<'PYTHON' || fail "wrong ends of texts"
+import json, sys
+def load(name):
+    return json.load(open(f"{sys.argv[1]}/{name}"))
+end_id, = (t["id"] for t in load("tokenizer.json")["added_tokens"] if t["content"] == "<|endoftext|>")
+for folder, end, number in ("hf", "<|endoftext|>", end_id), ("hf-endless", None, None):
+    assert all(load(folder + "/config.json")[f"{name}_token_id"] == number for name in ("bos", "eos")), folder
+    assert all(load(folder + "/tokenizer_config.json").get(f"{name}_token") == end for name in ("bos", "eos", "unk")), folder
+PYTHON
+cp "$work/endless/tokenizer.json" "$work/run-padded"
+"$tool" export "$work/run-padded" --format=hf --out="$work/hf" 2>"$work/notes.log" || fail "no folder with another vocabulary"
+grep -q "is not the vocabulary that it was trained with" "$work/notes.log" || fail "no reason about another vocabulary"
+[ ! -e "$work/hf/tokenizer.json" ] || fail "another vocabulary"
+rm "$work/run-padded/tokenizer.json"
+"$tool" export "$work/run-padded" --format=gguf --out="$work/lost.gguf" 2>"$work/notes.log" || fail "no file of a run without its vocabulary"
+grep -q "no tokenizer is written: there is no tokenizer.json next to" "$work/notes.log" || fail "no reason about the vocabulary"
 
 # A meta.json, and so a model, with a token less than the tokenizer.
 sed -i 's/"vocab_size": 700/"vocab_size": 640/' "$work/padded/meta.json"

@@ -351,6 +351,8 @@ TEST(test_no_tokenizer)
     assert_exits(0, export_as("hf", run, folder),
                  "no tokenizer is written: the run's data had none");
     assert_int_equal(lks_test_count_files(folder), 2);
+    assert_int_equal(mkdir(lks_test_text("%s/vocab.json", folder), 0700), 0);
+    assert_exits(1, export_as("hf", run, folder), "cannot remove", "/vocab.json: ");
     /* an artifact gets the one that is given; its name needs no --format */
     const char *artifact = lks_test_text("%s/m.ptz", lks_test_folder());
     assert_exits(0, lks_test_tool("export", run, lks_test_text("--out=%s", artifact), "--gelu=tanh",

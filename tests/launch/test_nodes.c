@@ -1140,7 +1140,8 @@ TEST(test_wrong_options)
 
 /* --- one command for all ------------------------------------------------------------------ */
 
-/* A stand-in for ssh: takes a host and a command line, and records both. */
+/* A stand-in for ssh: takes a host and a command line, and records both. Signals that we ignore
+ * aren't ignored on other hosts. */
 static const char *make_rsh(const char *folder)
 {
     const char *path = lks_test_text("%s/lks-rsh", folder);
@@ -1155,7 +1156,7 @@ static const char *make_rsh(const char *folder)
                       "[ \"$1\" != lacks ] || PATH=/usr/bin:/bin\n"
                       "[ \"$1\" != hangs ] || { trap '' TERM; : >\"%s\"/hangs; sleep 99; }\n"
                       "echo \"$2\" >\"%s\"/line-$1\n"
-                      "exec sh -c \"$2\"\n",
+                      "exec env --default-signal sh -c \"$2\"\n",
                       folder, folder);
     lks_test_write(path, text, strlen(text));
     assert_int_equal(chmod(path, 0700), 0);
@@ -1210,12 +1211,12 @@ TEST(test_hosts)
     const char *line = lks_test_read(lks_test_text("%s/line-three", folder), &bytes);
     assert_memory_equal(line, lks_test_text("cd '%s' &&", here), strlen(here) + 8);
     assert_contains(line, " '--' 'sh' '-c' ");
-    /* Nor does this machine's name; and the ranks have the signal mask that we have. */
+    /* Nor does this machine's name; and the ranks block and ignore the signals that they would
+     * without --hosts. */
     char name[256] = "";
     assert_int_equal(gethostname(name, sizeof name - 1), 0);
-    lks_test_result mask =
-        lks_test_run((const char *const[]){"grep", "SigBlk", "/proc/self/status", NULL}, NULL, 20);
-    r = assert_exits(0, HOSTS("exec grep SigBlk /proc/self/status",
+    lks_test_result mask = lks_test_tool("run", "grep", "Sig[BI]", "/proc/self/status");
+    r = assert_exits(0, HOSTS("exec grep 'Sig[BI]' /proc/self/status",
                               lks_test_text("--hosts=%s:1", name), rsh, port));
     assert_string_equal(r.out, mask.out);
     assert_false(lks_test_exists(lks_test_text("%s/line-%s", folder, name)));
@@ -1237,6 +1238,8 @@ TEST(test_hosts)
                               lks_test_text("--hostfile=%s", list), rsh, port));
     const char *told = lks_test_find(r.err, "lockstep run: rank 2 (pid ");
     assert_null(strstr(told + 1, "lockstep run: rank 2"));
+    told = lks_test_find(r.err, "lks-rsh for host ");
+    assert_null(strstr(told + 1, "lks-rsh for host "));
     /* Options in the environment, which the launchers inherit. */
     setenv("PET_HOSTS", "one:1,localhost:1", 1);
     setenv("PET_RSH", "lks-rsh option", 1);
@@ -1257,13 +1260,16 @@ TEST(test_hosts_end)
                           "sleep 0.05; done",
                           folder);
         lks_test_child child = lks_test_start(
-            (const char *const[]){"lockstep", "run", "--master-addr=127.0.0.1", port, rsh,
-                                  "--hosts=one:1,two:1", "sh", "-c", script, NULL},
+            (const char *const[]){"env", "--ignore-signal=HUP,CHLD", lks_test_program(), "run",
+                                  "--master-addr=127.0.0.1", port, rsh, "--hosts=one:1,two:1", "sh",
+                                  "-c", script, NULL},
             (const char *const[]){mark, NULL});
         wait_for_files(folder, 5);
         assert_int_equal(lks_test_count_files(folder), 5); /* the script, two lines, two ranks */
+        kill(child.pid, SIGHUP);                           /* ignored, as under nohup */
         kill(child.pid, which == 0 ? SIGTERM : SIGKILL);
         lks_test_result r = lks_test_wait(&child, 60);
+        assert_null(strstr(r.err, "ended with code")); /* that was asked for */
         assert_int_equal(which == 0 ? r.exit_code : r.signal, which == 0 ? 9 : SIGKILL);
         marked_assert_gone(mark, 4); /* on the other hosts, too */
     }
@@ -1297,16 +1303,19 @@ TEST(test_hosts_hang)
     }
 }
 
-/* The first host's launcher, which prints for all, is killed: others, or the command, say so. */
+/* The first host's launcher, which prints for all, is killed: others, or the command, say so, also
+ * after SIGUSR1, which asks for no end. */
 TEST(test_hosts_killed)
 {
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
     const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
-    const char *script = lks_test_text("[ $RANK = 0 ] || : >\"%s/other\"; [ $RANK = 1 ] || "
-                                       "while [ ! -e \"%s/other\" ]; do sleep 0.02; done; "
-                                       "[ $RANK = 1 ] || kill -9 $(cut -d ' ' -f 4 "
-                                       "/proc/$PPID/stat); exec sleep 50",
-                                       folder, folder);
+    const char *script =
+        lks_test_text("trap 'got=1' USR1; parent() { cut -d ' ' -f 4 /proc/$1/stat; }; "
+                      "[ $RANK = 0 ] || : >\"%s/other\"; if [ $RANK = 0 ]; then "
+                      "while [ ! -e \"%s/other\" ]; do sleep 0.02; done; own=$(parent $PPID); "
+                      "kill -USR1 $(parent $own); while [ ! $got ]; do sleep 0.02; done; "
+                      "kill -9 $own; fi; exec sleep 50",
+                      folder, folder);
     assert_exits(128 + SIGKILL, HOSTS(script, "--hosts=localhost:1,two:1", rsh, port),
                  "lockstep run: the command for host localhost ended with code 137\n",
                  "lockstep run: the coordinator's node is gone: ");

@@ -366,6 +366,10 @@ TEST(test_rollback_with_clock)
     law_assert_same_checkpoints(out, reference);
     law_assert_same_leaves(out, reference);
     assert_int_equal(law_count_checkpoints(out), law_count_checkpoints(reference));
+    /* Nor does it end a row of failures: 5, then twice from checkpoint 2. */
+    const char *const more[] = {"--on_nan=rollback", "--on_nan_limit=2",
+                                "--checkpoint_minutes=1e-9", "--checkpoint_interval=10", NULL};
+    assert_exits(1, go_on(2, with_third(8), more, &out), "iteration 3: ", "on_nan_limit");
 }
 
 /* Once a checkpoint lies behind the last one to which the run went back, it counts anew. Iterations
@@ -420,6 +424,8 @@ TEST(test_rollback_out_of_time)
     assert_int_equal(count(out, "rollback"), 1);
     assert_int_equal(count(out, "train"), FIRST);
     assert_true(elapsed(out) >= 1e-6);
+    const char *saved = lks_test_read(lks_test_text("%s/latest/state.json", out), NULL);
+    assert_contains(saved, "\"nonfinite\": 1"); /* as before */
     law_args args = poison_train(out, 1);
     law_add(&args, "--dataset=%s", data);
     law_add_all(&args, "--init_from=resume", "--max_wallclock_seconds=1e-6");

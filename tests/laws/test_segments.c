@@ -99,7 +99,11 @@ TEST(test_record)
     const int T = law_model().block_size;
     const char *out = lks_test_copy_of(reference(1, kept));
     law_args args = resume_args(lks_test_text("%s/ckpt-00000012", out), split, 2);
+    law_add_all(&args, "--checkpoint_interval=5", "--eval_interval=6", "--eval_iters=8");
     lks_test_result r = assert_exits(0, lks_test_run(args.argv, NULL, 60));
+    /* The schedule of the segment before wrote it, so nothing has asked for it. */
+    const char *saved = lks_test_read(lks_test_text("%s/ckpt-00000012/state.json", out), NULL);
+    assert_null(strstr(saved, "\"asked\""));
     assert_contains(r.out, "A new segment of the run begins: batch_size 3 -> 5, "
                            "gradient_accumulation_steps 24 -> 12, virtual_ranks 8 -> 4\n");
     const json_t *lines = lks_test_record(out, "train");

@@ -47,7 +47,8 @@ TEST(test_resume_and_eval)
     const lks_test_result begun = in(dir, ".", begin);
     expect(begun, 0, " eval run\n", "");
     /* a small model's parameters are counted in full: 0.00M says nothing */
-    assert_contains(begun.out, "\nnumber of parameters: 4160\n");
+    assert_contains(begun.out, "\nnumber of parameters: 4160\n", "\niter 0: loss ");
+    assert_null(strstr(begun.out, "mfu")); /* it isn't measured yet */
     /* as it was used, also on several ranks; rank 0 tells the others */
     expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=6 --nproc_per_node=2"),
            0, "Resuming training", "");

@@ -258,6 +258,12 @@ TEST(test_eval_only)
                 "--exec_on=end:echo \"$LOCKSTEP_EVENT $LOCKSTEP_ITER ${LOCKSTEP_SIGNAL-no}\"");
     law_run(&args);
     assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "end 4 no\n");
+    /* stopped in its evaluation */
+    law_add(&args, "--eval_iters=100000");
+    const char *const env[] = {"LOCKSTEP_FAULT=read:1000:term", NULL};
+    assert_exits(143, lks_test_run(args.argv, env, 60), "evaluation is discarded");
+    assert_string_equal(lks_test_read(lks_test_text("%s/commands.log", out), NULL),
+                        "end 4 no\nend 4 15\n");
 }
 
 /* --- a run that fails, or is stopped ---------------------------------------------------------- */

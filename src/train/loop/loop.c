@@ -22,7 +22,7 @@ struct run_loop {
     uint64_t saved_iter; /* of the newest checkpoint; UINT64_MAX: none by this process */
     uint64_t regular;    /* the loaded checkpoint, if it was asked for by nothing and a new segment
                             writes it again; UINT64_MAX: none */
-    uint64_t back_to;    /* rollback's target; UINT64_MAX: none since the last save */
+    uint64_t back_to;    /* the last rollback's target; UINT64_MAX: none */
     lks__asked wanted; /* reason of a checkpoint that isn't on the schedule; NOT: none is wanted */
     bool improved;     /* evaluation state->iter was the best so far */
     lks__eval_result eval; /* last evaluation by this process ... */
@@ -110,7 +110,6 @@ static lks_status save(struct run_loop *r, lks__asked otherwise)
     lks__session_saving(ses, true);
     LKS__TRY(write_checkpoint(r, reason(r, otherwise)));
     r->t->checks.saved_at = lks__sys_now();
-    r->back_to = UINT64_MAX;
     /* After the last save, hold second signals until the run's files are complete. */
     lks__session_saving(ses, r->stopped != 0);
     return LKS_OK;
