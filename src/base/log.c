@@ -220,7 +220,8 @@ lks_status lks__log_check(const lks__log *log)
                          "writing to the standard output failed: %s; the files are written",
                          strerror(log->out_errno));
     if (log->file_errno)
-        return lks__fail(LKS_ERR_IO, "writing to the log file %s failed: %s", lks__shown(path, 512),
-                         strerror(log->file_errno));
+        return lks__sys_failed_for(log->file_errno,
+                                   lks__fail(LKS_ERR_IO, "writing to the log file %s failed: %s",
+                                             lks__shown(path, 512), strerror(log->file_errno)));
     return LKS_OK;
 }

@@ -426,6 +426,26 @@ TEST(test_bad_rules)
     assert_string_equal(run_self("write", path, "x", "", NULL).err, "");
 }
 
+/* Each of these reasons lasts, of the newest four failures, with more words around them. A
+ * connection that is denied can succeed later. */
+TEST(test_lasting)
+{
+    static const int reasons[] = {ENOSPC, EDQUOT, EACCES, EPERM, EROFS};
+    const char *said[5];
+    for (int i = 0; i < 5; i++) {
+        errno = reasons[i];
+        assert_fails(LKS_ERR_IO, lks__sys_fail("cannot write", lks_test_text("file %d", i)),
+                     strerror(reasons[i]));
+        said[i] = lks_test_text("a call: %s; and more", lks_last_error());
+    }
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(lks__sys_is_lasting(said[i]), i > 0);
+    errno = EIO;
+    lks__sys_fail("cannot write", "a file");
+    assert_false(lks__sys_is_lasting(lks_last_error()));
+    assert_false(lks__sys_is_lasting("can't connect to a: Permission denied"));
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4)

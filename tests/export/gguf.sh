@@ -127,7 +127,7 @@ grep -q "no tokenizer is written: " "$work/notes.log" || fail "no reason"
 grep -aq "tokenizer.ggml.model.*none.*gpt2.vocab_size" "$work/none.gguf" || fail "no vocabulary size"
 [ "$(stat -c %s "$work/none.gguf")" -gt $((4 * 700 * 30)) ] || fail "rows are missing"
 
-# A vocabulary without <|endoftext|>, given or in place of the run's own; and what a folder for Hugging Face says about the end of a text.
+# A vocabulary without <|endoftext|>, given or in place of the run's own, also in a folder for Hugging Face.
 mkdir "$work/endless"
 python3 -c 'import json, sys; t = json.load(sys.stdin); del t["added_tokens"][0], t["model"]["vocab"]["<|endoftext|>"]; json.dump(t, sys.stdout)' <"$work/tokenizer.json" >"$work/endless/tokenizer.json"
 "$tool" export "$work/run-bpe" --format=gguf --out="$work/endless.gguf" --tokenizer="$work/endless" 2>"$work/notes.log" || fail "no file without an end"

@@ -237,7 +237,7 @@ TEST(test_after_hang)
     const char *said = "";
     lks__commands *c;
     lks__settings_defaults(&s);
-    s.exec_timeout = lks_test_patience();
+    s.exec_timeout = 3 * lks_test_patience();
     snprintf(s.out_dir, sizeof s.out_dir, "%s", lks_test_folder());
     snprintf(s.exec_on, sizeof s.exec_on, "end:sleep 1000\nend:exit 3");
     assert_ok(lks__commands_open(&s, keep, &said, &c));

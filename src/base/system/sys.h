@@ -176,9 +176,12 @@ const char *lks__sys_start_reason(int err);
 
 /* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */
 lks_status lks__sys_fail(const char *what, const char *path);
-/* True if the message, which may have more words around it, reports a recent failure of this thread
- * that another attempt would meet, too: a file's disk or quota is full, or access to it is denied
- * (ENOSPC, EDQUOT, EACCES, EPERM, EROFS), or one that lks__sys_set_lasting() has recorded. */
+/* True if the message, which may have more words around it, reports one of this thread's newest
+ * failures that another attempt would meet, too: those that the next two functions recorded. */
 bool lks__sys_is_lasting(const char *failure);
+/* Record that the failure `st`, whose message was just set, lasts if it has one of these reasons: a
+ * disk or quota is full, or access is denied (ENOSPC, EDQUOT, EACCES, EPERM, EROFS). Returns st.
+ * lks__sys_fail() calls it. */
+lks_status lks__sys_failed_for(int err, lks_status st);
 /* Record that this failure, of this or another rank's thread, lasts. */
 void lks__sys_set_lasting(const char *failure);

@@ -53,15 +53,20 @@ void lks__sys_set_lasting(const char *failure)
     snprintf(lasting[n_lasting++ % 4], sizeof lasting[0], "%s", failure);
 }
 
+lks_status lks__sys_failed_for(int err, lks_status st)
+{
+    if (err == ENOSPC || err == EDQUOT || err == EACCES || err == EPERM || err == EROFS)
+        lks__sys_set_lasting(lks_last_error());
+    return st;
+}
+
 lks_status lks__sys_fail(const char *what, const char *path)
 {
     int err = errno;
     const char *name = lks__shown(path, 512);
     lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
                               name, err ? lks__sys_reason(err) : "the file ended early");
-    if (err == ENOSPC || err == EDQUOT || err == EACCES || err == EPERM || err == EROFS)
-        lks__sys_set_lasting(lks_last_error());
-    return st;
+    return lks__sys_failed_for(err, st);
 }
 
 lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p)

@@ -150,7 +150,7 @@ lks_status lks__prep_split(const lks__prep_job *job, uint64_t n, uint64_t *n_tra
         n == 1 ? "" : "s", val_fraction, n_train == 0 ? "train" : "val");
 }
 
-/* Lines are counted unread. The only one may be no document, but another form of JSON. */
+/* Counting doesn't parse lines. Parse a single one: the file may be another form of JSON. */
 static lks_status check_line(const lks__prep_job *job)
 {
     lks__docs *docs;
@@ -165,7 +165,7 @@ static lks_status check_line(const lks__prep_job *job)
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,
                                    uint64_t *n_val_p)
 {
-    const bool is_jsonl = job->texts.files[0].is_jsonl;
+    const bool is_jsonl = job->texts.n == 1 && job->texts.files[0].is_jsonl;
     *n_val_p = job->o.val_docs;
     if (n == 1 && is_jsonl)
         LKS__TRY(check_line(job));

@@ -239,10 +239,11 @@ const char *lks__text_remark(const char *path, const char *head, size_t bytes, i
                  name, operand(" < ", path, word));
     else if (keeps & LKS__KEEPS_NUL && memchr(head, '\0', bytes) != NULL) {
         const bool wide = lks__wide_encoding(head, bytes) != NULL;
-        snprintf(what, sizeof what, "`tr -d '\\0'%s > new.txt` drops them",
-                 operand(" < ", path, word));
         if (wide)
             advise(path, head, bytes, 0, 0, what, sizeof what);
+        else
+            snprintf(what, sizeof what, "`tr -d '\\0'%s > new.txt` drops them",
+                     operand(" < ", path, word));
         snprintf(out, LKS__REMARK, "%s contains NUL characters, which are kept%c %s", name,
                  wide ? ';' : ':', what);
     }

@@ -112,11 +112,13 @@ lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p)
     LKS__TRY(lks__sys_make_dirs(out_dir));
     snprintf(path, sizeof path, "%s/" LKS__LOCK_FILE, out_dir);
     int fd = lks__sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
-    if (fd < 0 && (errno == EACCES || errno == EROFS))
-        return lks__fail(LKS_ERR_IO,
-                         "%s can't be written: %s; give another folder, or copy this one (cp -r) "
-                         "and continue the copy",
-                         lks__shown(out_dir, 512), strerror(errno));
+    const int err = errno;
+    if (fd < 0 && (err == EACCES || err == EROFS))
+        return lks__sys_failed_for(
+            err, lks__fail(LKS_ERR_IO,
+                           "%s can't be written: %s; give another folder, or copy this one (cp -r) "
+                           "and continue the copy",
+                           lks__shown(out_dir, 512), strerror(err)));
     if (fd < 0)
         return lks__sys_fail("can't open", path);
     lks_status st = lock ? lock_file(out_dir, fd) : LKS_OK;
