@@ -114,7 +114,7 @@ lks_status lks__staged_commit(lks__staged *s)
 bool lks__staged_has(const lks__staged *s, const char *name)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (strcmp(strrchr(s->files[i].to, '/') + 1, name) == 0)
+        if (strcmp(lks__sys_name(s->files[i].to), name) == 0)
             return true;
     return false;
 }

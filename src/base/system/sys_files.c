@@ -37,12 +37,13 @@ const char *lks__sys_start_reason(int err)
 }
 
 /* This thread's last messages about lasting failures: a failed clean-up may follow. */
-static _Thread_local char lasting[4][1024];
+enum { N_KEPT = 4 };
+static _Thread_local char lasting[N_KEPT][1024];
 static _Thread_local unsigned n_lasting;
 
 bool lks__sys_is_lasting(const char *failure)
 {
-    for (unsigned i = 0; i < n_lasting && i < 4; i++)
+    for (unsigned i = 0; i < n_lasting && i < N_KEPT; i++)
         if (strstr(failure, lasting[i]) != NULL)
             return true;
     return false;
@@ -50,7 +51,7 @@ bool lks__sys_is_lasting(const char *failure)
 
 void lks__sys_set_lasting(const char *failure)
 {
-    snprintf(lasting[n_lasting++ % 4], sizeof lasting[0], "%s", failure);
+    snprintf(lasting[n_lasting++ % N_KEPT], sizeof lasting[0], "%s", failure);
 }
 
 lks_status lks__sys_failed_for(int err, lks_status st)

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { LKS__CODE_POINTS = 0x110000 };
+
 /* Decode the code point at `s` (of `n` bytes). Returns its length 1..4, or 0 if the bytes are not
  * valid UTF-8 (also for n == 0). */
 size_t lks__utf8_decode(const char *s, size_t n, uint32_t *cp_p);

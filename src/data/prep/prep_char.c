@@ -12,7 +12,6 @@
 #include "data/text/encoding.h"
 
 enum {
-    N_CODE_POINTS = 0x110000,
     MAX_CHARS = 1 << 16,
     BLOCK_BYTES = 1 << 20,
     MAX_UTF8 = 4,
@@ -31,7 +30,8 @@ struct pass {
     int number;      /* number of the pass: 0 or 1 */
 
     /* Used by `take`. */
-    int32_t *ids; /* [N_CODE_POINTS]: 0 if the character occurs, in pass 1 its id; else negative */
+    int32_t
+        *ids; /* [LKS__CODE_POINTS]: 0 if the character occurs, in pass 1 its id; else negative */
     uint64_t n_train;
 };
 
@@ -204,7 +204,7 @@ static lks_status number_given(struct pass *p, const lks__meta *given, lks__meta
     uint32_t missing = 0, first = 0;
     for (uint32_t id = 0; id < given->vocab_size; id++)
         p->ids[given->chars[id]] = (int32_t)id + 1; /* 0 is a character that only occurs */
-    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
+    for (uint32_t cp = 0; cp < LKS__CODE_POINTS; cp++)
         if (p->ids[cp]-- == 0 && missing++ == 0)
             first = cp;
     if (missing > 0) {
@@ -227,7 +227,7 @@ static lks_status number_given(struct pass *p, const lks__meta *given, lks__meta
 static lks_status number_chars(struct pass *p, lks__meta *meta)
 {
     uint32_t n = 0;
-    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
+    for (uint32_t cp = 0; cp < LKS__CODE_POINTS; cp++)
         n += p->ids[cp] == 0;
     if (n > MAX_CHARS)
         return lks__fail(LKS_ERR_FORMAT,
@@ -235,7 +235,7 @@ static lks_status number_chars(struct pass *p, lks__meta *meta)
                          lks__prep_input(p->job), n, MAX_CHARS);
     meta->chars = malloc((n + 1) * sizeof *meta->chars);
     LKS__MEMORY(meta->chars, "for %u characters", n);
-    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
+    for (uint32_t cp = 0; cp < LKS__CODE_POINTS; cp++)
         if (p->ids[cp] == 0) {
             p->ids[cp] = (int32_t)meta->vocab_size;
             meta->chars[meta->vocab_size++] = cp;
@@ -281,12 +281,12 @@ lks_status lks__prep_char(lks__prep_job *job)
 {
     lks__meta meta = {0};
     struct pass p = {.job = job};
-    p.ids = malloc(N_CODE_POINTS * sizeof *p.ids);
+    p.ids = malloc(LKS__CODE_POINTS * sizeof *p.ids);
     p.chars = malloc((BLOCK_BYTES + 2 * MAX_UTF8) * sizeof *p.chars);
     p.block = malloc(BLOCK_BYTES + 2 * MAX_UTF8);
     lks_status st = lks__no_memory("for the character table");
     if (p.ids != NULL && p.chars != NULL && p.block != NULL) {
-        memset(p.ids, 0xff, N_CODE_POINTS * sizeof *p.ids);
+        memset(p.ids, 0xff, LKS__CODE_POINTS * sizeof *p.ids);
         st = both_passes(&p, &meta);
     }
     lks__meta_free(&meta);

@@ -12,7 +12,6 @@
 
 enum {
     REPLACEMENT_CHAR = 0xfffd,
-    CODE_POINTS = 0x110000,
 };
 
 /* Format as "U+00E9 "é"", safe on a terminal. */
@@ -56,7 +55,7 @@ static lks_status read_chars(const json_t *chars, uint32_t vocab_size, const cha
                              lks__meta *meta)
 {
     uint32_t *table = malloc((size_t)vocab_size * sizeof *table);
-    bool *seen = calloc(CODE_POINTS, sizeof *seen);
+    bool *seen = calloc(LKS__CODE_POINTS, sizeof *seen);
     const lks_status st =
         table != NULL && seen != NULL
             ? fill_table(chars, vocab_size, where, table, seen)

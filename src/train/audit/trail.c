@@ -269,10 +269,10 @@ lks_status lks__trail_file_open(const char *path, lks__trail_file *t)
     char target[PATH_MAX];
     struct stat old;
     *t = (lks__trail_file){.path = path, .trail = {write_entry, t}};
-    if (stat(path, &old) == 0 && access(path, R_OK) != 0)
+    const bool exists = stat(path, &old) == 0;
+    if (exists && access(path, R_OK) != 0)
         return lks__sys_fail("cannot read", path);
-    if (stat(path, &old) == 0 &&
-        (!S_ISREG(old.st_mode) || (old.st_size > 0 && !lks__trail_is(path))))
+    if (exists && (!S_ISREG(old.st_mode) || (old.st_size > 0 && !lks__trail_is(path))))
         return lks__fail(LKS_ERR_CONFIG,
                          "trail=%s exists and isn't a trail: give the name of a new file",
                          lks__shown(path, 512));

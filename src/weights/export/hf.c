@@ -121,10 +121,10 @@ static lks_status write_tokenizer(const lks__export_model *e, lks__staged *files
     if (v.characters)
         return write_characters(e, files);
     lks_status st = LKS_OK;
-    if (v.text != NULL)
+    if (v.text != NULL) {
         st = lks__staged_add(files, TOKENIZER, v.text, v.bytes);
-    if (v.text != NULL && st == LKS_OK)
-        st = write_tokenizer_config(e, files, "GPT2Tokenizer", v.end_of_text >= 0);
+        LKS__THEN(st, write_tokenizer_config(e, files, "GPT2Tokenizer", v.end_of_text >= 0));
+    }
     free(v.text);
     return st;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/text/utf8.h"
 #include "data/text/bpe/bpe_table.h"
 #include "data/text/bpe/unicode_classes.h"
 
@@ -41,7 +42,7 @@ lks_status lks__bpe_index(lks__bpe *bpe)
         bpe->slot_bits++;
     const size_t n_slots = (size_t)1 << bpe->slot_bits;
     bpe->slots = malloc(n_slots * sizeof *bpe->slots);
-    bpe->classes = calloc(0x110000, 1);
+    bpe->classes = calloc(LKS__CODE_POINTS, 1);
     if (bpe->slots == NULL || bpe->classes == NULL)
         return lks__no_memory("for a vocabulary of %u tokens", bpe->n_ids);
     for (size_t i = 0; i < n_slots; i++)

@@ -35,7 +35,7 @@ struct lks__bpe {
     size_t n_merges;
     lks__bpe_merge *slots; /* [1 << slot_bits], by the hash of the pair; left == UINT32_MAX: free */
     int slot_bits;
-    uint8_t *classes; /* [0x110000] by code point: LKS__CLASS_... */
+    uint8_t *classes; /* [LKS__CODE_POINTS] by code point: LKS__CLASS_... */
 };
 
 /* Classes by which the splitter (bpe_split.c) tells characters apart. */
