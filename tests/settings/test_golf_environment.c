@@ -186,6 +186,8 @@ TEST(test_names)
     expect(in(dir, SMALL, lks_test_text("%s r.conf", train)), 1, "",
            "the recipe's tokenizer (TOKENIZER_PATH=MODEL names another one, and TOKENIZER_PATH= "
            "leaves it out): cannot open none.model: ");
+    expect(in(dir, SMALL "TOKENIZER_PATH=no.model", lks_test_text("%s r.conf", train)), 1, "",
+           "TOKENIZER_PATH: cannot open no.model: ");
     expect(in(dir, SMALL "TOKENIZER_PATH=", lks_test_text("%s r.conf", train)), 0, "step:3/3", "");
 }
 
