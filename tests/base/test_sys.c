@@ -225,6 +225,10 @@ TEST(test_make_dirs)
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file", folder)), "/file",
                  "Not a directory");
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/file/a/b", folder)), "/file");
+    const char *link = lks_test_text("%s/link", folder);
+    assert_int_equal(symlink("unmounted", link), 0);
+    assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/a", link)),
+                 "/link: it is a symbolic link to nothing");
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(""), "cannot make");
     assert_fails(LKS_ERR_IO, lks__sys_sync_dir(lks_test_text("%s/file", folder)), "/file");
 }

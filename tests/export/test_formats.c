@@ -16,6 +16,10 @@
 
 static const char *data; /* a folder of characters */
 
+#define X(of, format) #format,
+static const char *const formats[] = {LKS__WORDS_format(X, )};
+#undef X
+
 /* A folder with a text of these 16 characters. */
 static const char *make_data_of(const char *characters)
 {
@@ -412,8 +416,8 @@ TEST(test_refused)
     const char *out = lks_test_text("%s/artifact", folder);
     assert_exits(2, lks_test_tool("export", run, lks_test_text("--out=%s", out)),
                  "/artifact needs a format: without one, the file would be "
-                 "parameter-golf's int8 artifact; give --format=hf, gguf, "
-                 "safetensors, nanogpt or golf\n");
+                 "parameter-golf's int8 artifact; give --format=golf, "
+                 "nanogpt, hf, safetensors or gguf\n");
     assert_false(lks_test_exists(out));
     r = lks_test_tool("export", "--format=onnx", "--out=x");
     assert_contains(r.err, "format must be golf");
@@ -422,9 +426,10 @@ TEST(test_refused)
 /* What isn't a file stays what it is, even if root could remove it; a link's file is written. */
 TEST(test_targets)
 {
-    static const char *const formats[] = {"golf", "safetensors", "nanogpt", "gguf"};
     const char *run = trained("--bias=true", "--gelu=exact");
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        if (i == LKS__format_hf)
+            continue;
         const char *folder = lks_test_folder(), *pipe = lks_test_text("%s/pipe", folder);
         const char *link = lks_test_text("%s/link", folder);
         struct stat info;
@@ -532,10 +537,11 @@ TEST(test_any_form)
 /* A run by its folder and by --init_from is the same. */
 TEST(test_own_run)
 {
-    static const char *const formats[] = {"safetensors", "nanogpt", "golf"};
     const char *run = trained("--bias=true", "--gelu=exact");
     assert_same_folder(passed_on("hf", run, NULL, NULL), exported("hf", run));
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        if (i == LKS__format_hf)
+            continue;
         const char *out = lks_test_text("%s/file", lks_test_folder());
         assert_int_equal(export_as(formats[i], run, out).exit_code, 0);
         assert_same_file(passed_on(formats[i], run, NULL, NULL), out);

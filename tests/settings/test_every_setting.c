@@ -536,7 +536,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "n_embd", "24", OTHER | LOG), /* the unit of the parameters */
     ROW(TRAIN, "block_size", "7", OTHER | TOKENS),
     ROW(TRAIN, "vocab_size", "80", OTHER, .with = "--dataset=@bare --vocab_size=64"),
-    ROW(TRAIN, "vocab_size", "80", REFUSED, .says = "leave --vocab_size out"),
+    ROW(TRAIN, "vocab_size", "80", REFUSED, .says = "give --vocab_size=0, which uses the data's"),
     ROW(TRAIN, "bias", "true", OTHER),
     ROW(TRAIN, "gelu", "tanh", OTHER),
     ROW(TRAIN, "dropout", "0.2", OTHER),

@@ -115,11 +115,13 @@ TEST(test_run)
     expect(in(dir, "DATA_PATH=data TRAIN_SEQ_LEN=256 TRAIN_MAX_SEQ_LEN=512",
               "train --family=golf --dry_run"),
            0, "8 micro-batches of 256 x 256 tokens", "");
-    expect(in(dir, SMALL "OUT_DIR=mlx MIN_LR=0.25 EVAL_STRIDE=4", "train --family=golf"), 0,
-           "mlx/train.log\n", "");
+    expect(
+        in(dir, SMALL "OUT_DIR=mlx MIN_LR=0.25 EVAL_STRIDE=4 MUON_WD=0.04", "train --family=golf"),
+        0, "mlx/train.log\n", "");
     const json_t *mlx =
         lks_test_member(lks_test_record(lks_test_text("%s/mlx", dir), "config"), "0");
     assert_near(lks_test_number(mlx, "min_lr"), 0.25, 0);
+    assert_near(lks_test_number(mlx, "muon_weight_decay"), 0.04, 0);
     assert_int_equal(lks_test_number(mlx, "eval_stride"), 4);
     const json_t *artifact =
         lks_test_member(lks_test_record(lks_test_text("%s/mlx", dir), "artifact"), "0");
@@ -184,6 +186,8 @@ TEST(test_names)
     expect(in(dir, SMALL, lks_test_text("%s r.conf", train)), 1, "",
            "the recipe's tokenizer (TOKENIZER_PATH=MODEL names another one, and TOKENIZER_PATH= "
            "leaves it out): cannot open none.model: ");
+    expect(in(dir, SMALL "TOKENIZER_PATH=no.model", lks_test_text("%s r.conf", train)), 1, "",
+           "TOKENIZER_PATH: cannot open no.model: ");
     expect(in(dir, SMALL "TOKENIZER_PATH=", lks_test_text("%s r.conf", train)), 0, "step:3/3", "");
 }
 

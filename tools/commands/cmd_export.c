@@ -8,8 +8,8 @@
 #include "weights/export/export.h"
 
 static const char usage[] =
-    "Usage: lockstep export RUN --format=golf|nanogpt|hf|safetensors|gguf --out=PATH\n"
-    "       lockstep export --init_from=PATH --format=golf|nanogpt|hf|safetensors|gguf --out=PATH\n"
+    "Usage: lockstep export RUN --format=FORMAT --out=PATH\n"
+    "       lockstep export --init_from=PATH --format=FORMAT --out=PATH\n"
     "\n"
     "Writes a model in a format that other programs read. The model is a checkpoint (--checkpoint) "
     "of\n"

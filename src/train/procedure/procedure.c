@@ -39,7 +39,7 @@ static lks_status check_vocabulary(const lks__settings *s, int64_t data, bool fr
         return lks__fail(LKS_ERR_CONFIG,
                          "vocab_size = %" PRId64
                          ", but the meta.json or meta.pkl in %s has %" PRId64
-                         ": leave --vocab_size out, or, if a recipe has it, give --vocab_size=0",
+                         ": give --vocab_size=0, which uses the data's, or other data",
                          model, shown, data);
     return LKS_OK;
 }

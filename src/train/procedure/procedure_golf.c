@@ -14,6 +14,7 @@
 #include "model/optim/schedule.h"
 #include "report/record/files.h"
 #include "report/view/series.h"
+#include "settings/family.h"
 #include "train/evaluate/evaluate.h"
 #include "train/procedure/golf.h"
 #include "weights/choice/given.h"
@@ -36,9 +37,14 @@ static lks_status open_tokenizer(lks__run *run)
     own.is_sentencepiece = g->has_bpb && !own.is_bytes;
     own.model_hash = g->bytes.model_hash;
     LKS__THEN(st, lks__given_tokenizer_of(&run->meta, run->data_dir, &own, path));
-    if (st != LKS_OK && run->s.from[LKS__SETTING_tokenizer_path] == LKS__FROM_FILE)
-        return lks__fail_in(st, "the recipe's tokenizer (TOKENIZER_PATH=MODEL names another one, "
-                                "and TOKENIZER_PATH= leaves it out)");
+    char name[LKS__SETTING_KEY];
+    if (st != LKS_OK && path[0] != '\0')
+        return lks__fail_in(
+            st, "%s",
+            run->s.from[LKS__SETTING_tokenizer_path] == LKS__FROM_FILE
+                ? "the recipe's tokenizer (TOKENIZER_PATH=MODEL names another one, and "
+                  "TOKENIZER_PATH= leaves it out)"
+                : lks__family_name_of(&run->s, LKS__SETTING_tokenizer_path, name));
     LKS__TRY(st);
     if (!g->has_bpb && (run->meta.chars != NULL || run->meta.is_bpe))
         return LKS_OK; /* a tokenizer of another kind */

@@ -9,31 +9,18 @@
 #include "base/text/utf8.h"
 #include "files/checkpoint/folder.h"
 #include "settings/family.h"
+#include "settings/settings_table.h"
 #include "weights/choice/given.h"
 #include "weights/choice/known.h"
 #include "weights/export/form.h"
 #include "weights/forms/saved.h"
 
-static const struct {
-    const char *name;  /* of --format */
-    const char *makes; /* the file or folder that --out names */
-    lks__export_write *write;
-} forms[] = {
-    {"golf", "file to write: --out=FILE", lks__export_golf},
-    {"nanogpt", "file to write: --out=FILE", lks__export_nanogpt},
-    {"hf", "folder to write: --out=FOLDER", lks__export_hf},
-    {"safetensors", "file to write: --out=FILE", lks__export_safetensors},
-    {"gguf", "file to write: --out=FILE", lks__export_gguf},
+/* In the order of --format. */
+static lks__export_write *const forms[] = {
+#define X(of, format) lks__export_##format,
+    LKS__WORDS_format(X, )
+#undef X
 };
-
-static size_t form_of(const lks__settings *s)
-{
-    const char *name = lks__setting_word(s, LKS__SETTING_format);
-    size_t i = 0;
-    while (strcmp(forms[i].name, name) != 0) /* the settings table allows no others */
-        i++;
-    return i;
-}
 
 /* ---- for the forms --------------------------------------------------------------------------- */
 
@@ -54,7 +41,8 @@ lks_status lks__export_gpt2_only(const lks__export_model *e)
     return lks__fail(LKS_ERR_CONFIG,
                      "the model in %s is of family=%s: --format=%s writes only gpt2; "
                      "--format=safetensors writes any",
-                     e->w->shown, lks__family_of(&e->run)->name, forms[form_of(e->s)].name);
+                     e->w->shown, lks__family_of(&e->run)->name,
+                     lks__setting_word(e->s, LKS__SETTING_format));
 }
 
 /* Read the parameters into an arena of `count` floats. */
@@ -159,12 +147,14 @@ static lks_status open_model(lks__export_model *e)
 /* Without --format, refuse a file name or a family that isn't for the default, an artifact. */
 static lks_status check_name(const lks__settings *s, const lks__weights *w)
 {
-    const char *format = lks__ends_with(s->out, ".safetensors") ? "safetensors"
-                         : lks__ends_with(s->out, ".pt")        ? "nanogpt or --format=golf"
-                         : lks__ends_with(s->out, ".gguf")      ? "gguf"
-                         : w->model.family == 0 && !lks__ends_with(s->out, ".ptz")
-                             ? "hf, gguf, safetensors, nanogpt or golf"
-                             : NULL;
+    char formats[LKS__SETTING_RANGE];
+    const char *format =
+        lks__ends_with(s->out, ".safetensors") ? "safetensors"
+        : lks__ends_with(s->out, ".pt")        ? "nanogpt or --format=golf"
+        : lks__ends_with(s->out, ".gguf")      ? "gguf"
+        : w->model.family == 0 && !lks__ends_with(s->out, ".ptz")
+            ? lks__setting_describe(&lks__setting_table[LKS__SETTING_format], formats)
+            : NULL;
     if (format == NULL || s->from[LKS__SETTING_format] != LKS__FROM_DEFAULT)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
@@ -189,14 +179,15 @@ static lks_status prepare_out(const char *out, const lks__weights *w)
 lks_status lks__export(const lks__settings *s, const lks__export_sink *sink)
 {
     lks__export_model e = {.s = s, .sink = sink};
-    const size_t form = form_of(s);
     if (s->out[0] == '\0')
-        return lks__fail(LKS_ERR_CONFIG, "give the %s", forms[form].makes);
+        return lks__fail(LKS_ERR_CONFIG, "give the %s",
+                         s->format == LKS__format_hf ? "folder to write: --out=FOLDER"
+                                                     : "file to write: --out=FILE");
     LKS__TRY(lks__given_weights(s->out_dir, s, &e.w));
     lks_status st = check_name(s, e.w);
     LKS__THEN(st, open_model(&e));
     LKS__THEN(st, prepare_out(s->out, e.w));
-    LKS__THEN(st, forms[form].write(&e));
+    LKS__THEN(st, forms[s->format](&e));
     lks__table_free(&e.table);
     lks__meta_free(&e.meta);
     lks__weights_close(e.w);

@@ -1,5 +1,5 @@
 /* weights/export/export.h - exports a trained model in another program's format: `lockstep export`.
- * A format is a row in export.c and a file (weights/export/form.h lists its inputs). */
+ * A format is a word of LKS__WORDS_format (settings/map.h) and a file (form.h lists its inputs). */
 #pragma once
 
 #include "settings/settings.h"

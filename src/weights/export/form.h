@@ -22,11 +22,13 @@ typedef struct lks__export_model {
 
 typedef lks_status lks__export_write(const lks__export_model *e);
 
-lks__export_write lks__export_golf, lks__export_nanogpt, lks__export_hf, lks__export_safetensors,
-    lks__export_gguf;
+/* Each format's function is lks__export_FORMAT(). */
+#define X(of, format) lks__export_write lks__export_##format;
+LKS__WORDS_format(X, )
+#undef X
 
-/* ERR_CONFIG unless the model is of the family gpt2. */
-lks_status lks__export_gpt2_only(const lks__export_model *e);
+    /* ERR_CONFIG unless the model is of the family gpt2. */
+    lks_status lks__export_gpt2_only(const lks__export_model *e);
 
 /* The tokenizer that a format should contain; neither characters nor `text`: none. */
 typedef struct lks__export_vocabulary {

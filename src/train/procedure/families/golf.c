@@ -23,7 +23,8 @@ static const lks__setting_alias names[] = {
     {"seed", "seed"},
     {"beta1", "beta1"},
     {"beta2", "beta2"},
-    {"min_lr", "min_lr"},   /* of records */
+    {"min_lr", "min_lr"}, /* of records, as is the next one */
+    {"muon_wd", "muon_weight_decay"},
     {"out_dir", "out_dir"}, /* the MLX script's */
     {NULL, NULL},
 };
