@@ -22,13 +22,8 @@ typedef struct lks__export_model {
 
 typedef lks_status lks__export_write(const lks__export_model *e);
 
-/* Each format's function is lks__export_FORMAT(). */
-#define X(of, format) lks__export_write lks__export_##format;
-LKS__WORDS_format(X, )
-#undef X
-
-    /* ERR_CONFIG unless the model is of the family gpt2. */
-    lks_status lks__export_gpt2_only(const lks__export_model *e);
+/* ERR_CONFIG unless the model is of the family gpt2. */
+lks_status lks__export_gpt2_only(const lks__export_model *e);
 
 /* The tokenizer that a format should contain; neither characters nor `text`: none. */
 typedef struct lks__export_vocabulary {
@@ -55,3 +50,8 @@ lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, 
 /* Print a sentence for the user. */
 void lks__export_note(const lks__export_model *e, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Each format's function is lks__export_FORMAT(). */
+#define X(of, format) lks__export_write lks__export_##format;
+LKS__WORDS_format(X, )
+#undef X
