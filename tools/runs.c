@@ -318,7 +318,7 @@ static void tell_apart(tool_runs *runs)
     for (size_t i = 0; i < runs->n; i++) {
         lks__series *run = &runs->all[i];
         const char *from = same_end(run->dir, run->name);
-        if (from == NULL) /* the user's name */
+        if (run->named || from == NULL)
             continue;
         while (from - run->dir >= 2 && is_shared(runs, run->dir, from))
             for (from -= 2; from > run->dir && from[-1] != '/';)

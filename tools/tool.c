@@ -212,6 +212,7 @@ int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
                                   .file = lks__program_file(),
                                   .self = self,
                                   .trains = strcmp(name, "train") == 0,
+                                  .usage_code = TOOL_USAGE,
                                   .max_restarts = (int)s->max_restarts,
                                   .shutdown_timeout_s = s->shutdown_timeout,
                                   .one_writer = true};

@@ -11,24 +11,26 @@
 #include "base/list.h"
 #include "base/system/sys.h"
 
-static lks_status no_memory(const char *name)
+static lks_status add(lks__staged *s, const char *name, bool is_new, const char **from_p)
 {
+    lks__staged_file f = {0};
+    const long process = getpid();
+    if (lks__list_grow(&s->files, s->n, &s->room, sizeof *s->files) &&
+        asprintf(&f.to, "%s/%s", s->dir, name) >= 0 &&
+        asprintf(&f.old, "%s.old-%ld", f.to, process) >= 0 &&
+        (!is_new || asprintf(&f.from, "%s.new-%ld", f.to, process) >= 0)) {
+        s->files[s->n++] = f;
+        *from_p = f.from;
+        return LKS_OK;
+    }
+    free(f.to);
+    free(f.old);
     return lks__no_memory("for the name of %s", name);
 }
 
 lks_status lks__staged_name(lks__staged *s, const char *name, const char **from_p)
 {
-    char *from = NULL, *to = NULL;
-    if (!lks__list_grow(&s->files, s->n, &s->room, sizeof *s->files) ||
-        asprintf(&from, "%s/%s.new-%ld", s->dir, name, (long)getpid()) < 0)
-        return no_memory(name);
-    if (asprintf(&to, "%s/%s", s->dir, name) < 0) {
-        free(from);
-        return no_memory(name);
-    }
-    s->files[s->n++] = (lks__staged_file){from, to};
-    *from_p = from;
-    return LKS_OK;
+    return add(s, name, true, from_p);
 }
 
 lks_status lks__staged_add(lks__staged *s, const char *name, const void *data, size_t bytes)
@@ -47,71 +49,9 @@ lks_status lks__staged_open(lks__staged *s, const char *name, int *fd_p)
     return *fd_p >= 0 ? LKS_OK : lks__sys_fail("cannot write", from);
 }
 
-/* Turn a new file's temporary name into the backup name of the old file. */
-static void rename_to_old(char *from)
-{
-    memcpy(strrchr(from, '.'), ".old", 4);
-}
+/* --- other files ----------------------------------------------------------------------------- */
 
-/* Give an existing file a second name as a backup. On a file system without hard links, move it
- * there. */
-static lks_status keep_old(const char *to, const char *old)
-{
-    unlink(old); /* left by a killed process with the same number */
-    if (lks__sys_link(to, old) == 0 || errno == ENOENT || lks__sys_rename(to, old) == 0)
-        return LKS_OK;
-    return lks__sys_fail("cannot replace", to);
-}
-
-/* Restore the file `to`, after the failure `st`, from its backup; without a backup, remove the new
- * file. If that fails, the message names the backup, and *old becomes "" so that it is kept. */
-static lks_status restore(lks_status st, char *old, const char *to)
-{
-    char shown[2][512];
-    if (lks__sys_rename(old, to) == 0) {
-        unlink(old); /* rename() does nothing if both names are links to one file */
-        return st;
-    }
-    if (errno == ENOENT) {
-        unlink(to);
-        return st;
-    }
-    st = lks__fail(st, "%s; rename %s to %s, which could not be restored", lks_last_error(),
-                   lks__escape(shown[0], sizeof shown[0], old, strlen(old)),
-                   lks__escape(shown[1], sizeof shown[1], to, strlen(to)));
-    *old = '\0';
-    return st;
-}
-
-static lks_status publish(char *from, const char *to)
-{
-    char path[PATH_MAX];
-    if (strlen(from) >= sizeof path) {
-        errno = ENAMETOOLONG;
-        return lks__sys_fail("cannot write", to);
-    }
-    memcpy(path, from, strlen(from) + 1);
-    rename_to_old(path);
-    LKS__TRY(keep_old(to, path));
-    if (lks__sys_rename(from, to) < 0)
-        return restore(lks__sys_fail("cannot write", to), path, to);
-    memcpy(from, path, strlen(from));
-    return LKS_OK;
-}
-
-lks_status lks__staged_commit(lks__staged *s)
-{
-    lks_status st = LKS_OK;
-    size_t n = 0;
-    while (n < s->n && (st = publish(s->files[n].from, s->files[n].to)) == LKS_OK)
-        n++;
-    LKS__THEN(st, lks__sys_sync_dir(s->dir));
-    for (size_t i = 0; st != LKS_OK && i < n; i++)
-        st = restore(st, s->files[i].from, s->files[i].to);
-    return st;
-}
-
-bool lks__staged_has(const lks__staged *s, const char *name)
+static bool has(const lks__staged *s, const char *name)
 {
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(lks__sys_name(s->files[i].to), name) == 0)
@@ -119,14 +59,115 @@ bool lks__staged_has(const lks__staged *s, const char *name)
     return false;
 }
 
+/* Cut off the end that a killed process N gave to a temporary file: .new-N, .old-N or .tmp-N. This
+ * process may have its number, in a container; *own_p becomes false if it hasn't. */
+static bool cut_end(char *name, bool *own_p)
+{
+    char *mark = strrchr(name, '.'), *end;
+    if (mark == NULL || (strncmp(mark, ".new-", 5) != 0 && strncmp(mark, ".old-", 5) != 0 &&
+                         strncmp(mark, ".tmp-", 5) != 0))
+        return false;
+    const long process = strtol(mark + 5, &end, 10);
+    const bool own = process == getpid();
+    if (*end != '\0' || process <= 0 || process > INT_MAX ||
+        (!own && lks__sys_process_state((pid_t)process) != 0))
+        return false;
+    *own_p = *own_p && own;
+    *mark = '\0';
+    return true;
+}
+
+struct others {
+    lks__staged *staged;
+    bool (*is_other)(const char *name, const void *ctx);
+    const void *ctx;
+};
+
+static lks_status add_other(const char *dir, const char *name, void *ctx)
+{
+    const struct others *o = ctx;
+    const char *none;
+    char of[256];
+    bool own = true;
+    snprintf(of, sizeof of, "%s", name);
+    while (cut_end(of, &own))
+        ;
+    const bool stays = has(o->staged, of) ? own : !o->is_other(of, o->ctx);
+    return stays ? LKS_OK : add(o->staged, name, false, &none);
+}
+
+lks_status lks__staged_others(lks__staged *s, bool (*is_other)(const char *name, const void *ctx),
+                              const void *ctx)
+{
+    struct others o = {s, is_other, ctx};
+    return lks__sys_each_name("cannot list", s->dir, add_other, &o);
+}
+
+/* --- replacing ------------------------------------------------------------------------------- */
+
+static lks_status move_away(const lks__staged_file *f)
+{
+    unlink(f->old); /* left by a killed process with the same number */
+    if (lks__sys_is_folder(f->to))
+        errno = EISDIR;
+    else if (lks__sys_rename(f->to, f->old) == 0 || errno == ENOENT)
+        return LKS_OK;
+    return lks__sys_fail(f->from != NULL ? "cannot replace" : "cannot remove", f->to);
+}
+
+/* Give the new ones of files[first..end) their names, the last one first. */
+static lks_status place(const lks__staged *s, size_t first, size_t end)
+{
+    for (size_t i = end; i-- > first;)
+        if (s->files[i].from != NULL && lks__sys_rename(s->files[i].from, s->files[i].to) < 0)
+            return lks__sys_fail("cannot write", s->files[i].to);
+    return lks__sys_sync_dir(s->dir);
+}
+
+/* Restore a file that was moved away, after the failure `st`; if there was none, remove the new
+ * file. If that fails, the message names the backup, and f->old becomes "" so that it is kept. */
+static lks_status restore(lks_status st, const lks__staged_file *f)
+{
+    char shown[2][512];
+    if (lks__sys_rename(f->old, f->to) == 0)
+        return st;
+    if (errno == ENOENT) {
+        unlink(f->to);
+        return st;
+    }
+    st = lks__fail(st, "%s; rename %s to %s, which could not be restored", lks_last_error(),
+                   lks__escape(shown[0], sizeof shown[0], f->old, strlen(f->old)),
+                   lks__escape(shown[1], sizeof shown[1], f->to, strlen(f->to)));
+    *f->old = '\0';
+    return st;
+}
+
+lks_status lks__staged_commit(lks__staged *s)
+{
+    lks_status st = LKS_OK;
+    size_t n = 0;
+    while (n < s->n && (st = move_away(&s->files[n])) == LKS_OK)
+        n++;
+    /* Synced in between, because a power failure may otherwise keep only the later renames. */
+    LKS__THEN(st, lks__sys_sync_dir(s->dir));
+    LKS__THEN(st, place(s, 1, n));
+    LKS__THEN(st, place(s, 0, 1));
+    while (st != LKS_OK && n-- > 0)
+        st = restore(st, &s->files[n]);
+    return st;
+}
+
 void lks__staged_close(lks__staged *s)
 {
-    for (size_t i = 0; i < s->n; i++) {
-        /* Remove a new file that wasn't renamed, or an old file. Bypasses the planted faults: clean
-         * up even if a test made a step fail. */
-        unlink(s->files[i].from);
-        free(s->files[i].from);
-        free(s->files[i].to);
+    for (lks__staged_file *f = s->files; f < s->files + s->n; f++) {
+        /* Remove a new file that has no name yet, and an old file. Bypasses the planted faults:
+         * clean up even if a test made a step fail. */
+        if (f->from != NULL)
+            unlink(f->from);
+        unlink(f->old);
+        free(f->from);
+        free(f->old);
+        free(f->to);
     }
     free(s->files);
     *s = (lks__staged){0};

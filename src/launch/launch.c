@@ -116,16 +116,16 @@ static lks_status start_all(struct lks__attempt *a, bool *started_p, int *exit_c
 /* True if a rank on this host met a lasting failure. The message then says what to do. */
 static bool is_lasting(const struct lks__supervisor *sup, struct lks__verdict *v)
 {
+    const lks__launch_options *o = sup->attempt->job->options;
     const size_t used = strlen(v->text);
-    if (v->culprit < 0 || v->elsewhere || !lks__segment_lasting(sup->attempt->segment))
+    const bool usage = o->trains && v->exit_code == o->usage_code;
+    if (v->culprit < 0 || v->elsewhere || (!usage && !lks__segment_lasting(sup->attempt->segment)))
         return false;
+    if (usage && o->max_restarts == 0)
+        return true;
     snprintf(v->text + used, sizeof v->text - used, "; %sput that right, then start it again%s",
-             sup->attempt->job->options->max_restarts > 0
-                 ? "not restarted, as it would fail again: "
-                 : "",
-             sup->attempt->job->options->trains
-                 ? ", with --init_from=resume if it has saved a checkpoint"
-                 : "");
+             o->max_restarts > 0 ? "not restarted, as it would fail again: " : "",
+             o->trains ? ", with --init_from=resume if it has saved a checkpoint" : "");
     return true;
 }
 

@@ -12,7 +12,8 @@ typedef struct lks__launch_options {
     char *const *argv; /* program and arguments, NULL-terminated; argv[0] is looked up in PATH */
     const char *file;  /* the program's file, if argv[0] is only its name; or NULL */
     const char *self;  /* name for messages: "lockstep train" */
-    bool trains;       /* it is `lockstep train` */
+    bool trains;       /* it is `lockstep train` ... */
+    int usage_code;    /* ... whose ranks exit with this code if a setting is wrong */
 
     int max_restarts; /* restarts after a failure, for the whole job */
     /* Time from a signal to stop, or the ranks' last heartbeat after it, to SIGKILL; 0: 30 s. */

@@ -46,9 +46,9 @@ TEST(test_choice)
     lks__shards *s;
     uint64_t digest, want;
     assert_false(lks__split_exists(dir, LKS__SPLIT_TRAIN));
-    assert_fails(LKS_ERR_IO, lks__split_open(dir, LKS__SPLIT_TRAIN, false, 9, &s), "train.bin",
+    assert_fails(LKS_ERR_CONFIG, lks__split_open(dir, LKS__SPLIT_TRAIN, false, 9, &s), "train.bin",
                  "*_train*.bin", "prep char");
-    assert_fails(LKS_ERR_IO, lks__split_open(dir, LKS__SPLIT_VAL, true, 9, &s), "val.bin",
+    assert_fails(LKS_ERR_CONFIG, lks__split_open(dir, LKS__SPLIT_VAL, true, 9, &s), "val.bin",
                  "*_val*.bin", "prep sentencepiece");
     lks_test_write(lks_test_text("%s/train.bin", dir), "\1\0\2\0\3\0", 6);
     assert_true(lks__split_exists(dir, LKS__SPLIT_TRAIN));
@@ -235,7 +235,7 @@ TEST(test_no_validation)
 {
     const char *data = lks_test_folder(), *run = lks_test_text("%s/run", lks_test_folder());
     prepare(text_file(), data, 0.0, 0);
-    assert_exits(1, train(data, run, "--n_layer=1", "--block_size=8"), "val.bin",
+    assert_exits(2, train(data, run, "--n_layer=1", "--block_size=8"), "val.bin",
                  "--eval_interval=off");
     lks_test_result r = lks_test_tool(
         "train", lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", run), SMALL,
@@ -244,7 +244,7 @@ TEST(test_no_validation)
     assert_string_equal(r.err, "");
     assert_int_equal(r.exit_code, 0);
     assert_exits(0, train(data, run, "--init_from=resume", "--max_iters=4"));
-    assert_exits(1, train(data, run, "--init_from=resume", "--eval_only=true"), "val.bin");
+    assert_exits(2, train(data, run, "--init_from=resume", "--eval_only=true"), "val.bin");
     assert_exits(0, lks_test_tool("train", "--dry_run=true", lks_test_text("--dataset=%s", data),
                                   SMALL, "--eval_interval=0"));
 }

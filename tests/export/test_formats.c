@@ -2,6 +2,7 @@
  * that equal models give equal files, and what is refused. */
 #include "../weights/forge.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -166,27 +167,63 @@ TEST(test_rounds)
     check_round("--bias=false", "--gelu=exact", false);
 }
 
-/* A full disk leaves the older export whole. */
-TEST(test_full_disk)
+/* A run of the same shape whose data have no vocabulary, only token files. */
+static const char *trained_bare(const char *more)
 {
-    static const char *const calls[] = {"write", "fsync", "rename"};
-    const char *older = trained("--bias=true", "--gelu=tanh");
-    const char *run = lks_test_text("--out_dir=%s", trained("--bias=false", "--gelu=exact"));
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        const char *folder = exported("hf", older), *old = lks_test_copy_of(folder);
-        const char *to = lks_test_text("--out=%s", folder);
-        const char *argv[] = {"lockstep", "export", run, "--format=hf", to, NULL};
+    static const char *const names[] = {"train.bin", "val.bin"};
+    const char *characters = data, *bare = lks_test_folder();
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(
+            symlink(lks_test_text("%s/%s", data, names[i]), lks_test_text("%s/%s", bare, names[i])),
+            0);
+    data = bare;
+    const char *run = trained("--vocab_size=20", more);
+    data = characters;
+    return run;
+}
+
+static const char *sum_of(const char *folder)
+{
+    return lks_test_shell("cd \"$0\" && cat *.json *.safetensors | sha256sum", folder).out;
+}
+
+/* A full disk leaves the older export whole. After a kill the folder is the old or the new model,
+ * or none that a program can read, and the next export removes all other files. */
+TEST(test_replaced)
+{
+    static const char *const faults[] = {"write:%d:ENOSPC", "fsync:%d:ENOSPC", "rename:%d:ENOSPC",
+                                         "write:%d:die",    "fsync:%d:die",    "rename:%d:die"};
+    const lks__weights_want want = {.n_head = 2};
+    const char *old = exported("hf", trained("--bias=true", "--gelu=tanh"));
+    const char *run = trained_bare("--bias=false");
+    const char *sums[] = {sum_of(old), sum_of(exported("hf", run))};
+    run = lks_test_text("--out_dir=%s", run);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         for (int n = 1;; n++) {
-            const char *fault = lks_test_text("LOCKSTEP_FAULT=%s:%d:ENOSPC", calls[i], n);
+            lks__weights *w;
+            const char *folder = lks_test_copy_of(old), *to = lks_test_text("--out=%s", folder);
+            const char *fault = lks_test_text("LOCKSTEP_FAULT=%s", lks_test_text(faults[i], n));
+            const char *argv[] = {"lockstep", "export", run, "--format=hf", to, NULL};
             lks_test_result r = lks_test_run(argv, (const char *[]){fault, NULL}, 30);
             if (r.exit_code == 0) {
+                assert_int_equal(lks_test_count_files(folder), 2);
                 assert_true(n > 4);
                 break;
             }
-            assert_contains(r.err, "No space left on device");
-            lks_test_do("diff", "-r", old, folder);
+            if (i < 3) {
+                assert_contains(r.err, "No space left on device");
+                lks_test_do("diff", "-r", old, folder);
+                continue;
+            }
+            assert_int_equal(r.signal, SIGKILL);
+            if (lks__weights_open(folder, &want, &w) == LKS_OK) {
+                lks__weights_close(w);
+                const char *sum = sum_of(folder);
+                assert_true(strcmp(sum, sums[0]) == 0 || strcmp(sum, sums[1]) == 0);
+            }
+            assert_exits(0, lks_test_tool("export", run, "--format=hf", to));
+            assert_int_equal(lks_test_count_files(folder), 2);
         }
-    }
 }
 
 TEST(test_config)
@@ -336,12 +373,6 @@ TEST(test_notes)
 /* Token files of a folder without a vocabulary; the folder has one from before. */
 TEST(test_no_tokenizer)
 {
-    static const char *const names[] = {"train.bin", "val.bin"};
-    const char *characters = data, *bare = lks_test_folder();
-    for (size_t i = 0; i < 2; i++)
-        assert_int_equal(
-            symlink(lks_test_text("%s/%s", data, names[i]), lks_test_text("%s/%s", bare, names[i])),
-            0);
     const char *folder = exported("hf", trained("--bias=true", "--gelu=exact"));
     assert_int_equal(lks_test_count_files(folder), 4);
     /* parts of an older tokenizer's other forms */
@@ -349,9 +380,7 @@ TEST(test_no_tokenizer)
                                         "added_tokens.json"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         lks_test_write(lks_test_text("%s/%s", folder, parts[i]), "{}", 2);
-    data = bare;
-    const char *run = trained("--vocab_size=20", "--bias=true");
-    data = characters;
+    const char *run = trained_bare("--bias=true");
     assert_exits(0, export_as("hf", run, folder),
                  "no tokenizer is written: the run's data had none");
     assert_int_equal(lks_test_count_files(folder), 2);

@@ -174,4 +174,18 @@ for host in a b c; do
         grep -Eq '\(rank (1\) has had no heartbeat from .* \(rank 2|2\) has had no heartbeat from .* \(rank 1)\)' ||
         fail "$host doesn't name ranks 1 and 2: $(tail -n 1 "$work/$host.log")"
 done
+
+echo '== the same at the start'
+ip -n "$net-b" neigh replace 10.77.0.3 lladdr 02:00:00:00:00:99 dev eth0 nud permanent # not "No route to host"
+ip -n "$net-c" neigh replace 10.77.0.2 lladdr 02:00:00:00:00:99 dev eth0 nud permanent
+for host in a b c; do
+    # shellcheck disable=SC2046
+    start "$host" "$host" --nnodes=3 --node-rank="$(echo $host | tr abc 012)" -- \
+        "$tool" $(train apart) --allow_uneven --timeout="$silence"
+done
+for host in a b c; do
+    ended "$host" 13 1
+    tail -n 1 "$work/$host.log" | grep -Eq 'rank (1: no connection to host 2|2: no connection to host 1) by Gloo' ||
+        fail "$host doesn't name hosts 1 and 2: $(tail -n 1 "$work/$host.log")"
+done
 echo 'all as it should be'

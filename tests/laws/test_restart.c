@@ -249,6 +249,21 @@ TEST(test_full_disk_at_once)
     }
 }
 
+/* A wrong setting doesn't get better either. */
+TEST(test_wrong_settings)
+{
+    static const char *const wrong[] = {"--dataset=missing", "--dataset=/"};
+    for (int i = 0; i < 3; i++) {
+        const char *out;
+        law_args args = law_train("random", &out);
+        law_add_all(&args, "--nproc_per_node=2", i < 2 ? "--max_restarts=2" : "--max_restarts=0",
+                    wrong[i % 2]);
+        lks_test_result r = assert_exits(2, lks_test_run(args.argv, NULL, 60));
+        assert_true((strstr(r.err, lasting) != NULL) == (i < 2));
+        assert_true(strstr(r.err, "restart 1 of 2") == NULL);
+    }
+}
+
 /* A restart would fail at the same save, so there is none: the message says what to do, and then
  * the run goes on. */
 TEST(test_full_disk)

@@ -24,7 +24,7 @@ docs/reference/numerics.md (NumPy). With `freeze` the parameters whose names con
 and no gradient. micro_losses[v][i][m]: of process v (if there are several), iteration i, micro-step m; loss_mean[i]: their mean in double.
 lr[i]; grad_norm[i]: before clipping, in double. evals: estimate_loss. gradI: gradients of iteration I before clipping, the mean over
 processes: shape, sums in float64, dots as in the other figures, the first 8 values. final: weights after the last iteration. spread:
-largest difference from the same run in float64 (weights drawn in fp32): of losses, of norms relative to the norm, of each section's
+largest difference from the same run in float64 (weights drawn in fp32): of losses and evaluations, of norms relative to the norm, of each section's
 tensors relative to the tensor's norm, keys' biases left out: their gradient is zero but for rounding. With `change` iterations from
 `change.at` on are those of a second start of train.py, --init_from=resume with the settings of `change.then`."""
 
@@ -302,6 +302,7 @@ def flat(rows):
 def spread(figure, tensors, exact, exact_tensors):
     far = {"grad_norm": 0.0}
     far["loss"] = float(np.abs(flat(figure["micro_losses"]) - flat(exact["micro_losses"])).max())
+    far["eval"] = max((abs(a[k] - b[k]) for a, b in zip(figure["evals"], exact["evals"]) for k in ("train", "val")), default=0.0)
     for a, b in zip(figure["grad_norm"], exact["grad_norm"]):
         far["grad_norm"] = max(far["grad_norm"], abs(a - b) / b)
     for name, t in exact_tensors.items():

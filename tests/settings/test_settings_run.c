@@ -143,7 +143,7 @@ TEST(test_no_validation)
         if (i == 2)
             assert_ok(st);
         else
-            assert_fails(LKS_ERR_IO, st, "there is no token file", "/val.bin to evaluate on");
+            assert_fails(LKS_ERR_CONFIG, st, "there is no token file", "/val.bin to evaluate on");
     }
 }
 

@@ -489,7 +489,7 @@ TEST(test_ranks)
 TEST(test_dry_run)
 {
     const char *dir = lks_test_folder(), *data = lks_test_text("--dataset=%s", dir);
-    expect(lks_test_tool("train", "--dry_run", data), 1, "", "train.bin");
+    expect(lks_test_tool("train", "--dry_run", data), 2, "", "train.bin");
     lks_test_generated_golf(dir);
     expect(lks_test_tool("train", "--dry_run", data, "--family=golf", "--sampler=stream",
                          "--vocab_size=64", "--gradient_accumulation_steps=8"),

@@ -770,10 +770,11 @@ TEST(test_same_name)
             assert_int_equal(rename(fake_run("run", 1, 20, 1.5, "\"n_layer\":2"), dirs[n++] = path),
                              0);
     }
-    const json_t *o = report((const char *const[]){dirs[0], dirs[1], lks_test_text("c=%s", dirs[0]),
-                                                   dirs[0], dirs[2], NULL});
-    static const char *const want[] = {"b/x/run", "a/x/run", "c", "b/x/run", "a/run"};
-    for (int i = 0; i < 5; i++)
+    const json_t *o =
+        report((const char *const[]){dirs[0], dirs[1], lks_test_text("c=%s", dirs[0]), dirs[0],
+                                     dirs[2], lks_test_text("run=%s", dirs[2]), NULL});
+    static const char *const want[] = {"b/x/run", "a/x/run", "c", "b/x/run", "a/run", "run"};
+    for (int i = 0; i < 6; i++)
         assert_string_equal(lks_test_string(o, lks_test_text("runs.%d.run", i)), want[i]);
     o = report(
         (const char *const[]){lks_test_text("%s/a", base), lks_test_text("%s/b", base), NULL});

@@ -347,11 +347,6 @@ int lks__sys_rename(const char *from, const char *to)
     FAULTY(rename, -1, rename(from, to));
 }
 
-int lks__sys_link(const char *from, const char *to)
-{
-    FAULTY(link, -1, link(from, to));
-}
-
 int lks__sys_mkdir(const char *path, mode_t mode)
 {
     FAULTY(mkdir, -1, mkdir(path, mode));

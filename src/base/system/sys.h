@@ -25,7 +25,7 @@
 
 /* clang-format off */
 #define LKS__SYS_CALLS(X)                                                                          \
-    X(open) X(read) X(write) X(fsync) X(fdatasync) X(rename) X(link) X(mkdir) X(unlink) X(symlink)                      \
+    X(open) X(read) X(write) X(fsync) X(fdatasync) X(rename) X(mkdir) X(unlink) X(symlink)         \
     X(truncate) X(memfd) X(fallocate) X(mmap) X(lock)                                              \
     X(socket) X(bind) X(listen) X(accept) X(connect) X(send) X(recv)
 /* clang-format on */
@@ -45,7 +45,6 @@ int lks__sys_write_all(int fd, const void *buf, size_t bytes); /* at the file's 
 int lks__sys_fsync(int fd);
 int lks__sys_fdatasync(int fd); /* the data and the size of an existing file */
 int lks__sys_rename(const char *from, const char *to);
-int lks__sys_link(const char *from, const char *to); /* another name for the file */
 int lks__sys_mkdir(const char *path, mode_t mode);
 int lks__sys_unlink(const char *path);
 int lks__sys_rmdir(const char *path); /* counted as unlink by planted faults */

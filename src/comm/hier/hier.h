@@ -124,6 +124,7 @@ struct lks__hier {
     bool ready, stop;
     bool stuck;         /* the thread will not return from the engine */
     atomic_bool serves; /* the thread is connected to the other hosts; not guarded */
+    atomic_int meets;   /* 1 + the host to which Gloo connects; 0: none, or unknown; not guarded */
     char open_why[512];
 
     /* --- only for the thread --- */

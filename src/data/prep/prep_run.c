@@ -399,8 +399,8 @@ static lks_status run(lks__prep_job *job)
     LKS__TRY(look_at_all(job));
     LKS__TRY(find_earlier(job->o.out_dir, &tokenizer));
     LKS__TRY(job->kind->run(job));
-    LKS__TRY(lks__staged_commit(&job->staged));
-    return lks__split_remove_others(&job->staged, tokenizer);
+    LKS__TRY(lks__split_remove_others(&job->staged, tokenizer));
+    return lks__staged_commit(&job->staged);
 }
 
 lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *options,

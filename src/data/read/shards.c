@@ -265,7 +265,7 @@ lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32
     char *path;
     const enum form form = form_of(dir, split, shards_first);
     if (form == NO_FORM)
-        return lks__fail(LKS_ERR_IO,
+        return lks__fail(LKS_ERR_CONFIG,
                          "there is no token file %s/%s, and no shard %s; make tokens with "
                          "`lockstep prep %s --input=TEXT --out=DIR`",
                          lks__shown(dir, 256), split_names[ONE_FILE][split],

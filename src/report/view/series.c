@@ -420,7 +420,8 @@ lks_status lks__series_open(const char *arg, lks__series *s)
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     s->dir[lks__sys_path_length(s->dir)] = '\0';
     const char *last = strrchr(s->dir, '/');
-    if (dir > arg)
+    s->named = dir > arg;
+    if (s->named)
         snprintf(s->name, sizeof s->name, "%.*s", (int)(dir - arg) - 1, arg);
     else
         snprintf(s->name, sizeof s->name, "%.*s", (int)sizeof s->name - 1,

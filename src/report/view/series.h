@@ -32,6 +32,7 @@ typedef struct lks__run_mark {
 
 typedef struct lks__series {
     char dir[4096], name[256]; /* the name is UTF-8 */
+    bool named;                /* by the user: NAME=FOLDER */
     json_t *config;            /* settings, updated by later starts; NULL: no such line yet */
     json_t *host, *end;        /* lines of the newest start and of its end; NULL: none yet */
     json_t *artifact;          /* the newest line of golf's artifact; NULL: none yet */

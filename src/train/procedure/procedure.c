@@ -68,7 +68,7 @@ lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, in
         return lks__split_open(dir, split, is_shards, vocab_size, shards_p);
     if (s->eval_interval == 0 && !s->eval_only)
         return LKS_OK;
-    return lks__fail(LKS_ERR_IO,
+    return lks__fail(LKS_ERR_CONFIG,
                      "there is no token file %s/%s to evaluate on: `lockstep prep` makes one "
                      "(--val_fraction=0.1), and --eval_interval=off trains without evaluations",
                      lks__shown(dir, 256), LKS__VAL_FILE);

@@ -44,7 +44,7 @@ lks_status lks__export_params(const lks__export_model *e, float **params_p);
  * arena; biases that the model lacks share zeros. The caller frees both, also after errors. */
 lks_status lks__export_biased(const lks__export_model *e, lks__table *all, float **params_p);
 
-/* Write a safetensors file with "format": "pt" under a temporary name, and rename it to `path`. */
+/* Write a safetensors file with "format": "pt" to `path`, a temporary name without a file. */
 lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n);
 
 /* Print a sentence for the user. */

@@ -1,7 +1,6 @@
 /* lockstep export --format=hf: a folder for Hugging Face's loaders: config.json, model.safetensors,
  * and the tokenizer: GPT-2's vocabulary unchanged, and characters as a vocabulary of words of one
  * character. Their Conv1D stores a matrix as [in, out], and their GPT-2 always has biases. */
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,9 +128,9 @@ static lks_status write_tokenizer(const lks__export_model *e, lks__staged *files
     return st;
 }
 
-/* Remove an earlier export's forms and parts of a tokenizer, which loaders would combine with the
- * new one. */
-static lks_status remove_others(const lks__staged *files)
+/* An earlier export's forms and parts of a tokenizer, which loaders would combine with the new one.
+ */
+static bool is_tokenizer(const char *name, const void *ctx)
 {
     static const char *const names[] = {TOKENIZER,
                                         "tokenizer_config.json",
@@ -139,13 +138,10 @@ static lks_status remove_others(const lks__staged *files)
                                         "added_tokens.json",
                                         "vocab.json",
                                         "merges.txt"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[LKS__SETTING_STR + 64];
-        snprintf(path, sizeof path, "%s/%s", files->dir, names[i]);
-        if (!lks__staged_has(files, names[i]) && lks__sys_unlink(path) != 0 && errno != ENOENT)
-            return lks__sys_fail("cannot remove", path);
-    }
-    return LKS_OK;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
 }
 
 /* --- weights --------------------------------------------------------------------------------- */
@@ -177,20 +173,17 @@ static void list_tensors(const lks__table *all, float *params, float *scratch, l
     }
 }
 
-static lks_status write_weights(const lks__export_model *e, lks__staged *files)
+static lks_status write_weights(const lks__export_model *e, const char *path)
 {
     const size_t C = (size_t)e->config.n_embd;
-    const char *path = NULL;
     lks__table all = {0};
     float *params = NULL, *scratch = malloc(4 * C * C * sizeof *scratch);
     lks_status st = lks__export_biased(e, &all, &params);
     lks__st_tensor *list = calloc(all.n_tensors + 1, sizeof *list);
     if (st == LKS_OK && (list == NULL || scratch == NULL))
         st = lks__no_memory("to write %zu tensors", all.n_tensors);
-    if (st == LKS_OK) {
+    if (st == LKS_OK)
         list_tensors(&all, params, scratch, list);
-        st = lks__staged_name(files, "model.safetensors", &path);
-    }
     LKS__THEN(st, lks__export_tensors(path, list, all.n_tensors));
     if (st == LKS_OK && !e->config.bias)
         lks__export_note(e, "the model has no biases: those in the folder are zeros");
@@ -232,14 +225,17 @@ static lks_status make_folder(const lks__export_model *e)
 lks_status lks__export_hf(const lks__export_model *e)
 {
     int32_t end_of_text;
+    const char *weights;
     lks__staged files = {.dir = e->s->out};
     LKS__TRY(lks__export_gpt2_only(e));
     LKS__TRY(make_folder(e));
-    lks_status st = write_tokenizer(e, &files, &end_of_text);
-    LKS__THEN(st, write_weights(e, &files));
+    /* The weights are the first: weights without a config are a model, too, of a guessed shape. */
+    lks_status st = lks__staged_name(&files, "model.safetensors", &weights);
+    LKS__THEN(st, write_tokenizer(e, &files, &end_of_text));
+    LKS__THEN(st, write_weights(e, weights));
     LKS__THEN(st, write_config(e, &files, end_of_text));
+    LKS__THEN(st, lks__staged_others(&files, is_tokenizer, NULL));
     LKS__THEN(st, lks__staged_commit(&files));
-    LKS__THEN(st, remove_others(&files));
     lks__staged_close(&files);
     return st;
 }

@@ -8,17 +8,11 @@
 
 lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n)
 {
-    char target[PATH_MAX], part[PATH_MAX + 40];
-    LKS__TRY(lks__sys_target(path, target));
     json_t *metadata = json_pack("{s:s}", "format", "pt");
     LKS__MEMORY(metadata, "for the header of a safetensors file");
-    snprintf(part, sizeof part, "%s.%ld.part", target, (long)getpid());
-    lks_status st = lks__st_write(part, tensors, n, metadata);
+    unlink(path); /* left by a killed process with the same number */
+    lks_status st = lks__st_write(path, tensors, n, metadata);
     json_decref(metadata);
-    if (st == LKS_OK && lks__sys_rename(part, target) != 0) {
-        st = lks__sys_fail("cannot rename to", path);
-        lks__sys_unlink(part);
-    }
     return st;
 }
 
@@ -26,6 +20,9 @@ lks_status lks__export_safetensors(const lks__export_model *e)
 {
     const size_t n = e->table.n_tensors;
     float *params;
+    char target[PATH_MAX], part[PATH_MAX + 40];
+    LKS__TRY(lks__sys_target(e->s->out, target));
+    snprintf(part, sizeof part, "%s.%ld.part", target, (long)getpid());
     LKS__TRY(lks__export_params(e, &params));
     lks__st_tensor *list = calloc(n, sizeof *list);
     lks_status st = LKS_OK;
@@ -40,7 +37,11 @@ lks_status lks__export_safetensors(const lks__export_model *e)
                                    .data = params + t->offset,
                                    .bytes = t->count * sizeof *params};
     }
-    LKS__THEN(st, lks__export_tensors(e->s->out, list, n));
+    LKS__THEN(st, lks__export_tensors(part, list, n));
+    if (st == LKS_OK && lks__sys_rename(part, target) != 0) {
+        st = lks__sys_fail("cannot rename to", e->s->out);
+        lks__sys_unlink(part);
+    }
     const char *gelu = lks__setting_word(&e->run, LKS__SETTING_gelu);
     if (st == LKS_OK && e->run.gelu == LKS__gelu_tanh)
         lks__export_note(e,

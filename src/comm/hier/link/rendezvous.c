@@ -131,8 +131,12 @@ static int store_get(void *hier, const char *key, double timeout_s, void **data_
 {
     char full[LKS__STORE_KEY_BYTES];
     struct lks__hier *h = hier;
+    const char *number = strrchr(key, '/'); /* Gloo's key of a host's address ends in its number */
+    atomic_store(&h->meets, 0);
     lks_status st = key_of(h, key, full);
     LKS__THEN(st, await(h, full, lks__sys_now() + timeout_s, data_p, bytes_p));
+    if (st == LKS_OK && number != NULL)
+        atomic_store(&h->meets, atoi(number + 1) + 1);
     return explain(h, st);
 }
 

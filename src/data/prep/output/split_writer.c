@@ -1,7 +1,6 @@
 #include "data/prep/output/split_writer.h"
 
 #include <fnmatch.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,43 +175,12 @@ static bool is_token_file(const char *name)
            fnmatch(LKS__SHARDS_VAL, name, FNM_PERIOD) == 0;
 }
 
-/* True for NAME.new-N and NAME.old-N, of process N that was killed while it replaced NAME. */
-static bool is_left(const lks__staged *staged, const char *name)
+static bool is_other(const char *name, const void *tokenizer)
 {
-    char of[256], *end;
-    const char *mark = strstr(name, ".new-");
-    if (mark == NULL && (mark = strstr(name, ".old-")) == NULL)
-        return false;
-    const long process = strtol(mark + 5, &end, 10);
-    snprintf(of, sizeof of, "%.*s", (int)(mark - name), name);
-    return (*end == '\0' || strncmp(end, ".tmp-", 5) == 0) && process > 0 && process <= INT_MAX &&
-           lks__sys_process_state((pid_t)process) == 0 &&
-           (is_token_file(of) || lks__staged_has(staged, of));
+    return is_token_file(name) || strcmp(name, tokenizer) == 0;
 }
 
-struct others {
-    const lks__staged *staged;
-    const char *tokenizer;
-};
-
-static lks_status remove_other(const char *dir, const char *name, void *ctx)
+lks_status lks__split_remove_others(lks__staged *staged, const char *tokenizer)
 {
-    const struct others *o = ctx;
-    char *path;
-    lks_status st = LKS_OK;
-    const bool is_other = is_token_file(name) || strcmp(name, o->tokenizer) == 0;
-    if ((!is_other || lks__staged_has(o->staged, name)) && !is_left(o->staged, name))
-        return LKS_OK;
-    if (asprintf(&path, "%s/%s", dir, name) < 0)
-        return lks__no_memory("to remove an old token file");
-    if (lks__sys_unlink(path) < 0)
-        st = lks__sys_fail("cannot remove a file of an earlier preparation", path);
-    free(path);
-    return st;
-}
-
-lks_status lks__split_remove_others(const lks__staged *staged, const char *tokenizer)
-{
-    struct others o = {staged, tokenizer};
-    return lks__sys_each_name("cannot list", staged->dir, remove_other, &o);
+    return lks__staged_others(staged, is_other, tokenizer);
 }

@@ -38,7 +38,7 @@ enum { LKS__SPLIT_SHARDS = 10000 };
 /* The error for exceeding it: ERR_CONFIG. */
 lks_status lks__split_too_many(uint64_t shard_tokens);
 
-/* Remove token files of an earlier preparation, of either form, and its tokenizer's file
- * (`tokenizer` is its name, or ""), unless `staged` replaces them: a run would read them together
- * with the new ones. Also remove files of killed preparations. */
-lks_status lks__split_remove_others(const lks__staged *staged, const char *tokenizer);
+/* Let the commit remove token files of an earlier preparation, of either form, and its tokenizer's
+ * file (`tokenizer` is its name, or ""), unless `staged` replaces them: a run would read them
+ * together with the new ones. */
+lks_status lks__split_remove_others(lks__staged *staged, const char *tokenizer);
