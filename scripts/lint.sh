@@ -46,6 +46,9 @@ heading=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1 | sed 's/, not released ye
 [ "$version" = "$heading" ] ||
     echo "LKS_VERSION_TEXT is $version, but CHANGELOG.md begins with ${heading%-dev} ($heading)" >>"$work/report"
 
+# `podman build` copies no builds, runs and data.
+[ .dockerignore -ef .gitignore ] || echo '.dockerignore is no link to .gitignore' >>"$work/report"
+
 # Pages: short lines, a short README, and links that lead somewhere.
 source_files | grep '\.md$' >"$work/pages" || die "there are no pages to look at"
 tr '\n' '\0' <"$work/pages" | LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{161,}' /dev/null | cut -c1-120 >"$work/hits" || true
