@@ -265,9 +265,26 @@ TEST(test_list_digest)
         write_counting(lks_test_text("%s/%d.bin", folder, i != 1), 1, i == 2 ? 6 : 5);
         lks__shards *s = open_shards(lks_test_text("%s/*.bin", folder));
         assert_ok(lks__shards_digest(s, &digests[i]));
+        if (i == 0) { /* the first token of a file, and a later one */
+            const char *path = lks__shards_path(s, 1);
+            uint64_t offset;
+            assert_string_equal(lks__shards_place(s, 4, &offset), path);
+            assert_int_equal(offset, HEADER);
+            assert_string_equal(lks__shards_place(s, 6, &offset), path);
+            assert_int_equal(offset, HEADER + 4);
+        }
         lks__shards_close(s);
     }
     assert_true(digests[0] != digests[1] && digests[0] != digests[2] && digests[1] != digests[2]);
+
+    /* A file without a header has its own digest: checkpoints contain it. */
+    const char *path = lks_test_text("%s/train.bin", lks_test_folder());
+    lks__shards *s;
+    lks_test_write(path, "\1\0\2\0", 4);
+    assert_ok(lks__shards_open_any(path, 3, &s));
+    assert_ok(lks__shards_digest(s, digests));
+    assert_true(digests[0] == XXH3_64bits("\1\0\2\0", 4));
+    lks__shards_close(s);
 }
 
 /* ---- the stream -------------------------------------------------------------------------- */
@@ -399,6 +416,7 @@ TEST(test_differ)
                  {1, 71, 9, 75},
                  {1, 76, 24, LKS__DIFFER_NONE},
                  {1, 76, 25, 100},
+                 {1, 60, 50, 70},
                  {1, 103, 2, 103},
                  {1, 105, 75, 105},
                  {1, 119, 71, 119},

@@ -111,7 +111,7 @@ TEST(test_text)
     char text[CUT + 3];
     lks__tokens *t = NULL;
     memset(text, 'a', sizeof text);
-    memcpy(text, "two,\tlines\r\n", 12);
+    memcpy(text, "zw\xc3\xb6lf,\tA\r\n\n", 12);
     for (size_t n = 64; n < 66; n++) {
         lks_test_write(path, text, n);
         assert_fails(LKS_ERR_FORMAT, lks__tokens_open(path, 65536, &t), path, "is a text",

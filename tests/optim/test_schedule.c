@@ -62,6 +62,7 @@ TEST(test_cosine)
         assert_near(lr, rows[i].lr, 1e-15);
         assert_true(lks_lr_cosine(1.0, 0.1, 4, 10, rows[i].iter) == lr);
     }
+    assert_true(lks__cosine_lr(&(lks__cosine){0.7, 0.1, 2, 10}, 2) == 0.7); /* not 0.7 * 3 / 3 */
     assert_true(lks__cosine_lr(&(lks__cosine){1.0, 0.1, 4, 4}, 4) == 1.0);
     assert_true(lks__cosine_lr(&(lks__cosine){1.0, 0.1, 4, 4}, 5) == 0.1);
 }

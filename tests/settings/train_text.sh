@@ -37,6 +37,7 @@ grep -qx 'lockstep sample: 10 samples of up to 512 tokens; --num_samples=1 write
 lockstep train my.txt $small --max_iters=12 --checkpoint_interval=4 >"$work/log" 2>"$work/err" || fail 'train TEXT'
 cat "$work/err" >>"$work/log"
 grep -q '^next: lockstep sample out/my$' "$work/log" || fail 'the next command'
+grep -qx 'found vocab_size = 23 (inside out/my/data/meta.json)' "$work/log" || fail 'the size of the vocabulary'
 grep -q ', 13 steps of ' "$work/err" && grep -q '^done: 13 steps in ' "$work/log" || fail 'the number of steps'
 grep -q '^lockstep train: my.txt has [0-9]* characters, 23 different' "$work/err" || fail 'what the text has'
 [ "$(cut -c 1-200 out/my/data/source.json)" = "{\"text\":\"$(realpath my.txt)\",\"kind\":\"char\"}" ] || fail source.json

@@ -454,12 +454,16 @@ TEST(test_text)
     r = plot("--axis=tokens", one);
     assert_contains(r.out, " 30000\n        tokens\n");
     const char *argv[] = {"lockstep", "plot", "--log_scale", "--axis=tokens", dir, NULL};
+    const char *narrow = NULL; /* with at least 8 columns of a drawing */
     for (int columns = 1; columns <= 1000; columns += columns < 40 ? 1 : 160) {
         r = assert_exits(0, lks_test_run(argv,
                                          (const char *const[]){lks_test_text("COLUMNS=%d", columns),
                                                                "LC_ALL=C", NULL},
                                          60));
         assert_true(columns < 30 || widest(r.out) <= columns);
+        const char *end = lks_test_find(r.out, " tokens\n");
+        narrow = columns == 1 ? lks_test_text("%.*s", (int)(end - r.out), r.out) : narrow;
+        assert_true(columns > 16 || memcmp(narrow, r.out, (size_t)(end - r.out)) == 0);
         assert_true(strtod(r.out, NULL) > 1.0); /* the highest loss, not its logarithm */
         for (const char *c = r.out; *c != '\0'; c++)
             assert_true((unsigned char)*c < 0x80);
@@ -473,9 +477,10 @@ TEST(test_large_numbers)
     for (int i = 0; i < 9; i++)
         fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%s,'ms':9,'tokens':%d}\n",
                                        i, i == 1 ? "65979962368" : "1.5", 12345678 * (i + 1)));
-    const char *const runs[] = {dir, NULL};
+    const char *const runs[] = {dir, NULL}, *const two[] = {dir, dir, NULL};
     lks_test_result r = plot("--axis=tokens", runs);
     assert_contains(r.out, " 111111102\n           tokens\n");
+    assert_null(strstr(plot(NULL, two).out, "validation"));
     assert_memory_equal(r.out, "6.598e+10 |", 11);
     assert_contains(r.out, "\n          |");
     assert_true(has_mark(drawn(runs), "end", "2e10"));

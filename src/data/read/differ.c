@@ -107,8 +107,7 @@ lks_status lks__differ_reads(const lks__differ *d, int side, uint64_t position, 
 {
     const uint64_t count = lks__shards_count(d->sides[side]);
     *token_p = LKS__DIFFER_NONE;
-    for (uint64_t left = n, at = position % count; left > 0 && *token_p == LKS__DIFFER_NONE;
-         at = 0) {
+    for (uint64_t left = n, at = position % count; left > 0; at = 0) {
         const uint64_t take = lks__min(left, count - at);
         LKS__TRY(reads_piece(d, at, at + take, token_p));
         left -= take;

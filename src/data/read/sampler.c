@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/number/checked.h"
 #include "base/number/rng.h"
 #include "lockstep/sampler.h"
 
@@ -32,11 +31,6 @@ static lks_status check(const lks__batch_sampler_config *c)
                              "%d: use a longer text%s or a smaller --block_size",
                              splits[s], (unsigned long long)c->n_tokens[s], c->T + 1,
                              s == LKS__SPLIT_VAL ? ", a larger --val_fraction of `prep`" : "");
-    /* Both share one word of the generator's counter. */
-    if (c->V > 1 << 16 || c->A > 1 << 16)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%d virtual ranks of %d micro-steps: 65536 is the most of either", c->V,
-                         c->A);
     return LKS_OK;
 }
 
@@ -182,25 +176,17 @@ lks_status lks__batch_sampler_open(const lks__batch_sampler_config *config,
                                    lks__batch_sampler **sampler_p)
 {
     const lks__batch_sampler_config *c = config;
-    uint64_t count;
-    if (c->V < 1 || c->A < 1 || c->B < 1 || c->T < 1)
-        return lks__fail(LKS_ERR_CONFIG, "virtual ranks, micro-steps, batch_size and block_size "
-                                         "must be at least 1");
     LKS__TRY(check(c));
-    if (!lks__mul((uint64_t)c->V * (uint64_t)c->A, (uint64_t)c->B, &count) ||
-        count > SIZE_MAX / sizeof(uint64_t))
-        return lks__fail(LKS_ERR_CONFIG, "%d x %d x %d samples per step are too many", c->V, c->A,
-                         c->B);
-
+    const size_t count = (size_t)c->V * (size_t)c->A * (size_t)c->B;
     lks__batch_sampler *s = calloc(1, sizeof *s);
-    LKS__MEMORY(s, "for the offsets of %llu samples", (unsigned long long)count);
+    LKS__MEMORY(s, "for the offsets of %zu samples", count);
     s->config = *c;
     s->range[0] = c->n_tokens[0] - (uint64_t)c->T;
     s->range[1] = c->n_tokens[1] - (uint64_t)c->T;
     s->offsets = malloc(count * sizeof *s->offsets);
     lks_status st = LKS_OK;
     if (!s->offsets || (c->kind == LKS__SAMPLER_NANOGPT && !open_generators(s)))
-        st = lks__no_memory("for the offsets of %llu samples", (unsigned long long)count);
+        st = lks__no_memory("for the offsets of %zu samples", count);
     else if (c->kind == LKS__SAMPLER_EPOCH)
         st = open_dealer(s);
     if (st == LKS_OK)

@@ -39,8 +39,8 @@ enum { LKS__SPLIT_TRAIN = 0, LKS__SPLIT_VAL = 1 };
 
 typedef struct lks__batch_sampler lks__batch_sampler; /* opaque */
 
-/* ERR_CONFIG if a split has fewer than T + 1 tokens (names split and both numbers), if V or A
- * exceeds 65,536 (they share a counter word), or if an epoch has no batch for each virtual rank. */
+/* ERR_CONFIG if a split has fewer than T + 1 tokens (names split and both numbers), or if an epoch
+ * has no batch for each virtual rank. V and A share a counter word: at most 65,536 each. */
 lks_status lks__batch_sampler_open(const lks__batch_sampler_config *config,
                                    lks__batch_sampler **sampler_p);
 void lks__batch_sampler_close(lks__batch_sampler *sampler); /* NULL does nothing */

@@ -89,8 +89,7 @@ static bool is_small(const lks__shards *s)
     uint64_t bytes = 0;
     struct stat info;
     for (int i = 0; i < s->n_files; i++)
-        if (stat(s->paths[i], &info) == 0 && info.st_size > 0 &&
-            !lks__add(bytes, (uint64_t)info.st_size, &bytes))
+        if (stat(s->paths[i], &info) == 0 && !lks__add(bytes, (uint64_t)info.st_size, &bytes))
             return false;
     return bytes <= LKS__TOKENS_WHOLE;
 }
@@ -393,7 +392,7 @@ lks_status lks__shards_samples(const lks__shards *data, const uint64_t *offsets,
 lks_status lks__shards_usable(const lks__shards *s, uint64_t seq_len, uint64_t *usable_p)
 {
     uint64_t n = lks__shards_count(s);
-    if (seq_len == 0 || n - 1 < seq_len)
+    if (n - 1 < seq_len)
         return lks__fail(
             LKS_ERR_CONFIG,
             "%s: %llu tokens are too few for one sequence of %llu, which needs one token more",

@@ -66,8 +66,8 @@ const lks__st_tensor *lks__st_get(const lks__st_file *file,
                                   size_t i); /* in data order; data == NULL: not loaded */
 const lks__st_tensor *lks__st_find(const lks__st_file *file, const char *name); /* or NULL */
 const char *lks__st_metadata(const lks__st_file *file, const char *key);        /* or NULL */
-/* Read one tensor's bytes into out[tensor->bytes]; `tensor` comes from lks__st_get(). If the
- * metadata contain its hash, the bytes are checked: ERR_FORMAT names file and tensor. */
+/* Read one tensor's bytes into out[tensor->bytes]; `tensor` is the file's. If the metadata contain
+ * its hash, the bytes are checked: ERR_FORMAT names file and tensor. */
 lks_status lks__st_read(lks__st_file *file, const lks__st_tensor *tensor, void *out);
 
 /* Read `bytes` of a tensor, starting at its byte `at`, without checking the hash. */

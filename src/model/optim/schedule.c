@@ -19,7 +19,7 @@ double lks__cosine_lr(const lks__cosine *c, uint64_t iter)
 
 double lks__golf_lr_scale(int64_t iterations, int64_t warmdown_iters, int64_t iter)
 {
-    if (warmdown_iters <= 0 || iter >= iterations || iter < iterations - warmdown_iters)
+    if (iter >= iterations || iter < iterations - warmdown_iters)
         return 1.0;
     return (double)(iterations - iter) / (double)warmdown_iters;
 }
@@ -32,7 +32,7 @@ double lks__golf_lr_scale_clock(double max_wallclock_ms, int64_t warmdown_iters,
     double step_ms = elapsed_ms / (iter > 1 ? (double)iter : 1.0);
     double warmdown_ms = (double)warmdown_iters * step_ms;
     double left_ms = fmax(max_wallclock_ms - elapsed_ms, 0.0);
-    return left_ms <= warmdown_ms ? left_ms / fmax(warmdown_ms, 1e-9) : 1.0;
+    return left_ms <= warmdown_ms ? left_ms / warmdown_ms : 1.0;
 }
 
 double lks__muon_momentum(double start, double end, int64_t warmup_steps, int64_t iter)

@@ -83,7 +83,6 @@ static void find_hosts(struct lks__recheck *c, const struct place *places, int W
         if (h->end_rank == 0) {
             h->first_rank = r;
             memcpy(h->name, places[r].host, sizeof h->name);
-            h->name[sizeof h->name - 1] = '\0';
         }
         h->end_rank = r + 1;
     }
