@@ -28,7 +28,8 @@ struct lks__attempt {
     int nproc;        /* its local ranks */
     int first_global; /* RANK of local rank 0 */
     int world_size;
-    int group_rank, n_groups; /* numbers of nodes */
+    int first_in_role, role_size; /* ROLE_RANK of local rank 0, ROLE_WORLD_SIZE */
+    int group_rank, n_groups;     /* numbers of nodes */
     int master_port;
     lks__segment *segment;
     char **folders;                  /* [nproc] folders of log files; NULL without log files */

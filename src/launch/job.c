@@ -109,6 +109,7 @@ lks_status lks__job_open(struct lks__job *job)
     lks__address_bare(job->master_addr, sizeof job->master_addr,
                       o->endpoint_host != NULL ? o->endpoint_host : "127.0.0.1");
     job->given_id = o->run_id != NULL ? o->run_id : "none";
+    job->role = o->role != NULL ? o->role : "default";
     bool several = o->max_nodes > 1;
     snprintf(job->run_id, sizeof job->run_id, "%s",
              o->run_id != NULL || several ? job->given_id : job->id);

@@ -28,6 +28,7 @@ struct lks__job {
     char master_addr[256];
     char local_address[64]; /* this host's address, as the others see it */
     const char *given_id;   /* --rdzv-id */
+    const char *role;       /* ROLE_NAME */
 
     lks__consoles *consoles;
     lks__output *output; /* of the running attempt (files.c); NULL between attempts */

@@ -191,7 +191,7 @@ static lks_status find_part(struct lks__attempt *a, struct lks__nodes *nodes, bo
     struct lks__nodes_part part;
     *over_p = false;
     if (nodes == NULL) {
-        a->nproc = a->world_size = job->options->nproc;
+        a->nproc = a->world_size = a->role_size = job->options->nproc;
         a->n_groups = 1;
         a->master_port = job->options->endpoint_port != 0 ? job->options->endpoint_port
                                                           : lks__free_port(job->master_addr);
@@ -204,6 +204,8 @@ static lks_status find_part(struct lks__attempt *a, struct lks__nodes *nodes, bo
     a->nproc = part.nproc;
     a->first_global = part.first_global;
     a->world_size = part.world_size;
+    a->first_in_role = part.first_in_role;
+    a->role_size = part.role_size;
     a->group_rank = part.group_rank;
     a->n_groups = part.n_groups;
     a->master_port = part.master_port;

@@ -108,7 +108,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char *const argv[] = {"true", NULL};
     const lks__launch_options options = {
         .argv = argv, .min_nodes = 2, .max_nodes = 4, .max_restarts = 2};
-    struct lks__job job = {.options = &options, .given_id = "none", .store_host = "127.0.0.1"};
+    struct lks__job job = {
+        .options = &options, .given_id = "none", .role = "default", .store_host = "127.0.0.1"};
     if (bytes == 0)
         return 0;
     struct lks__nodes *n = calloc(1, sizeof *n);

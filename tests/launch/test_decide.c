@@ -46,6 +46,7 @@ static void open_job(struct job *j, int n, bool coordinator)
     j->job = (struct lks__job){.options = &j->options,
                                .signals = -1,
                                .given_id = "none",
+                               .role = "default",
                                .store_host = "127.0.0.1",
                                .host = "host-a"};
     assert_ok(lks__store_serve("127.0.0.1", 0, token, &j->server));

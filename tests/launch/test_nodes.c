@@ -113,16 +113,18 @@ TEST(test_ids)
 
 /* --- together ----------------------------------------------------------------------------- */
 
+/* ROLE_RANK counts the ranks of one role, as torchrun does. */
 TEST(test_ranks)
 {
     static const char script[] = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
                                  "$GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR $MASTER_PORT "
                                  "$LOCKSTEP_STORE $LOCKSTEP_LOCAL_ADDR $LOCKSTEP_JOB; "
-                                 "[ $ROLE_RANK/$ROLE_WORLD_SIZE = $RANK/$WORLD_SIZE ]";
+                                 "case $LOCAL_WORLD_SIZE in 1) r=3/4;; 2) r=$LOCAL_RANK/2;; "
+                                 "3) r=$LOCAL_RANK/4; esac; [ $ROLE_RANK/$ROLE_WORLD_SIZE = $r ]";
     int port = lks_test_free_port();
     /* The last node starts first, and none is told that it is the first. */
     struct node c = START(port, script, "--nnodes=3", "--node-rank=2", "--nproc-per-node=1"),
-                a = START(port, script, "--nnodes=3", "--nproc-per-node=2"),
+                a = START(port, script, "--nnodes=3", "--nproc-per-node=2", "--role=other"),
                 b = START(port, script, "--nnodes=3", "--nproc-per-node=3");
     lks_test_result r[3] = {end_of(&a), end_of(&b), end_of(&c)};
     const char *all = lks_test_text("%s%s%s", r[0].out, r[1].out, r[2].out);

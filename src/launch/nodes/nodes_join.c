@@ -143,14 +143,15 @@ static lks_status connect_both(struct lks__nodes *n)
     snprintf(restarts, sizeof restarts, "%d", n->job->options->max_restarts);
     /* The id may be any bytes, but JSON has only text. */
     const char *run_id = lks__shown(n->job->given_id, LKS__NODES_RUN_ID);
+    const char *role = lks__shown(n->job->role, 64);
     lks__nodes_command(n, command);
     /* Ranks find each other at the coordinator's address, because it has the first ranks. */
-    lks__nodes_post(n,
-                    json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s}", "is", "hello",
-                              "key", n->key, "host", n->job->host, "nproc", n->job->options->nproc,
-                              "rank", n->coordinator ? 0 : n->job->options->node_rank, "version",
-                              LKS_VERSION_TEXT, "nnodes", range, "run_id", run_id, "max_restarts",
-                              restarts, "command", command));
+    lks__nodes_post(n, json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s}", "is",
+                                 "hello", "key", n->key, "host", n->job->host, "nproc",
+                                 n->job->options->nproc, "rank",
+                                 n->coordinator ? 0 : n->job->options->node_rank, "version",
+                                 LKS_VERSION_TEXT, "nnodes", range, "run_id", run_id,
+                                 "max_restarts", restarts, "command", command, "role", role));
     return lks__nodes_ask_next(n);
 }
 

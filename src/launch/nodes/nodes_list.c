@@ -198,6 +198,7 @@ static lks_status on_hello(struct lks__nodes *n, const json_t *m)
         n->late = !node->here;
     }
     lks__nodes_copy(node->host, sizeof node->host, m, "host");
+    lks__nodes_copy(node->role, sizeof node->role, m, "role");
     if (n->coordinator && node->here && !lks__nodes_fit(n, m, node, why)) {
         node->here = false;
         node->refused = true;
@@ -248,6 +249,11 @@ static void take_part(struct lks__nodes *n, const json_t *message, bool chosen)
                                        .group_rank = me->group_rank,
                                        .first_global = me->first_rank,
                                        .nproc = me->n_ranks <= nproc ? me->n_ranks : nproc};
+    for (const struct lks__job_node *m = n->nodes; m < n->nodes + n->n_nodes; m++)
+        if (m->in_round && strcmp(m->role, me->role) == 0) {
+            n->part.role_size += m->n_ranks;
+            n->part.first_in_role += m->first_rank < me->first_rank ? m->n_ranks : 0;
+        }
     snprintf(n->part.job_id, sizeof n->part.job_id, "%s", lks__nodes_text(message, "job"));
 }
 

@@ -27,6 +27,7 @@ enum {
 struct lks__job_node {
     char key[LKS__TOKEN_BYTES + 4]; /* the name that it has chosen */
     char host[64];
+    char role[64];
     int nproc, wanted_rank; /* -1: any */
     bool here;              /* has joined, and is neither refused nor lost */
     /* In the current round: */

@@ -10,6 +10,7 @@
 struct lks__nodes_part {
     int attempt; /* the attempt's number */
     int nproc, first_global, world_size, group_rank, n_groups, master_port;
+    int first_in_role, role_size; /* as first_global and world_size, of the nodes with our role */
     char job_id[LKS__TOKEN_BYTES];
 };
 

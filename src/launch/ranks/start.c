@@ -68,9 +68,9 @@ static void rank_vars(const struct lks__attempt *a, int rank, struct vars *v)
     set_int(v, "LOCAL_WORLD_SIZE", nproc);
     set_int(v, "GROUP_RANK", a->group_rank);
     set_int(v, "GROUP_WORLD_SIZE", a->n_groups);
-    set_int(v, "ROLE_RANK", a->first_global + rank);
-    set_int(v, "ROLE_WORLD_SIZE", a->world_size);
-    set(v, "ROLE_NAME", a->job->options->role != NULL ? a->job->options->role : "default");
+    set_int(v, "ROLE_RANK", a->first_in_role + rank);
+    set_int(v, "ROLE_WORLD_SIZE", a->role_size);
+    set(v, "ROLE_NAME", a->job->role);
     set(v, "MASTER_ADDR", a->job->master_addr);
     set_int(v, "MASTER_PORT", a->master_port);
     set_int(v, "TORCHELASTIC_RESTART_COUNT", a->number);
