@@ -48,9 +48,8 @@ static void print_help(FILE *out)
 {
     fputs("Usage: lockstep COMMAND [ARGUMENTS]\n"
           "\n"
-          "Trains GPT language models on one or many processes (ranks) and hosts. A run has the "
-          "same\n"
-          "bytes on any number of ranks and threads.\n"
+          "Trains GPT language models on one or many processes (ranks) and hosts. A run has\n"
+          "the same bytes on any number of ranks and threads.\n"
           "\n"
           "Commands\n",
           out);
@@ -62,13 +61,11 @@ static void print_help(FILE *out)
           "  lockstep train my.txt\n"
           "  lockstep sample out/my\n"
           "\n"
-          "`lockstep COMMAND --help` lists a command's arguments and common settings, `lockstep "
-          "COMMAND\n"
-          "--help=all` all of them, and `lockstep help SETTING` explains a setting. `lockstep "
-          "--version`\n"
-          "(-V) prints the version. Write settings as --key=value or --key value, with - or _ in "
-          "the\n"
-          "key. --bias is short for --bias=true. The command line wins over config files.\n"
+          "`lockstep COMMAND --help` lists a command's arguments and common settings,\n"
+          "`lockstep COMMAND --help=all` all of them, and `lockstep help SETTING` explains\n"
+          "a setting. `lockstep --version` (-V) prints the version. Write settings as\n"
+          "--key=value or --key value, with - or _ in the key. --bias is short for\n"
+          "--bias=true. The command line wins over config files.\n"
           "\n"
           "Exit codes\n",
           out);

@@ -169,7 +169,7 @@ enum {
       "NAME contains no tokens, data/NAME is tried\ndiff: data of each run whose own data folder " \
       "doesn't exist any more")                                                                    \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST | SHORT, FILES,    \
-      "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
+      "the run's folder: checkpoints, metrics.jsonl, logs")                                        \
     X(STR, checkpoint, "", A_CHECKPOINT ALSO(which), SAMPLE | EVAL | EXPORT, HOST | SAME, FILES,   \
       "checkpoint in out_dir to use: best, latest, or an iteration; empty: best if the run has "   \
       "always_save_checkpoint=false, otherwise latest")                                            \
@@ -247,7 +247,7 @@ enum {
     X(INT, warmup_iters, 2000, INTS(0, 4294967294), TRAIN, FREE | SHORT, OPTIM,                    \
       "iterations of warm-up")                                                                     \
     X(INT, lr_decay_iters, 600000, INTS(0, 4294967294), TRAIN, FREE | SHORT, OPTIM,                \
-      "iteration at which the learning rate reaches min_lr")                                       \
+      "iteration at which the rate reaches min_lr")                                                \
     X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                                    \
       "learning rate after the decay; golf: the least share of each rate in the warmdown, 0 by "   \
       "default")                                                                                   \
@@ -275,7 +275,7 @@ enum {
       "write a checkpoint after this many minutes without one; the next checkpoint replaces it; "  \
       "off: none")                                                                                 \
     X(INT, keep, 3, INTS(0, 1000000) OR(all), TRAIN, HOST | KEPT | SHORT, REPORT,                  \
-      "number of newest checkpoints to keep, in addition to the best one; all: keep every one")    \
+      "newest checkpoints to keep, besides the best one; all: keep every one")                     \
     X(INT, keep_every, 0, INTS(0, 4294967294) OR(off), TRAIN, HOST | KEPT, REPORT,                 \
       "also keep the checkpoints of iterations that are multiples of this; off: none")             \
     X(CHOICE, lock, on, WORDS, TRAIN, HOST, REPORT,                                                \
@@ -349,7 +349,7 @@ enum {
       "read lines from standard input and continue each, in one context")                          \
                                                                                                    \
     X(INT, nproc_per_node, 1, INTS(1, 1024) ALSO(ranks), TRAIN | EVAL | BENCH, HOST | SHORT,       \
-      CLUSTER, "ranks (processes) to start on this machine")                                       \
+      CLUSTER, "ranks (processes) to start here")                                                  \
     X(INT, nnodes, 1, INTS(1, 1024), PLAN, HOST, CLUSTER, "number of hosts to plan for")           \
     X(FLOAT, mtbf_hours, 0, FROM_TO(0, 1e6) OR(off), PLAN, HOST, CLUSTER,                          \
       "mean hours until a host fails, to find the checkpoint interval that loses least; off: "     \

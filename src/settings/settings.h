@@ -67,6 +67,8 @@ lks_status lks__settings_check_group(unsigned command, const char *group);
 /* Print the settings of `command` in the group, with defaults and meanings; NULL: those that people
  * use most, and the names of the groups, if `command` accepts train's settings, otherwise all. */
 void lks__settings_help(FILE *out, unsigned command, const char *group);
+/* Print "  LEFT   TEXT" in lines of at most 80 bytes. No word of the text is longer than a line. */
+void lks__help_row(FILE *out, const char *left, const char *text);
 /* Print one setting, with its range and the commands that accept it. */
 void lks__setting_help(FILE *out, int setting);
 

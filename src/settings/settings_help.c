@@ -4,12 +4,15 @@
 #include "settings/settings.h"
 #include "settings/settings_table.h"
 
-enum { HELP_INDENT = 34, HELP_WIDTH = 96 };
+enum { HELP_INDENT = 30, HELP_WIDTH = 80 };
 
-/* Print `text` in lines that end before HELP_WIDTH; the cursor is at HELP_INDENT. */
-static void print_wrapped(FILE *out, const char *text)
+void lks__help_row(FILE *out, const char *left, const char *text)
 {
-    size_t room = HELP_WIDTH - HELP_INDENT;
+    const size_t room = HELP_WIDTH - HELP_INDENT;
+    if (strlen(left) + 3 < HELP_INDENT)
+        fprintf(out, "  %-*s", HELP_INDENT - 2, left);
+    else
+        fprintf(out, "  %s\n%*s", left, HELP_INDENT, "");
     while (strlen(text) > room) {
         size_t n = room;
         while (n > 1 && text[n] != ' ')
@@ -109,11 +112,7 @@ static void print_setting(FILE *out, const lks__setting *d, unsigned command, en
     if (d->alias != NULL)
         snprintf(help + strlen(help), sizeof help - strlen(help), "; also --%s", d->alias);
     snprintf(text, sizeof text, has_range ? "%s (%s)" : "%s", help, range);
-    if (strlen(left) + 3 < HELP_INDENT)
-        fprintf(out, "  %-*s", HELP_INDENT - 2, left);
-    else
-        fprintf(out, "  %s\n%*s", left, HELP_INDENT, "");
-    print_wrapped(out, text);
+    lks__help_row(out, left, text);
 }
 
 void lks__setting_help(FILE *out, int setting)
@@ -180,11 +179,13 @@ static void print_short(FILE *out, unsigned command)
             print_setting(out, d, command, SUMMARY);
     }
     fputs("\nMore settings\n", out);
-    for (int i = 0; i < LKS__N_GROUPS; i++)
+    for (int i = 0; i < LKS__N_GROUPS; i++) {
+        char left[40];
+        snprintf(left, sizeof left, "--help=%s", lks__setting_groups[i].word);
         if (lks__settings_has_group(command, &lks__setting_groups[i]))
-            fprintf(out, "  --help=%-*s%s\n", HELP_INDENT - 9, lks__setting_groups[i].word,
-                    lks__setting_groups[i].title);
-    fprintf(out, "  --help=%-*severy setting\n", HELP_INDENT - 9, "all");
+            lks__help_row(out, left, lks__setting_groups[i].title);
+    }
+    lks__help_row(out, "--help=all", "every setting");
     fputs("`lockstep help SETTING` explains a setting and prints its range.\n", out);
 }
 

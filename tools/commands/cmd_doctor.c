@@ -12,12 +12,13 @@ static const char usage[] =
     "Usage: lockstep doctor [--out_dir=DIR] [HOST[:PORT] ...]\n"
     "       lockstep doctor --serve=ADDRESS[:PORT]\n"
     "\n"
-    "Checks this host for problems that stop runs or slow them down, and prints how to fix each.\n"
+    "Checks this host for problems that stop runs or slow them down, and prints how\n"
+    "to fix each.\n"
     "\n"
-    "To check the network, run `lockstep doctor --serve=ADDRESS` on one host. It waits, and "
-    "prints\n"
-    "the command for the other hosts, with the token that it needs. That command measures the\n"
-    "network and compares the hosts. PORT is 29500 if you give none.\n"
+    "To check the network, run `lockstep doctor --serve=ADDRESS` on one host. It\n"
+    "waits, and prints the command for the other hosts, with the token that it needs.\n"
+    "That command measures the network and compares the hosts. PORT is 29500 if you\n"
+    "give none.\n"
     "\n"
     "The exit code is 1 if there is a problem, and 0 if there are only notes.\n";
 

@@ -18,9 +18,10 @@ static const char usage[] =
     "Usage: lockstep info\n"
     "       lockstep info RUN|DATA\n"
     "\n"
-    "Shows the features of this build and of this machine: kernels, devices, libraries. With RUN,\n"
-    "a run's folder such as out/my, it shows that run: its model, data, losses and checkpoints.\n"
-    "With DATA, a folder of tokens such as data/my, it shows their kind and number.\n";
+    "Shows the features of this build and of this machine: kernels, devices,\n"
+    "libraries. With RUN, a run's folder such as out/my, it shows that run: its\n"
+    "model, data, losses and checkpoints. With DATA, a folder of tokens such as\n"
+    "data/my, it shows their kind and number.\n";
 
 static int n_packages; /* names of packages printed for missing modules */
 static char advice_on_missing[160];

@@ -18,14 +18,14 @@
 #include "train/setup/dryrun.h"
 
 static const char usage[] =
-    "Usage: lockstep plan [config/NAME.conf] [--machine=FILE] [--nnodes=N] [--nproc_per_node=R]\n"
-    "                     [--json]\n"
+    "Usage: lockstep plan [config/NAME.conf] [--machine=FILE] [--nnodes=N]\n"
+    "                     [--nproc_per_node=R] [--json]\n"
     "\n"
-    "Predicts the memory and communication of a run on 1, 2, 4 … N hosts with R ranks each. With "
-    "a\n"
-    "machine file (`lockstep bench machine`) it also predicts the time of a step. It starts no\n"
-    "rank, and accepts all settings of train. With --device=cuda it also counts the memory of a\n"
-    "GPU, of size --memory. It needs no GPU for that, and prints no times.\n"
+    "Predicts the memory and communication of a run on 1, 2, 4 … N hosts with R ranks\n"
+    "each. With a machine file (`lockstep bench machine`) it also predicts the time\n"
+    "of a step. It starts no rank, and accepts all settings of train. With\n"
+    "--device=cuda it also counts the memory of a GPU, of size --memory. It needs no\n"
+    "GPU for that, and prints no times.\n"
     "\n"
     "  lockstep bench machine --out=machine.json --nproc_per_node=2 train_gpt2\n"
     "  lockstep plan train_gpt2 --machine=machine.json --nnodes=8 --nproc_per_node=2\n";

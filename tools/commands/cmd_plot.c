@@ -6,11 +6,11 @@
 #include "report/plot/plot.h"
 
 static const char usage[] =
-    "Usage: lockstep plot [--out=FILE.svg|FILE.png] [--axis=steps|tokens|time] [--log_scale] RUN…\n"
+    "Usage: lockstep plot [--out=FILE.svg|FILE.png] [--axis=steps|tokens|time]\n"
+    "                     [--log_scale] RUN…\n"
     "\n"
-    "Draws the training and validation losses of runs, into a file or, without --out, as text. "
-    "RUN\n"
-    "is a run's folder, a folder of runs, or NAME=FOLDER.\n"
+    "Draws the training and validation losses of runs, into a file or, without --out,\n"
+    "as text. RUN is a run's folder, a folder of runs, or NAME=FOLDER.\n"
     "\n"
     "  lockstep plot --out=loss.svg small=out/small large=out/large\n";
 

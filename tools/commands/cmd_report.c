@@ -8,16 +8,18 @@
 static const char usage[] =
     "Usage: lockstep report [--json | --markdown | --csv] RUN…\n"
     "\n"
-    "Compares runs: losses, speed, memory and resumes, the settings that differ, and the losses "
-    "at\n"
-    "equal steps and at equal times. RUN is a run's folder, a folder of runs, or NAME=FOLDER.\n"
+    "Compares runs: losses, speed, memory and resumes, the settings that differ, and\n"
+    "the losses at equal steps and at equal times. RUN is a run's folder, a folder of\n"
+    "runs, or NAME=FOLDER.\n"
     "\n"
-    "Runs that differ only in the seed form a group. The report shows a group's mean and spread,\n"
-    "and whether its difference to another group is more than chance (Welch's t test).\n"
-    "With --margin the test is one-sided: is the later group lower by more than the margin?\n"
+    "Runs that differ only in the seed form a group. The report shows a group's mean\n"
+    "and spread, and whether its difference to another group is more than chance\n"
+    "(Welch's t test). With --margin the test is one-sided: is the later group lower\n"
+    "by more than the margin?\n"
     "\n"
     "  lockstep report out/small out/large\n"
-    "  lockstep report --metric=artifact_loss --margin=0.005 --alpha=0.01 out/record out/mine-*\n";
+    "  lockstep report --metric=artifact_loss --margin=0.005 --alpha=0.01 \\\n"
+    "                  out/record out/mine-*\n";
 
 static lks_status report(const lks__settings *s, tool_runs *runs)
 {

@@ -13,11 +13,12 @@
 static const char usage[] =
     "Usage: lockstep resume RUN [--key=value ...]\n"
     "\n"
-    "Continues the run in the folder RUN from its newest checkpoint, with the run's settings and\n"
-    "data. RUN/ckpt-N continues from that checkpoint. The command stands for\n"
-    "`lockstep train --out_dir=RUN --init_from=resume` with ranks for all cores of this machine,\n"
-    "and prints it. The result has the same bytes on any number of ranks (--nproc_per_node=N).\n"
-    "Settings that you leave out keep the run's values: the values below are train's defaults.\n"
+    "Continues the run in the folder RUN from its newest checkpoint, with the run's\n"
+    "settings and data. RUN/ckpt-N continues from that checkpoint. The command stands\n"
+    "for `lockstep train --out_dir=RUN --init_from=resume` with ranks for all cores\n"
+    "of this machine, and prints it. The result has the same bytes on any number of\n"
+    "ranks (--nproc_per_node=N). Settings that you leave out keep the run's values:\n"
+    "the values below are train's defaults.\n"
     "\n"
     "  lockstep resume out/my\n"
     "  lockstep resume out/my --max_iters=4000\n";

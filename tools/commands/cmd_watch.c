@@ -16,11 +16,12 @@ static const char usage[] =
     "       lockstep watch --tty RUN…\n"
     "       lockstep watch --html=FILE RUN…\n"
     "\n"
-    "Serves a page that shows runs, during and after training, to browsers on this host. RUN is a\n"
-    "run's folder, a folder of runs, or NAME=FOLDER. Runs that begin later in a folder are added.\n"
-    "These folders are only read. --address lets other hosts see the page. --tty shows the runs\n"
-    "in the terminal instead, until you press q. Up and Down scroll. --html writes the current\n"
-    "page to a file and ends. Ctrl-C ends the command.\n"
+    "Serves a page that shows runs, during and after training, to browsers on this\n"
+    "host. RUN is a run's folder, a folder of runs, or NAME=FOLDER. Runs that begin\n"
+    "later in a folder are added. These folders are only read. --address lets other\n"
+    "hosts see the page. --tty shows the runs in the terminal instead, until you\n"
+    "press q. Up and Down scroll. --html writes the current page to a file and ends.\n"
+    "Ctrl-C ends the command.\n"
     "\n"
     "  lockstep watch out\n";
 

@@ -7,8 +7,6 @@
 
 enum { RUN_MAX_RANKS = 1024 };
 
-#define INDENT "                              "
-
 /* name, short name, default or meaning of the value ("" takes none), help */
 #define OPTIONS(X)                                                                                 \
     X(standalone, "", "", "all ranks are on this machine (the default)")                           \
@@ -32,16 +30,16 @@ enum { RUN_MAX_RANKS = 1024 };
     X(role, "", "default", "ROLE_NAME of the ranks")                                               \
     X(log_dir, "", "DIR", "write both streams of each rank to files in a new folder of DIR")       \
     X(redirects, "r", "WHICH",                                                                     \
-      "streams that go only to files: 0 none, 1 stdout, 2 stderr,\n" INDENT                        \
+      "streams that go only to files: 0 none, 1 stdout, 2 stderr, "                                \
       "3 both, or RANK:N,... by local rank")                                                       \
     X(tee, "t", "WHICH", "streams that go to the console and to files; WHICH as above")            \
     X(local_ranks_filter, "", "RANKS", "show only the streams of these local ranks: 0,1,...")      \
     X(signals_to_handle, "", "LIST",                                                               \
-      "signals to pass on to the ranks:\n" INDENT "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2") \
+      "signals to pass on to the ranks: SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2")            \
     X(shutdown_timeout, "", "30",                                                                  \
       "seconds from a signal, or the last heartbeat after it, to SIGKILL")                         \
     X(link_timeout, "", "5",                                                                       \
-      "seconds without a packet after which a node counts as lost; give the\n" INDENT              \
+      "seconds without a packet after which a node counts as lost; give the "                      \
       "same value on all nodes")                                                                   \
     X(help, "h", "", "this text")
 

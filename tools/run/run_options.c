@@ -48,17 +48,18 @@ bool run_takes_value(enum option option)
 static const char usage[] =
     "Usage: lockstep run [OPTIONS] [--] PROGRAM [ARGS]\n"
     "\n"
-    "Starts ranks (processes) of PROGRAM with torchrun's environment (RANK, LOCAL_RANK,\n"
-    "WORLD_SIZE, MASTER_ADDR, ...). If a rank fails, the other ranks are ended, and this command\n"
-    "exits with that rank's code. PROGRAM is searched in PATH. A Python script (train.py) is run\n"
-    "by python3.\n"
+    "Starts ranks (processes) of PROGRAM with torchrun's environment (RANK,\n"
+    "LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, ...). If a rank fails, the other ranks are\n"
+    "ended, and this command exits with that rank's code. PROGRAM is searched in\n"
+    "PATH. A Python script (train.py) is run by python3.\n"
     "\n"
     "  lockstep run --nproc-per-node=2 train.py --my_option=3\n"
     "  lockstep run --hosts=a:2,b:2 lockstep train quickstart --out_dir=out/two\n";
 static const char usage_end[] =
     "\n"
-    "Options may be written with - or _, and their values after = or as the next word. An option\n"
-    "that isn't given is read from PET_OPTION in the environment, as torchrun does.\n";
+    "Options may be written with - or _, and their values after = or as the next\n"
+    "word. An option that isn't given is read from PET_OPTION in the environment, as\n"
+    "torchrun does.\n";
 
 size_t run_write_name(enum option option, char *out, size_t bytes)
 {
@@ -101,8 +102,7 @@ void run_print_usage(void)
         n += run_write_name(i, name + n, sizeof name - n);
         if (*value != '\0' && n < sizeof name)
             snprintf(name + n, sizeof name - n, "=%s", value);
-        printf("  %-28s%s%s\n", name, strlen(name) > 27 ? "\n                              " : "",
-               options[i].help);
+        lks__help_row(stdout, name, options[i].help);
     }
     fputs(usage_end, stdout);
 }

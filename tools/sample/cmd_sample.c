@@ -23,12 +23,12 @@ static const char usage[] =
     "       lockstep sample RUN --interactive\n"
     "       lockstep sample --init_from=PATH [--key=value ...]\n"
     "\n"
-    "Generates text that continues --start. The model is a checkpoint (--checkpoint) of the run in "
-    "the\n"
-    "folder RUN, or the weights at --init_from. --out_dir=RUN is the older form of RUN.\n"
+    "Generates text that continues --start. The model is a checkpoint (--checkpoint)\n"
+    "of the run in the folder RUN, or the weights at --init_from. --out_dir=RUN is\n"
+    "the older form of RUN.\n"
     "\n"
-    "The run's folder contains GPT-2's vocabulary if the run used it. If the run's SentencePiece\n"
-    "model has moved, give --tokenizer_path=MODEL.\n"
+    "The run's folder contains GPT-2's vocabulary if the run used it. If the run's\n"
+    "SentencePiece model has moved, give --tokenizer_path=MODEL.\n"
     "\n"
     "  lockstep sample out/my --start=\"Once upon\" --num_samples=2\n";
 
