@@ -307,10 +307,9 @@ lockstep train two/text.txt $small --max_iters=1 --out_dir=o >"$work/log" 2>&1 |
 
 echo '== a limit on file sizes, and a run whose record is lost'
 mkdir few
-code=0
-# The counts of ./check --coverage would exceed the limit, too.
-(ulimit -f 1 && GCOV_PREFIX=/dev/null exec lockstep train text.txt --out_dir=few/o) >"$work/log" 2>&1 || code=$?
-[ $code = 1 ] && grep -q 'File too large' "$work/log" && [ -z "$(ls few)" ] || fail "ulimit -f: $code, $(cat "$work/log")"
+# Counts of ./check --coverage and its log would exceed the limit, too.
+{ (ulimit -f 1 && GCOV_PREFIX=/dev/null exec lockstep train text.txt --out_dir=few/o) 2>&1 || echo "code $?"; } | cat >"$work/log"
+grep -q '^code 1$' "$work/log" && grep -q 'File too large' "$work/log" && [ -z "$(ls few)" ] || fail "ulimit -f: $(cat "$work/log")"
 rm o/metrics.jsonl
 lockstep resume o --max_iters=2 >"$work/log" 2>&1 || fail "without metrics.jsonl: $(cat "$work/log")"
 grep -q '^lockstep train: metrics.jsonl in o was missing or empty: the record of this run begins at iteration 2 now$' "$work/log" &&
