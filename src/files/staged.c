@@ -72,7 +72,7 @@ static bool cut_end(char *name, bool *own_p)
     if (*end != '\0' || process <= 0 || process > INT_MAX ||
         (!own && lks__sys_process_state((pid_t)process) != 0))
         return false;
-    *own_p = *own_p && own;
+    *own_p = own;
     *mark = '\0';
     return true;
 }

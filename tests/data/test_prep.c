@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
@@ -56,6 +57,11 @@ TEST(test_ids_and_split)
     assert_file(out, "val.bin", "\2\0\2\0", 4);
     assert_file(out, "meta.json", meta, sizeof meta - 1);
     assert_int_equal(lks_test_count_files(out), 3);
+    struct stat info;
+    const mode_t mask = umask(022);
+    umask(mask);
+    assert_int_equal(stat(lks_test_text("%s/train.bin", out), &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0666 & ~mask);
 
     /* Write over it, with another split. nanoGPT's description of other tokens goes. */
     lks_test_write(lks_test_text("%s/meta.pkl", out), "", 0);
@@ -330,6 +336,13 @@ TEST(test_full_disk)
                 assert_same_file(lks_test_text("%s/%s", out, names[f]),
                                  lks_test_text("%s/%s", reference, names[f]));
         }
+    /* Without older files the folder is empty again: also if a killed process had its number. */
+    const char *out = lks_test_folder(), *exe = lks_test_text("/proc/%d/exe", (int)getpid());
+    static const char script[] = "echo old >$2/train.bin.old-$$; exec $0 $1 $2";
+    const char *argv[] = {"sh", "-c", script, exe, input, out, NULL};
+    const char *env[] = {"LOCKSTEP_FAULT=rename:6:EACCES", NULL};
+    assert_contains(assert_exits(1, lks_test_run(argv, env, 20)).out, "Permission denied");
+    assert_int_equal(lks_test_count_files(out), 0);
 }
 
 /* An old file that can't be restored, either: its backup stays, and the message names it. */

@@ -102,11 +102,14 @@ TEST(test_documents)
     const char *shard =
         file(out, lks_test_text("fineweb_val_000001.bin.old-%ld", (long)getpid()), "old");
     /* and files of a process that is at work, or of a number that none has, aren't touched */
-    const char *other = file(out, "train.bin.new-1", "new");
-    const char *none = file(out, "train.bin.new-99999999999", "new");
+    static const char *const others[] = {"train.bin.new-1", "train.bin.new-99999999999",
+                                         "train.bin.new-9999999x", "train.bin.new-0"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        file(out, others[i], "new");
     assert_ok(prep((lks__prep_options){.input = dir, .out_dir = out}));
     assert_false(lks_test_exists(left) || lks_test_exists(shard));
-    assert_true(lks_test_exists(other) && lks_test_exists(none));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_true(lks_test_exists(lks_test_text("%s/%s", out, others[i])));
     assert_string_equal(raw_text(out, "train"), "alpha\nbeta\ng\xc3\xa9\n\ndel\nta\nend\n");
     assert_int_equal(result.n_val, 0);
     assert_int_equal(result.n_docs, 6);

@@ -260,6 +260,7 @@ TEST(test_wrong_settings)
                     wrong[i % 2]);
         lks_test_result r = assert_exits(2, lks_test_run(args.argv, NULL, 60));
         assert_true((strstr(r.err, lasting) != NULL) == (i < 2));
+        assert_true((strstr(r.err, "put that right") != NULL) == (i < 2));
         assert_true(strstr(r.err, "restart 1 of 2") == NULL);
     }
 }

@@ -14,7 +14,7 @@ tests/parity/sgd_figure.py. Start, targets and gradients are made as those of go
 (p - values(n, i + 50)) * (values(n, i + 90) + 1). Each kind has its rate, SCALAR no decay. grad_norm[t]: of all gradients of
 step t before clip_grad_norm_ (grad_clip_norm 0: none). after: parameters after `step`."""
 
-CONFIG = {"embed_lr": 0.05, "head_lr": 0.08, "scalar_lr": 0.1, "matrix_lr": 0.03, "momentum": 0.9, "weight_decay": 0.2, "steps": 10}
+CONFIG = {"embed_lr": 0.05, "head_lr": 0.08, "scalar_lr": 0.1, "matrix_lr": 0.03, "momentum": 0.8, "weight_decay": 0.2, "steps": 10}
 TENSORS = [{"name": name, "kind": kind, "shape": shape} for name, kind, shape in (
     ("embed", "EMBED", [9, 5]), ("q", "MATRIX", [8, 8]), ("fc", "MATRIX", [12, 5]), ("scale", "SCALAR", [7]), ("head", "HEAD", [6, 5]))]
 

@@ -319,6 +319,9 @@ TEST(test_assumed)
         lks_test_do("lockstep", "export", "--format=hf", out, lks_test_text("--out=%s", hf));
     assert_contains(r.err, "its 50304 tokens are taken for GPT-2's, with the vocabulary in ");
     assert_true(lks_test_exists(lks_test_text("%s/tokenizer.json", hf)));
+    r = lks_test_do("lockstep", "export", "--format=gguf", out,
+                    lks_test_text("--out=%s/f", folder));
+    assert_contains(r.err, "tokens are taken for GPT-2's");
     r = lks_test_do("lockstep", "export", "--format=safetensors", out,
                     lks_test_text("--out=%s/file", folder));
     assert_null(strstr(r.err, "tokenizer"));

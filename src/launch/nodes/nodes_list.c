@@ -250,7 +250,7 @@ static void take_part(struct lks__nodes *n, const json_t *message, bool chosen)
                                        .first_global = me->first_rank,
                                        .nproc = me->n_ranks <= nproc ? me->n_ranks : nproc};
     for (const struct lks__job_node *m = n->nodes; m < n->nodes + n->n_nodes; m++)
-        if (m->in_round && strcmp(m->role, me->role) == 0) {
+        if (strcmp(m->role, me->role) == 0) {
             n->part.role_size += m->n_ranks;
             n->part.first_in_role += m->first_rank < me->first_rank ? m->n_ranks : 0;
         }
