@@ -100,7 +100,12 @@ lks_status lks__staged_others(lks__staged *s, bool (*is_other)(const char *name,
                               const void *ctx)
 {
     struct others o = {s, is_other, ctx};
-    return lks__sys_each_name("cannot list", s->dir, add_other, &o);
+    const size_t last = s->n - 1;
+    LKS__TRY(lks__sys_each_name("cannot list", s->dir, add_other, &o));
+    const lks__staged_file f = s->files[last];
+    s->files[last] = s->files[s->n - 1];
+    s->files[s->n - 1] = f;
+    return LKS_OK;
 }
 
 /* --- replacing ------------------------------------------------------------------------------- */

@@ -26,12 +26,14 @@ lks_status lks__staged_add(lks__staged *staged, const char *name, const void *da
 /* Create a file under a temporary name. The caller writes and syncs it, and closes *fd_p. */
 lks_status lks__staged_open(lks__staged *staged, const char *name, int *fd_p);
 /* Let the commit remove the folder's other files that readers would combine with the new ones:
- * those for which is_other() is true, and temporary files of killed processes, of either kind. */
+ * those for which is_other() is true, and temporary files of killed processes, of either kind. Call
+ * it after adding all new files, at least two. */
 lks_status lks__staged_others(lks__staged *staged,
                               bool (*is_other)(const char *name, const void *ctx), const void *ctx);
 /* Move the old files away, then give the new ones their names, and sync the folder. The first file
- * that was added is moved away first and is in place last: without it, readers must refuse the
- * folder. On failure every name has its old file again, or the message names its backup. */
+ * that was added is moved away first and is in place last, the last one the other way round:
+ * without the first, readers must refuse the folder. On failure every name has its old file again,
+ * or the message names its backup. */
 lks_status lks__staged_commit(lks__staged *staged);
 /* Free the set, and remove files that were not committed. */
 void lks__staged_close(lks__staged *staged);

@@ -149,7 +149,7 @@ TEST(test_machines)
     }
 }
 
-/* The narrowest quota of the groups counts. */
+/* The narrowest quota of the groups counts, and the lowest limit on processes. */
 TEST(test_cores)
 {
     const char *root = lks_test_folder();
@@ -162,6 +162,10 @@ TEST(test_cores)
     assert_true(lks__cgroup_cores(root) == 1.5);
     put(root, G2 "a/b/cpu.max", "400000 100000\n");
     assert_true(lks__cgroup_cores(root) == 1.5);
+    put(root, G2 "a/b/pids.max", "max\n");
+    assert_true(lks__cgroup_processes(root) == UINT64_MAX);
+    put(root, G2 "a/pids.max", "50\n");
+    assert_true(lks__cgroup_processes(root) == 50);
     root = lks_test_folder();
     put(root, GROUP, OF_V1);
     put(root, MOUNTS, V1);

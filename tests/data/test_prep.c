@@ -1,5 +1,5 @@
 /* `prep char`: ids, splits, line ends, bad text, and a full disk. Faults are read once from the
- * environment, so those cases run this program again: `test_prep INPUT OUT`. */
+ * environment, so those cases run this program again: `test_prep INPUT OUT SHARD`. */
 #include "support.h"
 
 #include <errno.h>
@@ -13,6 +13,8 @@
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "data/prep/prep.h"
+#include "data/read/sampler.h"
+#include "data/read/shards.h"
 #include "data/text/meta.h"
 #include "data/tokens.h"
 
@@ -23,9 +25,12 @@ static const char *text_file(const char *text, size_t bytes)
     return path;
 }
 
+static uint64_t shard_tokens; /* of each prep() */
+
 static lks_status prep(const char *input, const char *out, double val_fraction, lks__prep_result *r)
 {
-    const lks__prep_options o = {.input = input, .out_dir = out, .val_fraction = val_fraction};
+    const lks__prep_options o = {
+        .input = input, .out_dir = out, .val_fraction = val_fraction, .shard_tokens = shard_tokens};
     return lks__prep(lks__prep_kind_of("char"), &o, r);
 }
 
@@ -295,7 +300,8 @@ TEST(test_vocabulary_limit)
 static lks_test_result prep_with(const char *input, const char *out, const char *fault)
 {
     const char *env[] = {lks_test_text("LOCKSTEP_FAULT=%s", fault), NULL};
-    return lks_test_run((const char *const[]){"/proc/self/exe", input, out, NULL}, env, 20);
+    const char *shard = lks_test_text("%d", (int)shard_tokens);
+    return lks_test_run((const char *const[]){"/proc/self/exe", input, out, shard, NULL}, env, 20);
 }
 
 /* Each write, sync and rename fails in turn, until a run makes fewer of them. Every failure names
@@ -437,43 +443,64 @@ TEST(test_changed)
     }
 }
 
-static const char *sum_of(const char *folder)
+static bool readable(const char *folder)
 {
-    return lks_test_shell("cd \"$0\" && cat train.bin val.bin meta.json | sha256sum", folder).out;
+    lks__shards *train = NULL;
+    const bool can =
+        lks__split_open(folder, LKS__SPLIT_TRAIN, shard_tokens != 0, 20, &train) == LKS_OK;
+    lks__shards_close(train);
+    return can;
 }
 
-/* Killed at any write or rename: with train.bin, the folder has all files of the old data set or of
- * the new one, and the next call removes all others. */
-TEST(test_killed)
+static const char *sum_of(const char *folder)
+{
+    return lks_test_shell("cd \"$0\" && cat *train*.bin meta.json | sha256sum", folder).out;
+}
+
+/* Killed at a call: if a run can read the folder, it reads all tokens of the old data set or of the
+ * new one, and the next call removes all other files. */
+static void check_killed(const char *call, uint64_t old_shards, uint64_t new_shards)
 {
     const char *input = text_file("another text, longer", 20), *old = lks_test_folder();
     const char *good = lks_test_folder();
     lks__prep_result r;
     int deaths = 0;
-    assert_ok(prep(text_file("the old text", 12), old, 0.1, &r));
+    shard_tokens = old_shards;
+    assert_ok(prep(text_file("the old text, longest of all", 28), old, 0.1, &r));
+    shard_tokens = new_shards;
     assert_ok(prep(input, good, 0.1, &r));
     const char *const sums[] = {sum_of(old), sum_of(good)};
     for (int n = 1; n < 50; n++) {
         const char *out = lks_test_copy_of(old);
-        lks_test_result run = prep_with(input, out, lks_test_text("any:%d:die", n));
+        lks_test_result run = prep_with(input, out, lks_test_text("%s:%d:die", call, n));
         if (run.signal == 0)
             break;
         assert_int_equal(run.signal, SIGKILL);
         deaths++;
-        if (lks_test_exists(lks_test_text("%s/train.bin", out))) {
+        if (readable(out)) {
             const char *sum = sum_of(out);
             assert_true(strcmp(sum, sums[0]) == 0 || strcmp(sum, sums[1]) == 0);
         }
         assert_ok(prep(input, out, 0.1, &r));
-        assert_int_equal(lks_test_count_files(out), 3);
+        assert_int_equal(lks_test_count_files(out), lks_test_count_files(good));
     }
-    assert_in_range(deaths, 25, 48);
+    assert_in_range(deaths, 8, 48);
+    shard_tokens = 0;
+}
+
+TEST(test_killed)
+{
+    check_killed("any", 0, 0);
+    check_killed("rename", 5, 5); /* six shards, then four */
+    check_killed("rename", 0, 5);
+    check_killed("rename", 5, 0);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3) {
+    if (argc == 4) {
         lks__prep_result r;
+        shard_tokens = strtoull(argv[3], NULL, 10);
         if (prep(argv[1], argv[2], 0.1, &r) == LKS_OK)
             return 0;
         printf("%s\n", lks_last_error());

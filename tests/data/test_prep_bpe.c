@@ -401,11 +401,9 @@ TEST(test_large_vocabulary)
     enum { IDS = 65800 };
     const char *dir = lks_test_folder(), *path = lks_test_text("%s/large.json", dir);
     json_t *json = json_deep_copy(lks_test_member(lks_test_figure("bpe_small.json"), "tokenizer"));
-    json_array_append_new(
-        json_object_get(json, "added_tokens"),
-        json_pack("{s:i, s:s, s:b}", "id", IDS - 1, "content", "<far>", "special", 1));
+    json_t *far = json_pack("{s:i, s:s, s:b}", "id", IDS - 1, "content", "<far>", "special", 1);
+    json_array_append_new(json_object_get(json, "added_tokens"), far);
     assert_int_equal(json_dump_file(json, path, 0), 0);
-    json_decref(json);
     lks__prep_options o = options_of(file(dir, "t", "near<far>"), lks_test_folder(), 0.0);
     lks__prep_result r;
     o.tokenizer = path;
@@ -421,6 +419,17 @@ TEST(test_large_vocabulary)
     assert_ok(lks__shards_read(s, r.n_train - 1, 1, &last));
     assert_int_equal(last, IDS - 1);
     lks__shards_close(s);
+    static const char *const flags[] = {"lstrip", "rstrip", "single_word"};
+    for (int i = 0; i < 3; i++) {
+        json_object_set_new(far, flags[i], json_true());
+        assert_int_equal(json_dump_file(json, path, 0), 0);
+        assert_fails(LKS_ERR_SUPPORT, lks__prep(lks__prep_kind_of("gpt2"), &o, &r),
+                     "token <far> has");
+        o.special = false;
+        assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
+        o.special = json_object_del(far, flags[i]) == 0;
+    }
+    json_decref(json);
 }
 
 /* What can't be found is named, with a way to get it. */

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Without /proc, as in a plain chroot: a run starts its ranks, and TEXT its longer command.
+# Without /proc, as in a plain chroot: a run starts its ranks, TEXT its longer command, and sample
+# states no memory.
 #
 #     no_proc.sh LOCKSTEP BUILD
 set -eu
@@ -26,3 +27,5 @@ code=0
     cat "$work/log"
     exit 1
 }
+"$tool" sample "$work/out" --num_samples=1 --max_new_tokens=2 >"$work/sampled" 2>&1
+grep -q '2 new tokens' "$work/sampled" && ! grep 'of memory' "$work/sampled"

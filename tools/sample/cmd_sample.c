@@ -286,12 +286,13 @@ static lks_status converse(struct generation *g)
 static void print_end(const struct generation *g)
 {
     const double memory = (double)lks__sys_proc_bytes("/proc/self/status", "VmHWM");
-    char speed[64] = "";
+    char speed[64] = "", held[64] = "";
     if (g->seconds > 0.0)
         snprintf(speed, sizeof speed, " in %.1f s (%.1f tokens/s)", g->seconds,
                  (double)g->writer.tokens / g->seconds);
-    fprintf(stderr, "lockstep sample: %" PRIu64 " new tokens%s, %s of memory at most\n",
-            g->writer.tokens, speed, lks__units_memory(memory));
+    if (memory > 0.0) /* unknown without /proc */
+        snprintf(held, sizeof held, ", %s of memory at most", lks__units_memory(memory));
+    fprintf(stderr, "lockstep sample: %" PRIu64 " new tokens%s%s\n", g->writer.tokens, speed, held);
 }
 
 /* The text written so far stays: end its line before the message. */

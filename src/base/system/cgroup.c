@@ -239,3 +239,18 @@ double lks__cgroup_cores(const char *root)
     lks__cgroup_walk(root, "cpu", look_at_quota, &cores);
     return cores;
 }
+
+static bool look_at_processes(void *ctx, const char *dir, int version, bool own)
+{
+    uint64_t *least = ctx, limit;
+    if (lks__cgroup_number(dir, "pids.max", &limit) && limit < *least)
+        *least = limit;
+    return true;
+}
+
+uint64_t lks__cgroup_processes(const char *root)
+{
+    uint64_t least = UINT64_MAX;
+    lks__cgroup_walk(root, "pids", look_at_processes, &least);
+    return least;
+}

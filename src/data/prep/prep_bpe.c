@@ -283,6 +283,8 @@ static lks_status run(struct prep *p)
 {
     const lks__texts *texts = &p->job->texts;
     LKS__TRY(lks__bpe_open(p->job->o.tokenizer, &p->bpe));
+    if (p->job->o.special)
+        LKS__TRY(lks__bpe_check_special(p->bpe));
     p->is_text = texts->n == 1 && !texts->files[0].is_jsonl && !p->job->kind->shuffles;
     if (p->is_text && p->job->o.val_docs > 0)
         return lks__fail(LKS_ERR_CONFIG,

@@ -14,6 +14,7 @@
 #include "base/number/checked.h"
 #include "base/system/sys.h"
 #include "data/read/sampler.h"
+#include "data/text/meta.h"
 #include "data/tokens.h"
 
 struct lks__shards {
@@ -240,6 +241,23 @@ static lks_status check_names(const char *dir, int split)
     return st;
 }
 
+/* Without one of the files that `prep` has written, the rest would be another, smaller dataset. */
+static lks_status check_complete(const char *dir, const char *pattern)
+{
+    json_t *hashes, *hash;
+    const char *name;
+    lks_status st = lks__meta_hashes(dir, &hashes);
+    json_object_foreach(hashes, name, hash) if (st == LKS_OK &&
+                                                fnmatch(pattern, name, FNM_PERIOD) == 0 &&
+                                                !lks__sys_has(dir, name)) st =
+        lks__fail(LKS_ERR_IO,
+                  "%s/%s is missing, which meta.json names: repeat `lockstep prep`, or "
+                  "remove it from \"hashes\" in meta.json",
+                  lks__shown(dir, 256), lks__shown(name, 256));
+    json_decref(hashes);
+    return st;
+}
+
 bool lks__split_exists(const char *dir, int split)
 {
     return form_of(dir, split, false) != NO_FORM;
@@ -271,6 +289,7 @@ lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32
                          split_names[OTHER_SHARDS][split], shards_first ? "sentencepiece" : "char");
     if (form == OTHER_SHARDS)
         LKS__TRY(check_names(dir, split));
+    LKS__TRY(check_complete(dir, split_names[form][split]));
     LKS__TRY(split_path(dir, split, form, &path));
     lks_status st = form == ONE_FILE ? open_file(path, vocab_size, shards_p)
                                      : lks__shards_open(path, vocab_size, shards_p);

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,12 +216,11 @@ static void look_at_limits(lks__doctor *d)
                                                     : "at most %.0f MB (matters to MPI over "
                                                       "InfiniBand only)",
                         (double)r.rlim_cur / 1e6);
-    char text[128];
-    double pids = first_line("/sys/fs/cgroup/pids.max", text) ? strtod(text, NULL) : 0;
-    if (pids > 0)
+    const uint64_t pids = lks__cgroup_processes("");
+    if (pids < UINT64_MAX)
         lks__doctor_say(d, pids < 64 ? LKS__PROBLEM : LKS__FINE, "pids",
                         "raise the container's pids limit: each thread of each rank counts",
-                        "the container allows %.0f processes and threads", pids);
+                        "the container allows %" PRIu64 " processes and threads", pids);
 }
 
 /* --- kernel and clock --------------------------------------------------------------------- */

@@ -56,6 +56,10 @@ lks_status lks__bpe_encode(const lks__bpe *bpe, lks__bpe_work *work, const char 
 lks_status lks__bpe_encode_special(const lks__bpe *bpe, lks__bpe_work *work, const char *text,
                                    size_t bytes, int32_t *ids, size_t *n_p);
 
+/* Refuse a vocabulary with a special token that other programs match together with the spaces next
+ * to it, or only as a whole word: lks__bpe_encode_special() doesn't. */
+lks_status lks__bpe_check_special(const lks__bpe *bpe);
+
 /* The largest n, from < n < bytes, at which `text` can be cut so that its separately encoded parts
  * give the ids of the whole, whatever follows; 0: none. `special`: NULL, or the vocabulary if
  * lks__bpe_encode_special() encodes the parts. */

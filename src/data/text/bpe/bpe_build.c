@@ -197,6 +197,7 @@ static lks_status copy_tokens(const lks__bpe_build *l, lks__bpe *bpe)
     for (uint32_t i = 0; i < l->n_ids; i++)
         bytes += l->token[i] == NULL ? 0 : lks__bpe_token_length(l->token[i]);
     bpe->n_ids = l->n_ids;
+    bpe->loose = (uint32_t)l->loose;
     bpe->start = calloc((size_t)l->n_ids + 1, sizeof *bpe->start);
     bpe->at = malloc(bytes + 1);
     bpe->special = calloc((size_t)l->n_ids + 1, sizeof *bpe->special);

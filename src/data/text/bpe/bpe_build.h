@@ -20,6 +20,7 @@ typedef struct lks__bpe_build {
     const char *where; /* the file, escaped */
     char **token;      /* [LKS__BPE_MAX_IDS], length (uint32_t) and then bytes; NULL: no token */
     bool *special;
+    json_int_t loose; /* as in lks__bpe */
     uint32_t n_ids;
     uint32_t *by_bytes; /* [1 << hash_bits] ids + 1; 0: free */
     lks__bpe_merge *merges;

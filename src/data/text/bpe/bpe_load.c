@@ -391,6 +391,10 @@ static lks_status add_specials(lks__bpe_build *l, const json_t *list)
                 "%s: entry %zu of \"added_tokens\" has id %lld, but its text is token %d", l->where,
                 i + 1, (long long)json_integer_value(id), known);
         l->special[json_integer_value(id)] = true;
+        if (json_is_true(json_object_get(token, "lstrip")) ||
+            json_is_true(json_object_get(token, "rstrip")) ||
+            json_is_true(json_object_get(token, "single_word")))
+            l->loose = json_integer_value(id) + 1;
     }
     return LKS_OK;
 }

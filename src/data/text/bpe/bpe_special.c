@@ -35,6 +35,20 @@ lks_status lks__bpe_index_specials(lks__bpe *bpe)
     return LKS_OK;
 }
 
+lks_status lks__bpe_check_special(const lks__bpe *bpe)
+{
+    if (bpe->loose == 0)
+        return LKS_OK;
+    size_t bytes;
+    const char *text = lks__bpe_bytes(bpe, (int32_t)bpe->loose - 1, &bytes);
+    char shown[64];
+    return lks__fail(
+        LKS_ERR_SUPPORT,
+        "the tokenizer's token %s has \"lstrip\", \"rstrip\" or \"single_word\", which "
+        "--special doesn't support: leave --special out",
+        lks__escape(shown, sizeof shown, text, bytes));
+}
+
 /* The longest special token whose spelling begins `text`, or -1. */
 static int32_t special_at(const lks__bpe *bpe, const char *text, size_t bytes)
 {

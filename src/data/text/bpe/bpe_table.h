@@ -30,6 +30,7 @@ struct lks__bpe {
     size_t n_specials;
     bool begins_special[256];
     int32_t end_of_text;
+    uint32_t loose;    /* id + 1 of a token with "lstrip", "rstrip" or "single_word"; 0: none */
     int32_t byte[256]; /* ids */
     lks__bpe_merge *merges;
     size_t n_merges;
