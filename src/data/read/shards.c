@@ -247,13 +247,14 @@ static lks_status check_complete(const char *dir, const char *pattern)
     json_t *hashes, *hash;
     const char *name;
     lks_status st = lks__meta_hashes(dir, &hashes);
-    json_object_foreach(hashes, name, hash) if (st == LKS_OK &&
-                                                fnmatch(pattern, name, FNM_PERIOD) == 0 &&
-                                                !lks__sys_has(dir, name)) st =
-        lks__fail(LKS_ERR_IO,
-                  "%s/%s is missing, which meta.json names: repeat `lockstep prep`, or "
-                  "remove it from \"hashes\" in meta.json",
-                  lks__shown(dir, 256), lks__shown(name, 256));
+    json_object_foreach(hashes, name, hash)
+    {
+        if (st == LKS_OK && fnmatch(pattern, name, FNM_PERIOD) == 0 && !lks__sys_has(dir, name))
+            st = lks__fail(LKS_ERR_IO,
+                           "%s/%s is missing, which meta.json names: repeat `lockstep prep`, or "
+                           "remove it from \"hashes\" in meta.json",
+                           lks__shown(dir, 256), lks__shown(name, 256));
+    }
     json_decref(hashes);
     return st;
 }
