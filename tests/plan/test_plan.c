@@ -472,7 +472,6 @@ TEST(test_command_refuses)
                            "with 32 micro-batches per step instead of 24)");
     r = lks_test_tool(PLAN, "--nnodes=2", "--zero=1");
     assert_contains(r.out, "impossible: zero=1 divides the state over hosts");
-    assert_exits(2, lks_test_tool(PLAN, "--sampler=stream"), "sampler=stream is the golf family's");
     assert_exits(1, lks_test_tool(PLAN, lks_test_text("--machine=%s", written(TEXT("2", "")))),
                  "lockstep_machine must be 1");
     assert_exits(2, lks_test_tool("bench", "machine"), "--out=FILE");

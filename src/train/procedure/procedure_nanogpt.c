@@ -40,6 +40,9 @@ static lks_status open_rest(const lks__run *run, lks__state *state)
     static const lks__batch_sampler_kind kinds[] = {[LKS__sampler_random] = LKS__SAMPLER_RANDOM,
                                                     [LKS__sampler_nanogpt] = LKS__SAMPLER_NANOGPT,
                                                     [LKS__sampler_epoch] = LKS__SAMPLER_EPOCH};
+    if (run->s.sampler == LKS__sampler_stream)
+        return lks__fail(LKS_ERR_CONFIG, "sampler=stream is the golf family's; the gpt2 "
+                                         "family has random, nanogpt and epoch");
     const lks__shards *val = run->data[LKS__SPLIT_VAL];
     lks__batch_sampler_config config = {
         .kind = kinds[run->s.sampler],

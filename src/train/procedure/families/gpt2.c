@@ -14,9 +14,6 @@ static lks_status complete(lks__settings *s)
 {
     if (s->gelu == LKS__gelu_auto) /* weights with the tanh form have set it by now */
         s->gelu = LKS__gelu_exact;
-    if (s->sampler == LKS__sampler_stream)
-        return lks__fail(LKS_ERR_CONFIG, "sampler=stream is the golf family's; the gpt2 "
-                                         "family has random, nanogpt and epoch");
     return lks__family_check_heads(s);
 }
 
