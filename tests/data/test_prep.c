@@ -344,7 +344,7 @@ TEST(test_full_disk)
         }
     /* Without older files the folder is empty again: also if a killed process had its number. */
     const char *out = lks_test_folder(), *exe = lks_test_text("/proc/%d/exe", (int)getpid());
-    static const char script[] = "echo old >$2/train.bin.old-$$; exec $0 $1 $2";
+    static const char script[] = "echo old >$2/train.bin.old-$$; exec $0 $1 $2 0";
     const char *argv[] = {"sh", "-c", script, exe, input, out, NULL};
     const char *env[] = {"LOCKSTEP_FAULT=rename:6:EACCES", NULL};
     assert_contains(assert_exits(1, lks_test_run(argv, env, 20)).out, "Permission denied");
