@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "launch/ranks/supervisor.h"
 
@@ -118,6 +119,7 @@ static void describe_failure(const struct lks__supervisor *sup, bool hung, int e
     const char *why = why_of(sup->first_text);
     const bool explained = early >= 0 && !p->by_signal && why != sup->first_text;
     char text[LKS__LAUNCH_MESSAGE];
+    struct rlimit cpu;
     lks__describe_end(a, explained ? early : v->culprit, text);
     if (v->elsewhere)
         snprintf(v->text, sizeof v->text, "%s", sup->first_text);
@@ -128,6 +130,11 @@ static void describe_failure(const struct lks__supervisor *sup, bool hung, int e
     else if (p->by_signal && p->code == SIGKILL && lks__oom_kills() > a->oom_kills)
         snprintf(v->text, sizeof v->text,
                  "%.1200s; meanwhile the kernel has killed processes for lack of memory", text);
+    else if (p->by_signal && p->code == SIGKILL && getrlimit(RLIMIT_CPU, &cpu) == 0 &&
+             cpu.rlim_max != RLIM_INFINITY)
+        snprintf(v->text, sizeof v->text,
+                 "%.1200s; the limit on its CPU time (ulimit -t) is %llu seconds", text,
+                 (unsigned long long)cpu.rlim_max);
     else if (early >= 0 && !p->by_signal && !explained)
         snprintf(v->text, sizeof v->text,
                  "rank %d (pid %d, host %s) exited with code 0 while other ranks still waited for "

@@ -69,6 +69,13 @@ TEST(test_too_few)
     }
 }
 
+/* The kernel kills a rank that has used its CPU time by SIGKILL. */
+TEST(test_cpu_time)
+{
+    assert_exits(128 + SIGKILL, limited("ulimit -t 600", "run --no-python sh -c 'kill -9 $$'"),
+                 "(SIGKILL); the limit on its CPU time (ulimit -t) is 600 seconds");
+}
+
 /* A launch on hosts that can't watch for signals starts nothing: it could wait for ever. */
 TEST(test_hosts)
 {
