@@ -123,8 +123,8 @@ struct lks__hier {
     int joined; /* 1; -1: it failed */
     bool ready, stop;
     bool stuck;         /* the thread will not return from the engine */
+    int meets;          /* 1 + the host to which Gloo connects; 0: none, or unknown */
     atomic_bool serves; /* the thread is connected to the other hosts; not guarded */
-    atomic_int meets;   /* 1 + the host to which Gloo connects; 0: none, or unknown; not guarded */
     char open_why[512];
 
     /* --- only for the thread --- */
@@ -194,6 +194,9 @@ lks_status lks__hier_rendezvous_open(struct lks__hier *h);
 /* ERR_CONFIG if WORLD_SIZE or the number of hosts differs between hosts: an engine's
  * own message wouldn't say so. Host 0 waits for all hosts. Does nothing for a part. */
 lks_status lks__hier_compare_worlds(struct lks__hier *h);
+/* True if the host to which Gloo connects waits for this one, too, as the store says: there is no
+ * connection between them. The caller holds the lock, so the thread doesn't use the store. */
+bool lks__hier_apart(struct lks__hier *h);
 /* Tell the hosts that wait in the rendezvous of this host's failure `st` and lks_last_error(), or
  * learn theirs, which may be its cause. Returns the group's failure. */
 lks_status lks__hier_tell(struct lks__hier *h, lks_status st);

@@ -127,17 +127,47 @@ static lks_status await(struct lks__hier *h, const char *key, double end, void *
     return st;
 }
 
+static void set_meets(struct lks__hier *h, int meets)
+{
+    pthread_mutex_lock(&h->lock);
+    h->meets = meets;
+    pthread_mutex_unlock(&h->lock);
+}
+
 static int store_get(void *hier, const char *key, double timeout_s, void **data_p, size_t *bytes_p)
 {
     char full[LKS__STORE_KEY_BYTES];
     struct lks__hier *h = hier;
     const char *number = strrchr(key, '/'); /* Gloo's key of a host's address ends in its number */
-    atomic_store(&h->meets, 0);
+    set_meets(h, 0);
     lks_status st = key_of(h, key, full);
     LKS__THEN(st, await(h, full, lks__sys_now() + timeout_s, data_p, bytes_p));
     if (st == LKS_OK && number != NULL)
-        atomic_store(&h->meets, atoi(number + 1) + 1);
+        set_meets(h, atoi(number + 1) + 1);
     return explain(h, st);
+}
+
+static lks_status key_of_meets(const struct lks__hier *h, int host, char out[LKS__STORE_KEY_BYTES])
+{
+    char key[32];
+    snprintf(key, sizeof key, "meets/%d", host);
+    return key_of(h, key, out);
+}
+
+bool lks__hier_apart(struct lks__hier *h)
+{
+    const int mine = h->join.host + 1;
+    char key[LKS__STORE_KEY_BYTES];
+    void *data = NULL;
+    size_t bytes = 0;
+    if (h->meets == 0 || key_of_meets(h, h->join.host, key) != LKS_OK ||
+        lks__store_set(h->store, key, &h->meets, sizeof h->meets) != LKS_OK ||
+        key_of_meets(h, h->meets - 1, key) != LKS_OK ||
+        lks__store_get(h->store, key, 0, &data, &bytes) != LKS_OK)
+        return false;
+    const bool apart = bytes == sizeof mine && memcmp(data, &mine, sizeof mine) == 0;
+    free(data);
+    return apart;
 }
 
 /* Store the failure, if there is one to store, and count this host among those that know. The host

@@ -147,8 +147,8 @@ static void *thread_main(void *arg)
 /* Seconds in which the whole group notices that one of its ranks has ended. */
 static const double NOTICED_S = 2.0;
 
-/* A host that waits for another one to join gives up later than those that can't connect, which can
- * name the two. */
+/* A host that waits for another one gives up later than two that wait for each other: they can't
+ * connect, and the other one may wait for a third. */
 static const double LATER_S = 0.5;
 
 /* A rank of the group `whole` that has ended; -1: none. The first rank of each host reports those
@@ -206,14 +206,14 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     pthread_mutex_lock(&h->lock);
     double end = lks__sys_now() + h->comm->timeout_s;
     lks_status st = LKS_OK;
-    for (double left;
-         h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK &&
-         (st = lks__hier_whole_failed(h, false)) == LKS_OK &&
-         (left = end + (atomic_load(&h->meets) == 0) * LATER_S - lks__sys_now()) > 0;) {
-        wait_for_change(h, left < 0.05 ? left : 0.05);
+    for (double left; h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK &&
+                      (st = lks__hier_whole_failed(h, false)) == LKS_OK &&
+                      (left = end - lks__sys_now()) > -LATER_S &&
+                      (left > 0 || !lks__hier_apart(h));) {
+        wait_for_change(h, left > 0 && left < 0.05 ? left : 0.05);
         lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
     }
-    int joined = h->joined;
+    const int joined = h->joined, peer = h->meets - 1;
     pthread_mutex_unlock(&h->lock);
     if (joined > 0)
         return LKS_OK;
@@ -224,7 +224,6 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     }
     h->stuck = true; /* inside the engine, which can't be interrupted */
     LKS__TRY(st);
-    const int peer = atomic_load(&h->meets) - 1;
     if (peer >= 0)
         return lks__fail(LKS_ERR_TIMEOUT,
                          "no connection to host %d by %s within %g s, although it has joined: does "
