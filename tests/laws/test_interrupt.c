@@ -81,7 +81,7 @@ static bool check_long(int which, int W, bool evaluates, const char *whole)
     bool early = true;
     const char *out = lks_test_folder();
     law_args args = long_run(samplers[which], out, evaluates);
-    const int n = 154; /* the set-up reads less, the rank's part of a step more */
+    const int n = 156; /* the set-up reads less, the rank's part of a step more */
     const char *fault = lks_test_text("read:%d:term,read:%d:die", n, n + BATCH);
     lks_test_result r = train(args, W, fault, W - 1);
     expect_stop(&r,
