@@ -60,7 +60,7 @@ static bool has(const lks__staged *s, const char *name)
 }
 
 /* Cut off the end that a killed process N gave to a temporary file: .new-N, .old-N or .tmp-N. This
- * process may have its number, in a container; *own_p becomes false if it hasn't. */
+ * process may have its number, in a container: *own_p. */
 static bool cut_end(char *name, bool *own_p)
 {
     char *mark = strrchr(name, '.'), *end;

@@ -30,8 +30,7 @@ struct pass {
     int number;      /* number of the pass: 0 or 1 */
 
     /* Used by `take`. */
-    int32_t
-        *ids; /* [LKS__CODE_POINTS]: 0 if the character occurs, in pass 1 its id; else negative */
+    int32_t *ids; /* [LKS__CODE_POINTS]: 0 if it occurs, in pass 1 its id; else negative */
     uint64_t n_train;
 };
 
