@@ -270,7 +270,7 @@ static void add_ranks(const lks__series *s, json_t *rows, const char *line, size
 
 /* Read the whole file again if its length has changed; it is short, with a line per evaluation. A
  * file that is missing or can't be read counts as empty. ERR_NOMEM. */
-static lks_status read_ranks(lks__series *s, bool *changed_p)
+static lks_status read_ranks(lks__series *s)
 {
     char path[LKS__SYS_PATH], *text = NULL;
     struct stat info;
@@ -294,7 +294,6 @@ static lks_status read_ranks(lks__series *s, bool *changed_p)
     json_decref(s->ranks);
     s->ranks = rows;
     s->ranks_bytes = (uint64_t)info.st_size;
-    *changed_p = true;
     return LKS_OK;
 }
 
@@ -360,7 +359,6 @@ struct reading {
     uint64_t bytes;
     char *chunk;
     const char *path;
-    bool ranks_changed;
     lks_status st;
 };
 
@@ -368,23 +366,19 @@ static void read_all(void *arg)
 {
     struct reading *r = arg;
     r->st = read_lines(r->s, r->fd, r->bytes, r->chunk, r->path);
-    LKS__THEN(r->st, read_ranks(r->s, &r->ranks_changed));
+    LKS__THEN(r->st, read_ranks(r->s));
 }
 
-lks_status lks__series_read(lks__series *s, bool *changed_p)
+lks_status lks__series_read(lks__series *s)
 {
     char path[LKS__SYS_PATH];
     struct reading r = {.s = s, .path = path};
-    const unsigned epoch = s->epoch;
-    const uint64_t offset = s->offset;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
-    *changed_p = false;
     /* Before the lines: a run writes its last ones under the lock. */
     s->running = lks__outdir_free(s->dir, true) != LKS_OK;
     r.fd = lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     if (r.fd < 0 && errno == ENOENT) { /* moved away; a new run begins */
-        *changed_p = s->offset > 0;
-        if (*changed_p)
+        if (s->offset > 0)
             forget(s);
         return LKS_OK;
     }
@@ -399,7 +393,6 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
         st = lks__json_in_memory(read_all, &r) ? r.st : out_of_memory();
     free(r.chunk);
     lks__sys_close(r.fd);
-    *changed_p = s->epoch != epoch || s->offset != offset || r.ranks_changed;
     return st;
 }
 
@@ -414,7 +407,6 @@ lks_status lks__series_open(const char *arg, lks__series *s)
 {
     struct stat info;
     char path[LKS__SYS_PATH];
-    bool changed;
     *s = (lks__series){.n_points = 0};
     const char *dir = lks__series_dir(arg);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
@@ -434,7 +426,7 @@ lks_status lks__series_open(const char *arg, lks__series *s)
             "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl, "
             "which `lockstep train` writes",
             lks__shown(s->dir, 600));
-    lks_status st = lks__series_read(s, &changed);
+    lks_status st = lks__series_read(s);
     if (st != LKS_OK)
         lks__series_close(s);
     return st;
