@@ -394,12 +394,9 @@ static lks_status is_target(const char *out, const lks__entry *entries, size_t i
     if (entries[i].kind == LKS__ENTRY_TMP || (i > 0 && entries[i - 1].iter == entries[i].iter))
         return LKS_OK;
     lks_status st = lks__entry_asked(out, &entries[i], &asked);
-    if (st == LKS_ERR_FORMAT) {
-        char cause[1024];
-        snprintf(cause, sizeof cause, "%s", lks_last_error());
+    if (st == LKS_ERR_FORMAT)
         return lks__fail(st, "%s: to go back further, move %s out of the folder, then resume",
-                         cause, entries[i].name);
-    }
+                         lks_last_error(), entries[i].name);
     LKS__TRY(st);
     *yes_p = asked == LKS__ASKED_NOT;
     return LKS_OK;

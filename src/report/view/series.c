@@ -389,8 +389,7 @@ lks_status lks__series_read(lks__series *s)
     LKS__THEN(st, lks__sys_file_bytes(r.fd, path, &r.bytes));
     if (st == LKS_OK && !is_unchanged(s, r.fd))
         forget(s);
-    if (st == LKS_OK)
-        st = lks__json_in_memory(read_all, &r) ? r.st : out_of_memory();
+    LKS__THEN(st, lks__json_in_memory(read_all, &r) ? r.st : out_of_memory());
     free(r.chunk);
     lks__sys_close(r.fd);
     return st;
