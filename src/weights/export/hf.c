@@ -126,11 +126,9 @@ static bool is_tokenizer(const char *name, const void *ctx)
                                         "special_tokens_map.json",
                                         "added_tokens.json",
                                         "vocab.json",
-                                        "merges.txt"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
+                                        "merges.txt",
+                                        NULL};
+    return lks__is_one_of(name, names);
 }
 
 /* --- weights --------------------------------------------------------------------------------- */
