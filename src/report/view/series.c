@@ -112,29 +112,24 @@ static lks_status add_segment(lks__series *s, const json_t *changed, uint64_t it
     static const char *const batch[] = {"batch_size", "gradient_accumulation_steps",
                                         "virtual_ranks", "train_batch_tokens"};
     char text[LKS__MARK_TEXT] = "";
-    size_t at = 0;
     for (size_t i = 0; i < sizeof batch / sizeof batch[0]; i++) {
         const json_t *value = json_object_get(changed, batch[i]);
-        if (json_is_integer(value) && at < sizeof text)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %" JSON_INTEGER_FORMAT,
-                                   at > 0 ? ", " : "", batch[i], json_integer_value(value));
+        if (json_is_integer(value))
+            lks__append(text, sizeof text, ", ", "%s %" JSON_INTEGER_FORMAT, batch[i],
+                        json_integer_value(value));
     }
-    return at > 0 ? add_mark(s, "segment", iter, text) : LKS_OK;
+    return text[0] != '\0' ? add_mark(s, "segment", iter, text) : LKS_OK;
 }
 
 /* Name the hosts that computed a gradient wrongly. Without a majority it was one of them. */
 static void name_wrong(const json_t *line, char text[LKS__MARK_TEXT])
 {
     const bool decided = json_object_get(line, "right") != NULL;
-    size_t at = 0;
     lks__each(row, json_object_get(line, "wrong")) {
         const char *host = lks__json_str(row, "host");
-        if (host != NULL && at < LKS__MARK_TEXT)
-            at += (size_t)snprintf(text + at, LKS__MARK_TEXT - at, "%s%s",
-                                   at == 0   ? "wrong gradient on host "
-                                   : decided ? " and "
-                                             : " or ",
-                                   host);
+        if (host != NULL)
+            lks__append(text, LKS__MARK_TEXT, decided ? " and " : " or ", "%s%s",
+                        text[0] == '\0' ? "wrong gradient on host " : "", host);
     }
 }
 
