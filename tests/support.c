@@ -166,8 +166,7 @@ static void open_level(lks_status st, const char *name, lks__cpu_level level, lk
     lks__kernels unused;
     if (st == LKS_ERR_SUPPORT)
         lks_test_exit_lacks(name, lks_last_error());
-    if (st == LKS_OK)
-        st = lks__kernels_open(level, k ? k : &unused);
+    LKS__THEN(st, lks__kernels_open(level, k ? k : &unused));
     if (st == LKS_OK)
         return;
     printf("%s\n", lks_last_error());

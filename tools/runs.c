@@ -173,12 +173,10 @@ static lks_status add_newest(void *ctx, const char *path, const char *name)
 static void list_runs(const char *folder, char *out, size_t bytes)
 {
     struct newest f = {.n = 0};
-    size_t o = 0;
     out[0] = '\0';
     add_inside(folder, "", 2, NULL, add_newest, &f);
-    for (size_t i = 0; i < f.n && o < bytes; i++)
-        o += (size_t)snprintf(out + o, bytes - o, "%s%s", i > 0 ? ", " : "",
-                              lks__quoted(f.paths[i], 600));
+    for (size_t i = 0; i < f.n; i++)
+        lks__append(out, bytes, ", ", "%s", lks__quoted(f.paths[i], 600));
 }
 
 /* Find the newest OUT/earlier-N with a checkpoint. Returns false, and "", if there is none. */

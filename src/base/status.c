@@ -65,17 +65,25 @@ lks_status lks__fail(lks_status st, const char *fmt, ...)
 
 lks_status lks__fail_in(lks_status st, const char *fmt, ...)
 {
-    char context[512], cause[sizeof last_error];
+    char context[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(context, sizeof context, fmt, ap);
     va_end(ap);
-    memcpy(cause, last_error, sizeof cause);
-    size_t n = (size_t)snprintf(last_error, sizeof last_error, "%s: ", context);
-    size_t room = sizeof last_error - n - 1, len = strlen(cause);
-    memcpy(last_error + n, cause, len < room ? len : room);
-    last_error[n + (len < room ? len : room)] = '\0';
-    return st;
+    return lks__fail(st, "%s: %s", context, last_error);
+}
+
+bool lks__append(char *out, size_t bytes, const char *between, const char *fmt, ...)
+{
+    va_list ap;
+    size_t n = strlen(out);
+    n += n > 0 ? (size_t)snprintf(out + n, bytes - n, "%s", between) : 0;
+    if (n >= bytes)
+        return false;
+    va_start(ap, fmt);
+    n += (size_t)vsnprintf(out + n, bytes - n, fmt, ap);
+    va_end(ap);
+    return n < bytes;
 }
 
 /* Line ends and controls of direction, by which a text can show as another one. */

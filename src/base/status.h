@@ -2,6 +2,7 @@
  * cause is known, and returns the status; callers pass it on. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "lockstep/status.h"
@@ -24,6 +25,11 @@ const char *lks__explanation(void); /* "" if none were recorded */
 char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_bytes);
 /* The string `text`, escaped in at most `bytes` bytes, which belong to the enclosing block. */
 #define lks__shown(text, bytes) lks__escape((char[bytes]){0}, bytes, text, strlen(text))
+
+/* Append to the text in `out`, after `between` if that isn't empty. False if the text was cut, as
+ * `out` has room for `bytes`. */
+bool lks__append(char *out, size_t bytes, const char *between, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* Return ERR_ARG, which names the call and the argument `p`, if `p` is NULL; _IF: and `when` is
  * true. */

@@ -38,11 +38,10 @@ bool lks__comm_describe(const struct lks_comm_ops *ops, char text[LKS__BACKEND_T
 /* "auto, shm, mpi or gloo" */
 static void list_names(char *text, size_t bytes)
 {
-    size_t used = (size_t)snprintf(text, bytes, "auto");
-    for (int i = 0; lks__backend_at(i) != NULL && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
-                                 lks__backend_at(i + 1) != NULL ? ", " : " or ",
-                                 lks__backend_at(i)->name);
+    snprintf(text, bytes, "auto");
+    for (int i = 0; lks__backend_at(i) != NULL; i++)
+        lks__append(text, bytes, lks__backend_at(i + 1) != NULL ? ", " : " or ", "%s",
+                    lks__backend_at(i)->name);
 }
 
 bool lks__backend_probe(const struct lks_comm_ops *ops, const lks_world *world, bool chosen,
@@ -73,9 +72,7 @@ static lks_status choose(const char *name, const lks_world *world,
             *ops_p = ops;
             return LKS_OK;
         }
-        size_t used = strlen(reasons);
-        snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used > 0 ? "; " : "", ops->name,
-                 why);
+        lks__append(reasons, sizeof reasons, "; ", "%s: %s", ops->name, why);
     }
     if (reasons[0] != '\0')
         return lks__fail(LKS_ERR_SUPPORT, "no way to reach the other ranks: %s", reasons);

@@ -117,15 +117,14 @@ static lks_status start_all(struct lks__attempt *a, bool *started_p, int *exit_c
 static bool is_lasting(const struct lks__supervisor *sup, struct lks__verdict *v)
 {
     const lks__launch_options *o = sup->attempt->job->options;
-    const size_t used = strlen(v->text);
     const bool usage = o->trains && v->exit_code == o->usage_code;
     if (v->culprit < 0 || v->elsewhere || (!usage && !lks__segment_lasting(sup->attempt->segment)))
         return false;
     if (usage && o->max_restarts == 0)
         return true;
-    snprintf(v->text + used, sizeof v->text - used, "; %sput that right, then start it again%s",
-             o->max_restarts > 0 ? "not restarted, as it would fail again: " : "",
-             o->trains ? ", with --init_from=resume if it has saved a checkpoint" : "");
+    lks__append(v->text, sizeof v->text, "", "; %sput that right, then start it again%s",
+                o->max_restarts > 0 ? "not restarted, as it would fail again: " : "",
+                o->trains ? ", with --init_from=resume if it has saved a checkpoint" : "");
     return true;
 }
 

@@ -15,10 +15,9 @@ const char *lks__bind_find(int rank, int ranks, lks__bind_share *share, char *wh
     const lks__bind_module *module =
         lks__module_load(LKS__BIND_MODULE_FILE, LKS__BIND_MODULE_VERSION, why, why_bytes);
     if (module == NULL) {
-        const size_t n = strlen(why);
         char advice[LKS__MODULE_ADVICE];
-        snprintf(why + n, why_bytes - n, "; %s",
-                 lks__module_advice(LKS__BIND_MODULE_FILE, "libhwloc-dev", advice));
+        lks__append(why, why_bytes, "; ", "%s",
+                    lks__module_advice(LKS__BIND_MODULE_FILE, "libhwloc-dev", advice));
         return NULL;
     }
     return module->share(rank, ranks, share, why, why_bytes) == 0 ? module->library() : NULL;

@@ -213,11 +213,9 @@ static void note_join(lks__session *s)
 {
     char text[LKS__DEVICE_TEXT];
     s->device->ops->exchange->about(s->device, text, sizeof text);
-    for (char **e = environ; *e != NULL; e++) {
-        const size_t n = strlen(text);
+    for (char **e = environ; *e != NULL; e++)
         if (strncmp(*e, "NCCL_", 5) == 0)
-            snprintf(text + n, sizeof text - n, " %s", *e);
-    }
+            lks__append(text, sizeof text, "", " %s", *e);
     const size_t n = (size_t)snprintf(s->device_note, sizeof s->device_note,
                                       "gradients and parameters go from GPU to GPU by ");
     lks__escape(s->device_note + n, sizeof s->device_note - n, text, strlen(text));

@@ -9,6 +9,7 @@
 
 #include "base/place.h"
 #include "base/text/shell.h"
+#include "base/text/utf8.h"
 #include "settings/config/config_file.h"
 #include "settings/config/recipe.h"
 #include "settings/family.h"
@@ -39,14 +40,6 @@ struct taking {
     bool ours; /* the run is of this family */
 };
 
-static bool is_file(const lks__family *f, const char *name)
-{
-    for (const char *const *file = f->files; file != NULL && *file != NULL; file++)
-        if (strcmp(*file, name) == 0)
-            return true;
-    return false;
-}
-
 /* True if the setting's value stays: variables of another family's script lose to files, too. */
 static bool gives_way(const struct taking *t, int setting)
 {
@@ -70,7 +63,8 @@ static lks_status take(const struct taking *t, const char *name)
     const bool of_model = (t->command & (LKS__CMD_TRAIN | LKS__CMD_BENCH)) == 0 &&
                           flags & LKS__SETTING_SHAPE &&
                           (flags & t->family->settings || setting == LKS__SETTING_block_size);
-    if (t->ours || ((is_file(t->family, name) || of_model) && !gives_way(t, setting)))
+    const bool in_files = t->family->files != NULL && lks__is_one_of(name, t->family->files);
+    if (t->ours || ((in_files || of_model) && !gives_way(t, setting)))
         return lks__settings_set(t->s, t->command, name, value, LKS__FROM_ENV, variable);
     if (t->args != NULL && t->command & (LKS__CMD_TRAIN | LKS__CMD_BENCH)) {
         char where[80];

@@ -65,9 +65,9 @@ const char *lks__setting_meaning(const lks__setting *d, unsigned command,
 static void describe_words(const lks__setting *d, unsigned command, char *out, size_t bytes)
 {
     char help[LKS__SETTING_HELP];
-    size_t o = (size_t)snprintf(out, bytes, "%s", lks__setting_meaning(d, command, help));
-    for (int i = 0; d->about != NULL && d->about(i) != NULL && o < bytes; i++)
-        o += (size_t)snprintf(out + o, bytes - o, "; %s: %s", d->word(i), d->about(i));
+    snprintf(out, bytes, "%s", lks__setting_meaning(d, command, help));
+    for (int i = 0; d->about != NULL && d->about(i) != NULL; i++)
+        lks__append(out, bytes, "", "; %s: %s", d->word(i), d->about(i));
 }
 
 /* How much of a setting to print. */
@@ -152,7 +152,6 @@ bool lks__settings_has_group(unsigned command, const lks__setting_group *group)
 lks_status lks__settings_check_group(unsigned command, const char *group)
 {
     char list[160] = "all";
-    size_t n = strlen(list);
     if (strcmp(group, "all") == 0)
         return LKS_OK;
     for (int i = 0; i < LKS__N_GROUPS; i++) {
@@ -161,7 +160,7 @@ lks_status lks__settings_check_group(unsigned command, const char *group)
             continue;
         if (strcmp(group, known->word) == 0)
             return LKS_OK;
-        n += (size_t)snprintf(list + n, sizeof list - n, ", %s", known->word);
+        lks__append(list, sizeof list, ", ", "%s", known->word);
     }
     return lks__fail(LKS_ERR_CONFIG,
                      "--help=%s: there is no such group of settings; the groups are %s",

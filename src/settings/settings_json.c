@@ -80,7 +80,7 @@ void lks__settings_write(const lks__settings *s, unsigned flags, const lks__sett
 lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *out, size_t bytes)
 {
     const unsigned flags = LKS__SETTING_CONFIG | LKS__SETTING_SAME;
-    size_t at = 0;
+    out[0] = '\0';
     for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
         const lks__setting_value v = lks__setting_load(s, d);
         char text[LKS__SETTING_STR];
@@ -94,8 +94,7 @@ lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *o
         else
             lks__settings_text(s, (int)(d - lks__setting_table), text);
         const char *shown = lks__shown(text, 4 * LKS__SETTING_STR);
-        at += (size_t)snprintf(out + at, bytes - at, "%s=%s\n", d->name, shown);
-        if (at >= bytes)
+        if (!lks__append(out, bytes, "", "%s=%s\n", d->name, shown))
             return lks__fail(LKS_ERR_NOMEM, "the settings need more than %zu bytes", bytes);
     }
     return LKS_OK;

@@ -261,14 +261,9 @@ int64_t lks__setting_choice(const lks__setting *d, const char *text)
 /* "a, b or c". */
 static void list_words(const char *(*word)(int i), char *out, size_t out_bytes)
 {
-    size_t o = 0;
     out[0] = '\0';
-    for (int i = 0; word(i) != NULL && o < out_bytes; i++)
-        o += (size_t)snprintf(out + o, out_bytes - o, "%s%s",
-                              i == 0                ? ""
-                              : word(i + 1) == NULL ? " or "
-                                                    : ", ",
-                              word(i));
+    for (int i = 0; word(i) != NULL; i++)
+        lks__append(out, out_bytes, word(i + 1) == NULL ? " or " : ", ", "%s", word(i));
 }
 
 /* "a, b or c" from "a|b|c". */
@@ -330,9 +325,8 @@ const char *lks__setting_preset_text(const lks__setting *d, char out[LKS__NUMBER
 /* Append the word for 0. */
 static void add_zero(const lks__setting *d, char out[LKS__SETTING_RANGE])
 {
-    const size_t n = strlen(out);
     if (d->zero != NULL)
-        snprintf(out + n, LKS__SETTING_RANGE - n, ", or %s", d->zero);
+        lks__append(out, LKS__SETTING_RANGE, ", or ", "%s", d->zero);
 }
 
 const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_RANGE])

@@ -117,11 +117,9 @@ static lks_status look(const char *source, lks__weights_path *p)
 
 static lks_status none_of_them(const lks__weights *w, bool folder)
 {
-    char list[800];
-    size_t o = 0;
-    for (size_t i = 0; i < N_FORMS && o < sizeof list; i++)
-        o += (size_t)snprintf(list + o, sizeof list - o, "%s%s", i == 0 ? "" : "; ",
-                              forms[i]->about);
+    char list[800] = "";
+    for (size_t i = 0; i < N_FORMS; i++)
+        lks__append(list, sizeof list, "; ", "%s", forms[i]->about);
     return lks__fail(LKS_ERR_FORMAT, "%s is no %s with weights that lockstep knows. It reads: %s",
                      w->shown, folder ? "folder" : "file", list);
 }

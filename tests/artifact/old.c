@@ -111,8 +111,7 @@ static lks_status pack_all(packer *p, const lks__table *table, const lks__artifa
     lks_status st = pack(p, head, head_bytes, false);
     for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++)
         st = pack_part(p, &parts[i], params, buffer);
-    if (st == LKS_OK)
-        st = pack(p, "", 0, true);
+    LKS__THEN(st, pack(p, "", 0, true));
     free(buffer);
     return st;
 }
@@ -144,13 +143,10 @@ lks_status old_artifact_write(const char *path, const lks__table *table, const f
     lks_status st = parts && meta ? LKS_OK : no_memory();
     for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++)
         lks__artifact_part_of(&table->tensors[i], &parts[i]);
-    if (st == LKS_OK)
-        st = head_of(path, table, parts, meta, &head, &head_bytes);
+    LKS__THEN(st, head_of(path, table, parts, meta, &head, &head_bytes));
     lks__artifact_count(table, &stats);
-    if (st == LKS_OK)
-        st = compress_all(table, parts, params, head, head_bytes, &p, &stats);
-    if (st == LKS_OK)
-        st = lks__sys_write_file(path, p.out, p.bytes);
+    LKS__THEN(st, compress_all(table, parts, params, head, head_bytes, &p, &stats));
+    LKS__THEN(st, lks__sys_write_file(path, p.out, p.bytes));
     json_decref(meta);
     free(p.out);
     free(head);

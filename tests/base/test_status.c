@@ -232,3 +232,14 @@ TEST(test_units)
     assert_string_equal(out, "nan");
     assert_true(lks__units_plain(-1.5) == -1.5 && lks__units_plain(-(double)INFINITY) < -1e300);
 }
+
+TEST(test_append)
+{
+    char text[8] = "";
+    assert_true(lks__append(text, sizeof text, ", ", "%c", 'a'));
+    assert_true(lks__append(text, sizeof text, ", ", "bc"));
+    assert_false(lks__append(text, sizeof text, ", ", "d"));
+    assert_string_equal(text, "a, bc, ");
+    assert_false(lks__append(text, sizeof text, "", "e")); /* full */
+    assert_string_equal(text, "a, bc, ");
+}

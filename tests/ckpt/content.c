@@ -60,8 +60,7 @@ static lks_status save(const char *out, uint64_t iter, int variant, int keep, bo
     lks__ckpt_content content = {
         iter, m.model, N_MODEL, m.optimizer, N_OPTIMIZER, "00112233445566ff", state, .best = best};
     lks_status st = lks__sys_make_dirs(out);
-    if (st == LKS_OK)
-        st = lks__ckpt_save(out, &content, keep, name, hash);
+    LKS__THEN(st, lks__ckpt_save(out, &content, keep, name, hash));
     assert_int_equal(json_object_size(state), 4); /* borrowed: unchanged */
     json_decref(state);
     if (st == LKS_OK) {

@@ -694,8 +694,7 @@ static lks_status stay(lks_comm *comm, bool waits, double seconds)
     for (double end = lks__sys_now() + seconds; st == LKS_OK && lks__sys_now() < end;
          usleep(1000)) {
         st = lks__comm_among_devices(comm, waits);
-        if (st == LKS_OK)
-            st = lks_comm_progress(comm);
+        LKS__THEN(st, lks_comm_progress(comm));
     }
     return st;
 }

@@ -71,8 +71,7 @@ RANK(until_failure)
     void *own, *common;
     EXPECT(buf != NULL && all != NULL);
     lks_status st = lks_comm_alloc(comm, LKS_MEM_OWN, 400000, &own);
-    if (st == LKS_OK)
-        st = lks_comm_alloc(comm, LKS_MEM_COMMON, 500000, &common);
+    LKS__THEN(st, lks_comm_alloc(comm, LKS_MEM_COMMON, 500000, &common));
     size_t start[] = {0, 40000, 100000};
     lks_part part = {{0, lks_comm_rank(comm)}, st == LKS_OK ? own : NULL};
     for (uint64_t step = 0; st == LKS_OK; step++) {
@@ -93,10 +92,8 @@ RANK(until_failure)
             lks_status sa = lks_work_wait(a), sb = st == LKS_OK ? lks_work_wait(b) : st;
             st = sa != LKS_OK ? sa : sb;
         }
-        if (st == LKS_OK)
-            st = lks_comm_all_reduce(comm, buf, 200000, LKS_FLOAT32, LKS_SUM);
-        if (st == LKS_OK)
-            st = lks_comm_all_gather(comm, buf, all, 4000, LKS_UINT8);
+        LKS__THEN(st, lks_comm_all_reduce(comm, buf, 200000, LKS_FLOAT32, LKS_SUM));
+        LKS__THEN(st, lks_comm_all_gather(comm, buf, all, 4000, LKS_UINT8));
     }
     EXPECT(st == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 1") != NULL);

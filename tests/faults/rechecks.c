@@ -95,8 +95,7 @@ static int run_rank(int argc, char **argv)
         plant = p;
     lks__settings_defaults(&s);
     lks_status st = lks__settings_parse(&s, LKS__CMD_TRAIN, argc, argv, 0, &ignored);
-    if (st == LKS_OK)
-        st = lks__trainer_open(&s, &t, &stopped);
+    LKS__THEN(st, lks__trainer_open(&s, &t, &stopped));
     if (st != LKS_OK) {
         fprintf(stderr, "%s\n", lks_last_error());
         lks__trainer_close(&t);

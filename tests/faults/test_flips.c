@@ -12,17 +12,6 @@
 
 #include "laws/marked.h"
 
-static pid_t rank_process(const char *mark, int rank)
-{
-    pid_t pids[64];
-    const char *want = lks_test_text("RANK=%d", rank);
-    int n = marked_processes(mark, pids, 64);
-    for (int i = 0; i < n && i < 64; i++)
-        if (marked_has(pids[i], want))
-            return pids[i];
-    return -1;
-}
-
 /* Does the process hold a float near 1 there? True if its memory can't be opened: flip() says so.
  */
 static bool holds_one(pid_t pid, unsigned long long at)
@@ -85,7 +74,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
     bool writable = true;
     for (int i = 0; i < lks_test_tries(500) && !ended(child.pid) && writable; i++) {
         usleep(10000);
-        pid_t pid = W == 1 ? child.pid : rank_process(mark, rank);
+        pid_t pid = W == 1 ? child.pid : marked_rank(mark, rank);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
         if (at == 0)
             continue;
@@ -140,7 +129,7 @@ static bool flip_on_second_host(const char *says[2])
     bool flipped = false;
     for (int i = 0; i < lks_test_tries(1000) && !ended(hosts[1].pid) && !flipped; i++) {
         usleep(10000);
-        pid_t pid = rank_process(mark, 1);
+        pid_t pid = marked_rank(mark, 1);
         unsigned long long at = pid > 0 && lks_test_exists(log) ? parameters_of(pid) : 0;
         for (unsigned k = 0; k < 8 && at != 0; k++)
             flipped |= flip(pid, at + 4 * k);

@@ -113,13 +113,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const uint8_t *zero = memchr(data, 0, bytes);
     const size_t n = zero != NULL ? (size_t)(zero - data) : bytes;
     lks__series both[2], parts;
-    bool changed;
     fuzz_file("input/ranks.jsonl", zero != NULL ? zero + 1 : data,
               zero != NULL ? bytes - n - 1 : 0);
     fuzz_file("input/metrics.jsonl", data, n / 2);
     FUZZ_HOLDS(lks__series_open(fuzz_path("input"), &parts) == LKS_OK);
     fuzz_file("input/metrics.jsonl", data, n);
-    FUZZ_HOLDS(lks__series_read(&parts, &changed) == LKS_OK);
+    FUZZ_HOLDS(lks__series_read(&parts) == LKS_OK);
     FUZZ_HOLDS(lks__series_open(fuzz_path("input"), &both[0]) == LKS_OK);
     FUZZ_HOLDS(lks__series_open(fuzz_path("sound"), &both[1]) == LKS_OK);
     /* A run that is read while it is written has the same numbers in the end. */

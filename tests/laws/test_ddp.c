@@ -203,15 +203,12 @@ static lks_status run_ddp(struct rank *r)
     if (on_deferred) {
         st = deferred_open(&ex, r->seed, &r->device);
         r->device->waiter = (lks__waiter){.failure = failure, .ctx = r->comm};
-        if (st == LKS_OK)
-            st = lks__mirror_open(r->device, table.count * sizeof(float), &r->made);
+        LKS__THEN(st, lks__mirror_open(r->device, table.count * sizeof(float), &r->made));
         r->on_way = calloc((size_t)table.n_groups, sizeof *r->on_way);
     }
     lks__comm_use(r->comm, &ex);
-    if (st == LKS_OK)
-        st = lks__reducer_open(&config, r->comm, &table, r->device, &ddp);
-    if (st == LKS_OK)
-        st = steps(r, ddp);
+    LKS__THEN(st, lks__reducer_open(&config, r->comm, &table, r->device, &ddp));
+    LKS__THEN(st, steps(r, ddp));
     if (st != LKS_OK)
         lks_comm_abort(r->comm, lks_last_error());
     lks__reducer_close(ddp);

@@ -201,12 +201,9 @@ static lks_status ddp_own(struct use *u, size_t n)
     float *gradient = lks_ddp_gradient(ddp, 0);
     lks_status st = lks_ddp_begin(ddp, lks_ddp_first(ddp));
     fill(gradient, PARAM, (float)u->rank);
-    if (st == LKS_OK)
-        st = lks_ddp_mark_ready(ddp, 0);
-    if (st == LKS_OK)
-        st = lks_ddp_accumulate(ddp, 1);
-    if (st == LKS_OK)
-        st = lks_ddp_step(ddp, NULL);
+    LKS__THEN(st, lks_ddp_mark_ready(ddp, 0));
+    LKS__THEN(st, lks_ddp_accumulate(ddp, 1));
+    LKS__THEN(st, lks_ddp_step(ddp, NULL));
     const bool right = st != LKS_OK || is_all(gradient, PARAM, 1);
     lks_ddp_close(ddp);
     LKS__TRY(st);
@@ -502,9 +499,8 @@ static int be_rank(int argc, char **argv)
         while (strcmp(call->name, argv[4]) != 0)
             call++;
         st = open_use(&u, SOME);
-        if (st == LKS_OK)
-            st = with_victim(&u, call, argv[5], atoi(argv[6]),
-                             lks_test_text("%s/children", argv[3]));
+        LKS__THEN(st, with_victim(&u, call, argv[5], atoi(argv[6]),
+                                  lks_test_text("%s/children", argv[3])));
     }
     if (st != LKS_OK)
         fprintf(stderr, "%s %s, rank %d: %s\n", argv[4], argc > 5 ? argv[5] : "", u.rank,

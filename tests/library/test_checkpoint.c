@@ -616,8 +616,7 @@ static void *small_main(void *dir)
     const lks_comm_options options = {"shm", 60};
     lks_comm *comm = NULL;
     lks_status st = lks_comm_open(&alone, &options, &comm);
-    if (st == LKS_OK)
-        st = train_and_save(comm, dir);
+    LKS__THEN(st, train_and_save(comm, dir));
     lks_comm_close(comm);
     return (void *)(intptr_t)st;
 }

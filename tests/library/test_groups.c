@@ -459,8 +459,7 @@ static int be_rank(const char *name)
         if (strcmp(rows[i].name, name) != 0)
             continue;
         lks_status st = lks_world_from_env(&world);
-        if (st == LKS_OK)
-            st = rows[i].run();
+        LKS__THEN(st, rows[i].run());
         if (st != LKS_OK)
             fprintf(stderr, "%s, rank %d: %s\n", name, world.rank, lks_last_error());
         return st != LKS_OK;

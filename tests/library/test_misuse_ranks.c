@@ -346,10 +346,8 @@ static lks_status two_of_them(struct rank *r, bool first)
     LKS__TRY(backward(r, one));
     LKS__TRY(backward(r, r->ddp)); /* both are in flight */
     lks_status st = lks_ddp_step(r->ddp, NULL);
-    if (st == LKS_OK)
-        st = lks_ddp_step(one, NULL);
-    if (st == LKS_OK)
-        st = check_mean(r);
+    LKS__THEN(st, lks_ddp_step(one, NULL));
+    LKS__THEN(st, check_mean(r));
     lks_ddp_close(one);
     return st;
 }
@@ -362,8 +360,7 @@ static lks_status two_crossed(struct rank *r, bool first)
     one = r->ddp;
     LKS__TRY(open_ddp(r));
     lks_status st = whole_step(r, first ? one : r->ddp);
-    if (st == LKS_OK)
-        st = whole_step(r, first ? r->ddp : one);
+    LKS__THEN(st, whole_step(r, first ? r->ddp : one));
     lks_ddp_close(one);
     return st;
 }
@@ -395,8 +392,7 @@ static lks_status optimizers_called(struct rank *r, bool first, bool steps)
     const lks_tensor *tensors;
     size_t n;
     lks_status st = open_optimizer(r, &o[0]);
-    if (st == LKS_OK)
-        st = open_optimizer(r, &o[1]);
+    LKS__THEN(st, open_optimizer(r, &o[1]));
     if (st == LKS_OK && first && steps)
         st = lks_optimizer_step(o[0], &rates);
     else if (st == LKS_OK)
@@ -803,8 +799,7 @@ static lks_status other_reading(struct rank *r, bool first)
     size_t n;
     lks_status st = first ? lks_checkpoint_list(r->comm, "/nonexistent/lks", &list, &n, NULL)
                           : lks_checkpoint_json(r->comm, "/nonexistent/lks", &text, NULL);
-    if (st == LKS_OK)
-        st = lks_comm_barrier(r->comm);
+    LKS__THEN(st, lks_comm_barrier(r->comm));
     return st == LKS_ERR_PEER && !first ? LKS_ERR_ARG : st;
 }
 

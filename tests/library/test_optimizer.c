@@ -181,8 +181,7 @@ static lks_status train(struct rank *r)
         set_grads(&r->m, step);
         if (odd == GRADIENT)
             r->m.grad[2][96] += 1;
-        if (st == LKS_OK)
-            st = lks_optimizer_step(o, &chosen);
+        LKS__THEN(st, lks_optimizer_step(o, &chosen));
     }
     lks_optimizer_close(o);
     return st;

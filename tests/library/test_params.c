@@ -216,8 +216,7 @@ static lks_status run_steps(struct rank *r)
     for (int step = 0; step < STEPS && st == LKS_OK; step++) {
         lks_ddp_result result;
         st = one_step(r, ddp, step, &result);
-        if (st == LKS_OK)
-            st = check_step(r, ddp, step, &result);
+        LKS__THEN(st, check_step(r, ddp, step, &result));
     }
     lks_ddp_close(ddp);
     return st;
@@ -378,8 +377,7 @@ static lks_status run_values(struct rank *r)
         for (size_t i = 0; i < counts[p]; i++)
             r->model->value[p][i] = (float)(rank + p) + (float)i / 3;
     lks_status st = lks_ddp_broadcast(ddp);
-    if (st == LKS_OK)
-        st = lks_ddp_verify(ddp);
+    LKS__THEN(st, lks_ddp_verify(ddp));
     if (st == LKS_OK && r->model->value[3][3] != 4.0f)
         st = lks__fail(LKS_ERR_DIVERGED, "value %g", (double)r->model->value[3][3]);
     if (rank == r->odd)
@@ -388,8 +386,7 @@ static lks_status run_values(struct rank *r)
         const uint32_t bits = 0x7fc00000 + (rank == r->odd);
         memcpy(&r->model->value[FROZEN][59], &bits, sizeof bits);
     }
-    if (st == LKS_OK)
-        st = lks_ddp_verify(ddp);
+    LKS__THEN(st, lks_ddp_verify(ddp));
     lks_ddp_close(ddp);
     return st;
 }

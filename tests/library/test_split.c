@@ -267,8 +267,7 @@ static void *split_often(void *group)
     lks_status st = LKS_OK;
     for (int i = 0; i < 3 && st == LKS_OK; i++) {
         st = lks_comm_split(group, 0, 0, &part);
-        if (st == LKS_OK)
-            st = lks_comm_all_reduce(part, &x, 1, LKS_FLOAT32, LKS_MIN);
+        LKS__THEN(st, lks_comm_all_reduce(part, &x, 1, LKS_FLOAT32, LKS_MIN));
         lks_comm_close(part);
     }
     if (st != LKS_OK)
@@ -357,8 +356,7 @@ static lks_status another_call(void)
     lks_status st = lks_comm_barrier(comm); /* run_row()'s calls have ended on all ranks */
     if (st == LKS_OK) /* a slow host may notice it in the call before, others in the one after */
         st = world.rank == 0 ? lks_comm_barrier(comm) : lks_comm_split(comm, 0, 0, &part);
-    if (st == LKS_OK)
-        st = lks_comm_barrier(comm);
+    LKS__THEN(st, lks_comm_barrier(comm));
     EXPECT(st == LKS_ERR_ARG);
     EXPECT(strstr(lks_last_error(), "lks_comm_split") != NULL);
     EXPECT(strstr(lks_last_error(), "lks_comm_barrier") != NULL);
@@ -576,10 +574,8 @@ static lks_status run_row(const struct row *row)
     const lks_comm_options o = {hosts_backend(engine), TIMEOUT_S * lks_test_patience()};
     const int host = atoi(getenv("GROUP_RANK"));
     lks_status st = lks_comm_open(&world, &o, &comm);
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(comm, &host, hosts_of, 1, LKS_INT32);
-    if (st == LKS_OK)
-        st = row->run();
+    LKS__THEN(st, lks_comm_all_gather(comm, &host, hosts_of, 1, LKS_INT32));
+    LKS__THEN(st, row->run());
     if (st != LKS_OK)
         fprintf(stderr, "%s, rank %d: %s\n", row->name, world.rank, lks_last_error());
     lks_comm_close(comm);

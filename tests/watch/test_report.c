@@ -35,7 +35,6 @@ TEST(test_follow)
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     const char *file = lks_test_text("%s/metrics.jsonl", dir);
     lks__series s;
-    bool changed;
     size_t bytes;
     assert_ok(lks__series_open(dir, &s));
     assert_int_equal(s.n_points, 20);
@@ -43,14 +42,12 @@ TEST(test_follow)
     assert_near(s.elapsed, 2.0, 1e-9);
     assert_string_equal(s.name, "run");
     assert_true(s.end != NULL && s.starts == 1 && s.checkpoints == 1);
-    assert_ok(lks__series_read(&s, &changed));
-    assert_false(changed);
     fake_append(dir, "{'kind':'train','iter':20,'loss'"); /* not complete yet */
-    assert_ok(lks__series_read(&s, &changed));
-    assert_false(changed);
+    assert_ok(lks__series_read(&s));
+    assert_int_equal(s.n_points, 20);
     fake_append(dir, ":1.25}\n{'kind':'host','changed':{'n_layer':3}}\n");
-    assert_ok(lks__series_read(&s, &changed));
-    assert_true(changed && s.n_points == 21 && s.end == NULL && s.starts == 2);
+    assert_ok(lks__series_read(&s));
+    assert_true(s.n_points == 21 && s.end == NULL && s.starts == 2);
     assert_near(lks__series_last_loss(&s), 1.25, 0.0);
     assert_int_equal(json_integer_value(json_object_get(s.config, "n_layer")), 3);
     /* A resume cuts the file, and what it then writes may be longer than before. */
@@ -60,8 +57,8 @@ TEST(test_follow)
     lks_test_write(file, text, (size_t)(cut - text));
     for (int i = 15; i < 60; i++)
         fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':9}\n", i));
-    assert_ok(lks__series_read(&s, &changed));
-    assert_true(changed && s.epoch != epoch);
+    assert_ok(lks__series_read(&s));
+    assert_true(s.epoch != epoch);
     assert_int_equal(s.n_points, 60);
     assert_int_equal(s.n_evals, 2);
     assert_near(lks__series_last_loss(&s), 9.0, 0.0);
@@ -69,13 +66,12 @@ TEST(test_follow)
     assert_true(s.starts == 1 && s.checkpoints == 0); /* counted anew */
     assert_near(s.elapsed, 1.5, 1e-9);
     unlink(file); /* moved away: a new run begins */
-    assert_ok(lks__series_read(&s, &changed));
-    assert_true(changed && s.n_points == 0);
-    assert_ok(lks__series_read(&s, &changed));
-    assert_false(changed);
+    assert_ok(lks__series_read(&s));
+    assert_true(s.n_points == 0);
+    assert_ok(lks__series_read(&s));
     fake_append(dir, "{'kind':'train','iter':0,'loss':3}\n");
-    assert_ok(lks__series_read(&s, &changed));
-    assert_true(changed && s.n_points == 1);
+    assert_ok(lks__series_read(&s));
+    assert_true(s.n_points == 1);
     lks__series_close(&s);
     unlink(file);
     /* a link isn't followed */
@@ -89,7 +85,6 @@ TEST(test_states)
 {
     const char *dir = lks_test_folder(), *file = lks_test_text("%s/metrics.jsonl", dir);
     lks__series s;
-    bool changed;
     lks_test_write_text(file, "");
     fake_append(dir, "{'kind':'config','max_iters':1,'eval_interval':10}\n{'kind':'host'}\n"
                      "{'kind':'eval','iter':0}\n{'kind':'train','iter':-1,'loss':3}\n"
@@ -103,7 +98,7 @@ TEST(test_states)
                      "{'kind':'recheck','iter':1,'wrong':[{'host':'a'},{'host':'b'}]}\n"
                      "{'kind':'recheck','iter':1,'wrong':[{'host':'a'},{'host':'b'}],'right':'1'}\n"
                      "{'kind':'host','command':['lockstep','--lock=off']}\n");
-    assert_ok(lks__series_read(&s, &changed));
+    assert_ok(lks__series_read(&s));
     assert_int_equal(s.n_points, 2);
     assert_int_equal(s.rechecks, 2);
     assert_string_equal(s.marks[1].text, "wrong gradient on host a or b");
@@ -112,10 +107,10 @@ TEST(test_states)
     /* a stop after an evaluation that isn't the final one, then a whole run */
     fake_append(dir,
                 "{'kind':'eval','iter':2,'val_loss':1}\n{'kind':'host','micro_batches':[2]}\n");
-    assert_ok(lks__series_read(&s, &changed));
+    assert_ok(lks__series_read(&s));
     assert_string_equal(lks__series_state(&s), "stopped");
     fake_append(dir, "{'kind':'final','iter':2,'val_loss':1}\n");
-    assert_ok(lks__series_read(&s, &changed));
+    assert_ok(lks__series_read(&s));
     assert_string_equal(lks__series_state(&s), "complete");
     assert_int_equal(lks__series_best(&s)->iter, 2);
     lks__series_close(&s);
@@ -206,7 +201,6 @@ TEST(test_ranks)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     lks__series s;
-    bool changed;
     fake_ranks(dir, "{'iter':0,'steps':0,'memory_bytes':[3,4]}\nnonsense\n{'iter':5}\n"
                     "{'iter':-1,'memory_bytes':[1]}\n{'iter':7,'memory_bytes':['x']}\n"
                     "{'iter':10,'steps':10,'compute_ms':[1,2],'wait_ms':[3,'x'],"
@@ -217,11 +211,9 @@ TEST(test_ranks)
     /* iteration, tokens and seconds until there, and three lists; what makes no sense is null */
     assert_string_equal(text, "[[0,0.0,0.0,null,null,[3,4]],[10,10000.0,1.0,null,null,[9]]]");
     free(text);
-    assert_ok(lks__series_read(&s, &changed));
-    assert_false(changed);
+    assert_ok(lks__series_read(&s));
     fake_ranks(dir, "{'iter':1,'compute_ms':[1,2],'wait_ms':[3,4],'memory_bytes':[5,6]}\n");
-    assert_ok(lks__series_read(&s, &changed));
-    assert_true(changed);
+    assert_ok(lks__series_read(&s));
     text = json_dumps(s.ranks, JSON_COMPACT | JSON_REAL_PRECISION(9));
     assert_string_equal(text, "[[1,1000.0,0.1,[1,2],[3,4],[5,6]]]");
     free(text);
@@ -229,7 +221,7 @@ TEST(test_ranks)
     const char *file = lks_test_text("%s/ranks.jsonl", dir);
     unlink(file);
     assert_int_equal(symlink("metrics.jsonl", file), 0);
-    assert_ok(lks__series_read(&s, &changed));
+    assert_ok(lks__series_read(&s));
     assert_int_equal(json_array_size(s.ranks), 0);
     lks__series_close(&s);
 }

@@ -42,9 +42,8 @@ TEST(test_facts)
                     "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  123.5 kB",
                     "\nrank 0: wait 10.0% 5.0 MB  rank 1: wait 25.0% 7.0 MB\n");
     /* without the time of computation there is no share */
-    bool changed;
     fake_ranks(one, "{'iter':64,'wait_ms':[10,25],'memory_bytes':[5000000,7000000]}\n");
-    assert_ok(lks__series_read(&s[0], &changed));
+    assert_ok(lks__series_read(&s[0]));
     assert_contains(screen_of(s, 2, 24, 200, false), "\nrank 0: 5.0 MB  rank 1: 7.0 MB\n");
     /* The loss falls in a line, by an eighth of a character at each of 64 steps. The scale has the
      * highest and the lowest loss, and the first and the last iteration. */

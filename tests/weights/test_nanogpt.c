@@ -584,8 +584,7 @@ static lks_status use_with(const lie *l, bool run, uint32_t vocab_size)
     assert_ok(lks__table_freeze(&table, l->frozen ? l->frozen : ""));
     if (run)
         st = lks__nanogpt_run_of(w, &taken);
-    if (st == LKS_OK)
-        st = lks__weights_read(w, &config, &table, 1, x[0]);
+    LKS__THEN(st, lks__weights_read(w, &config, &table, 1, x[0]));
     const float *shared = x[0] + lks__table_find(&table, "transformer.wte.weight")->offset;
     for (uint32_t i = 0; st == LKS_OK && l->narrow && i < V * C; i++) {
         const uint32_t bits = (0x3c00 + i) << 16;

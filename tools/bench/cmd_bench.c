@@ -365,13 +365,13 @@ const char *bench_name(int i)
 static lks_status suggest_step(int argc, char **argv)
 {
     char words[2000] = "";
-    size_t n = 0;
-    for (int i = 1; i < argc && n < sizeof words; i++)
-        n += (size_t)snprintf(words + n, sizeof words - n, " %s", lks__quoted(argv[i], 600));
+    bool whole = true;
+    for (int i = 1; i < argc; i++)
+        whole &= lks__append(words, sizeof words, "", " %s", lks__quoted(argv[i], 600));
     return lks__fail(LKS_ERR_CONFIG,
                      "name a measurement (peak, step, comm, kernels or machine), for example "
                      "`lockstep bench step%s`",
-                     n < sizeof words ? words : " FILE");
+                     whole ? words : " FILE");
 }
 
 /* Refuse settings that don't apply to it. */

@@ -194,12 +194,11 @@ static lks_status print_size(const lks__settings *s, int n_ranks)
             return LKS_OK;
     LKS__TRY(lks__plan_bytes(s, n_ranks, &bytes));
     LKS__TRY(lks__process_measure(s, &one, &process));
-    for (size_t i = 0, n = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
+    for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
         const double all = recipes[i].megabytes + (process.own + process.libraries) / 1e6;
         if (i == 0 || all < room)
-            n += (size_t)snprintf(fit + n, sizeof fit - n, "%s%s (%s parameters, %s)",
-                                  i > 0 ? ", " : "", recipes[i].name, recipes[i].parameters,
-                                  lks__units_memory(all * 1e6));
+            lks__append(fit, sizeof fit, ", ", "%s (%s parameters, %s)", recipes[i].name,
+                        recipes[i].parameters, lks__units_memory(all * 1e6));
     }
     fprintf(stderr,
             "lockstep train: no size was given, so the model is GPT-2's: %" PRId64

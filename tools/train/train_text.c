@@ -120,11 +120,10 @@ static lks_status too_many_words(const lks__args *args)
 {
     char name[PATH_BYTES] = "";
     const char *second = args->positional[1];
-    size_t n = 0;
-    for (int i = 0; i < args->n_positional && n < sizeof name; i++)
-        n += (size_t)snprintf(name + n, sizeof name - n, "%s%s", i > 0 ? " " : "",
-                              args->positional[i]);
-    if (n < sizeof name && access(name, F_OK) == 0)
+    bool whole = true;
+    for (int i = 0; i < args->n_positional; i++)
+        whole &= lks__append(name, sizeof name, "", "%s%s", i > 0 ? " " : "", args->positional[i]);
+    if (whole && access(name, F_OK) == 0)
         return lks__fail(LKS_ERR_CONFIG, "a name with spaces needs quotes: %s",
                          lks__quoted(name, PATH_BYTES));
     return lks__fail(LKS_ERR_CONFIG,

@@ -109,3 +109,10 @@ bool lks__ends_with(const char *text, const char *end)
     const size_t n = strlen(text), m = strlen(end);
     return n >= m && strcmp(text + n - m, end) == 0;
 }
+
+bool lks__is_one_of(const char *text, const char *const *words)
+{
+    while (*words != NULL && strcmp(*words, text) != 0)
+        words++;
+    return *words != NULL;
+}

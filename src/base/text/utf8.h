@@ -25,6 +25,7 @@ bool lks__utf8_is_valid(const char *text, size_t bytes);
 int lks__utf8_length(const char *text);
 
 bool lks__ends_with(const char *text, const char *end);
+bool lks__is_one_of(const char *text, const char *const *words); /* NULL after the last */
 
 /* Make a text valid UTF-8, in place: each invalid byte becomes '?', for example in a folder's name,
  * or in a text that was cut within a character. JSON, SVG and PNG accept only UTF-8. */

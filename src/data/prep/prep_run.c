@@ -264,15 +264,15 @@ static void note_left(const lks__prep_job *job)
     enum { SHOWN = 5 };
     char text[SHOWN * 200 + 100];
     const lks__texts *t = &job->texts;
-    size_t at = (size_t)snprintf(text, sizeof text, "left out %zu entr%s of folders: ", t->n_left,
-                                 t->n_left == 1 ? "y" : "ies");
+    snprintf(text, sizeof text, "left out %zu entr%s of folders: ", t->n_left,
+             t->n_left == 1 ? "y" : "ies");
     if (t->n_left == 0 || job->o.note == NULL)
         return;
     for (size_t i = 0; i < t->n_left && i < SHOWN; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s (%s)", i == 0 ? "" : ", ",
-                               lks__shown(t->left[i].path, 160), t->left[i].why);
+        lks__append(text, sizeof text, i == 0 ? "" : ", ", "%s (%s)",
+                    lks__shown(t->left[i].path, 160), t->left[i].why);
     if (t->n_left > SHOWN)
-        snprintf(text + at, sizeof text - at, " and %zu more", t->n_left - SHOWN);
+        lks__append(text, sizeof text, "", " and %zu more", t->n_left - SHOWN);
     job->o.note(text);
 }
 

@@ -16,12 +16,14 @@ static bool all_whole(lks__shards *const data[2])
     return true;
 }
 
-/* Combine the hashes of all files: those in `hashes`, or, with `read`, those of the files as they
+/* Combine the hashes of all files: those in meta.json, or, with `read`, those of the files as they
  * are. "" if one is missing. *changed_p: the first file whose two hashes differ, or NULL. */
-static lks_status combine(lks__shards *const data[2], const json_t *hashes, bool read, char out[17],
+static lks_status combine(const char *dir, lks__shards *const data[2], bool read, char out[17],
                           const char **changed_p)
 {
+    json_t *hashes;
     lks_status st = LKS_OK;
+    LKS__TRY(lks__meta_hashes(dir, &hashes));
     bool all = true;
     XXH3_state_t *sum = XXH3_createState();
     *changed_p = NULL;
@@ -48,31 +50,22 @@ static lks_status combine(lks__shards *const data[2], const json_t *hashes, bool
     if (!all)
         out[0] = '\0';
     XXH3_freeState(sum);
+    json_decref(hashes);
     return st;
 }
 
 lks_status lks__hashes_recorded(const char *dir, lks__shards *const data[2], char out[17])
 {
-    json_t *hashes;
     const char *changed;
     out[0] = '\0';
-    if (all_whole(data))
-        return LKS_OK;
-    LKS__TRY(lks__meta_hashes(dir, &hashes));
-    const lks_status st = combine(data, hashes, false, out, &changed);
-    json_decref(hashes);
-    return st;
+    return all_whole(data) ? LKS_OK : combine(dir, data, false, out, &changed);
 }
 
 lks_status lks__hashes_check(const char *dir, lks__shards *const data[2], const char recorded[17])
 {
-    json_t *hashes;
     const char *changed;
     char have[17];
-    LKS__TRY(lks__meta_hashes(dir, &hashes));
-    const lks_status st = combine(data, hashes, true, have, &changed);
-    json_decref(hashes);
-    LKS__TRY(st);
+    LKS__TRY(combine(dir, data, true, have, &changed));
     if (strcmp(have, recorded) == 0)
         return LKS_OK;
     const char *path = changed != NULL ? changed : dir;

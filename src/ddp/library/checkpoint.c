@@ -169,12 +169,10 @@ static void show(const char *name, const char *dtype, int n_dims, const uint64_t
                  size_t bytes)
 {
     const char *shown = lks__shown(name, 64);
-    size_t used = (size_t)snprintf(out, bytes, "%s %s [", shown, dtype);
-    for (int d = 0; d < n_dims && used < bytes; d++)
-        used += (size_t)snprintf(out + used, bytes - used, "%s%llu", d > 0 ? ", " : "",
-                                 (unsigned long long)shape[d]);
-    if (used < bytes)
-        snprintf(out + used, bytes - used, "]");
+    snprintf(out, bytes, "%s %s [", shown, dtype);
+    for (int d = 0; d < n_dims; d++)
+        lks__append(out, bytes, d > 0 ? ", " : "", "%llu", (unsigned long long)shape[d]);
+    lks__append(out, bytes, "", "]");
 }
 
 static void show_tensor(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])

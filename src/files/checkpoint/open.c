@@ -346,19 +346,16 @@ static void list_checkpoints(const char *out, char text[160])
 {
     enum { MOST = 4 };
     lks__entry *entries;
-    size_t n, at = 0, listed = 0;
+    size_t n, listed = 0;
     text[0] = '\0';
     if (lks__ckpt_scan(out, &entries, &n) != LKS_OK)
         return;
-    for (size_t i = 0; i < n; i++) {
-        if (entries[i].kind != LKS__ENTRY_CKPT || ++listed > MOST)
-            continue;
-        at += (size_t)snprintf(text + at, 160 - at, "%s%s", listed == 1 ? "; it has " : ", ",
-                               entries[i].name);
-    }
+    for (size_t i = 0; i < n; i++)
+        if (entries[i].kind == LKS__ENTRY_CKPT && ++listed <= MOST)
+            lks__append(text, 160, ", ", "%s%s", listed == 1 ? "; it has " : "", entries[i].name);
     free(entries);
     if (listed > MOST)
-        snprintf(text + at, 160 - at, " and %zu older", listed - MOST);
+        lks__append(text, 160, "", " and %zu older", listed - MOST);
 }
 
 lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt)
@@ -394,12 +391,9 @@ static lks_status is_target(const char *out, const lks__entry *entries, size_t i
     if (entries[i].kind == LKS__ENTRY_TMP || (i > 0 && entries[i - 1].iter == entries[i].iter))
         return LKS_OK;
     lks_status st = lks__entry_asked(out, &entries[i], &asked);
-    if (st == LKS_ERR_FORMAT) {
-        char cause[1024];
-        snprintf(cause, sizeof cause, "%s", lks_last_error());
+    if (st == LKS_ERR_FORMAT)
         return lks__fail(st, "%s: to go back further, move %s out of the folder, then resume",
-                         cause, entries[i].name);
-    }
+                         lks_last_error(), entries[i].name);
     LKS__TRY(st);
     *yes_p = asked == LKS__ASKED_NOT;
     return LKS_OK;

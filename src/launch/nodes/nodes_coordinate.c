@@ -362,12 +362,10 @@ static void describe(const struct lks__nodes *n, const struct lks__job_node *fir
         describe_leaver(n, first->text, text);
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__job_node *m = &n->nodes[i];
-        size_t used = strlen(text);
         const bool lost = m->dropped || ((stop || first == NULL) && m->lost);
         if (m->in_round && (lost || (stop && m->killed && !m->follows)) && m != first &&
             m->text != NULL)
-            snprintf(text + used, LKS__LAUNCH_MESSAGE - used, "%s%s", used > 0 ? "; " : "",
-                     m->text);
+            lks__append(text, LKS__LAUNCH_MESSAGE, "; ", "%s", m->text);
     }
 }
 

@@ -103,9 +103,8 @@ static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 void lks__nodes_command(const struct lks__nodes *n, char out[LKS__NODES_COMMAND])
 {
     char line[LKS__NODES_COMMAND] = "";
-    size_t at = 0;
-    for (char *const *word = n->job->options->argv; *word != NULL && at < sizeof line; word++)
-        at += (size_t)snprintf(line + at, sizeof line - at, "%s%s", at > 0 ? " " : "", *word);
+    for (char *const *word = n->job->options->argv; *word != NULL; word++)
+        lks__append(line, sizeof line, " ", "%s", *word);
     lks__escape(out, LKS__NODES_COMMAND, line, strlen(line));
 }
 

@@ -180,13 +180,11 @@ lks_status lks__machine_read(const char *path, lks__machine *m)
 lks_status lks__machine_write(const lks__machine *m, char text[LKS__MACHINE_TEXT])
 {
     const char *at = (const char *)m;
-    size_t n = 0;
-    n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, "{\n  \"" MARK "\": %d",
-                          LKS__MACHINE_VERSION);
+    snprintf(text, LKS__MACHINE_TEXT, "{\n  \"" MARK "\": %d", LKS__MACHINE_VERSION);
     for (int i = 0; i < N_NUMBERS; i++) {
         const void *from = at + numbers[i].at;
-        n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, ",\n  \"%s\": %.9g", numbers[i].name,
-                              numbers[i].whole ? *(const int *)from : *(const double *)from);
+        lks__append(text, LKS__MACHINE_TEXT, ",\n  ", "\"%s\": %.9g", numbers[i].name,
+                    numbers[i].whole ? *(const int *)from : *(const double *)from);
     }
     for (int i = 0; i < N_FIGURES; i++) {
         const lks__figure *f = (const lks__figure *)(const void *)(at + figures[i].at);
@@ -194,11 +192,11 @@ lks_status lks__machine_write(const lks__machine *m, char text[LKS__MACHINE_TEXT
                            : figures[i].when == LKS__MACHINE_MAYBE ? f->value > 0
                                                                    : true;
         if (given)
-            n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n,
-                                  ",\n  \"%s\": {\"value\": %.6g, \"low\": %.6g, \"high\": %.6g}",
-                                  figures[i].name, f->value, f->low, f->high);
+            lks__append(text, LKS__MACHINE_TEXT, ",\n  ",
+                        "\"%s\": {\"value\": %.6g, \"low\": %.6g, \"high\": %.6g}", figures[i].name,
+                        f->value, f->low, f->high);
     }
-    n += (size_t)snprintf(text + n, LKS__MACHINE_TEXT - n, "\n}\n");
-    return n < LKS__MACHINE_TEXT ? LKS_OK
-                                 : lks__fail(LKS_ERR_NOMEM, "the machine file is too long");
+    return lks__append(text, LKS__MACHINE_TEXT, "", "\n}\n")
+               ? LKS_OK
+               : lks__fail(LKS_ERR_NOMEM, "the machine file is too long");
 }

@@ -236,19 +236,19 @@ enum { ENTRY = 3 * LKS__SHOWN };
 static const char *describe(const json_t *entry, char text[ENTRY])
 {
     const char *key = lks__json_str(entry, "what");
-    int n = 0;
     if (key == NULL)
         return "the end";
+    text[0] = '\0';
     if (json_object_get(entry, "virtual_rank") != NULL)
-        n += snprintf(text + n, ENTRY - (size_t)n, "virtual rank %" JSON_INTEGER_FORMAT ", ",
-                      lks__json_int(entry, "virtual_rank"));
+        lks__append(text, ENTRY, "", "virtual rank %" JSON_INTEGER_FORMAT,
+                    lks__json_int(entry, "virtual_rank"));
     if (json_object_get(entry, "micro_batch") != NULL)
-        n += snprintf(text + n, ENTRY - (size_t)n, "micro-batch %" JSON_INTEGER_FORMAT ", ",
-                      lks__json_int(entry, "micro_batch"));
-    n += snprintf(text + n, ENTRY - (size_t)n, "%s: %s", lks__trail_phase(key),
-                  lks__show_member(entry, "what"));
+        lks__append(text, ENTRY, ", ", "micro-batch %" JSON_INTEGER_FORMAT,
+                    lks__json_int(entry, "micro_batch"));
+    lks__append(text, ENTRY, ", ", "%s: %s", lks__trail_phase(key),
+                lks__show_member(entry, "what"));
     if (json_object_get(entry, "name") != NULL)
-        snprintf(text + n, ENTRY - (size_t)n, " of %s", lks__show_member(entry, "name"));
+        lks__append(text, ENTRY, " of ", "%s", lks__show_member(entry, "name"));
     return text;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 
 /* Append a row if both objects differ in `key`. Returns the row, or NULL. */
 static json_t *add_row(json_t *rows, const char *name, const char *key, const json_t *a,
@@ -52,13 +53,6 @@ static bool is_repeated(const char *name, const json_t *row, const json_t *a, co
             !json_equal(json_object_get(a, "data_digest"), json_object_get(b, "data_digest")));
 }
 
-bool lks__facts_one_of(const char *name, const char *const *names)
-{
-    while (*names != NULL && strcmp(*names, name) != 0)
-        names++;
-    return *names != NULL;
-}
-
 static bool has(const json_t *settings, const char *name, const char *word)
 {
     const char *value = lks__json_str(settings, name);
@@ -80,31 +74,31 @@ static const char *effect_of(const char *name, const json_t *a, const json_t *b)
                                               "eval_stride", NULL};
     const bool rollback = has(a, "on_nan", "rollback") || has(b, "on_nan", "rollback");
     const bool draws = has(a, "sampler", "nanogpt") || has(b, "sampler", "nanogpt");
-    if (lks__facts_one_of(name, lengths) || (lks__facts_one_of(name, saves) && !rollback))
+    if (lks__is_one_of(name, lengths) || (lks__is_one_of(name, saves) && !rollback))
         return "changes_no_bit";
-    return lks__facts_one_of(name, evaluations) && !rollback && !draws ? "changes_evaluations"
-                                                                       : "can_change_bits";
+    return lks__is_one_of(name, evaluations) && !rollback && !draws ? "changes_evaluations"
+                                                                    : "can_change_bits";
 }
 
 /* True if a command line can set it: the config line has other members, too. */
 static bool is_setting(const char *name)
 {
     static const char *const others[] = {"version", "data_digest", "data_hash", "init_hash", NULL};
-    return !lks__facts_one_of(name, others);
+    return !lks__is_one_of(name, others);
 }
 
 bool lks__facts_machine(const json_t *row)
 {
     static const char *const names[] = {"version", "commit",      "device", "kernels",
                                         "gemm",    "fingerprint", NULL};
-    return lks__facts_one_of(lks__json_str(row, "name"), names);
+    return lks__is_one_of(lks__json_str(row, "name"), names);
 }
 
 bool lks__facts_given(const json_t *row)
 {
     static const char *const others[] = {"init_hash", "ranks", "ranks by host", NULL};
     const char *name = lks__json_str(row, "name");
-    return !lks__facts_machine(row) && !lks__facts_one_of(name, others);
+    return !lks__facts_machine(row) && !lks__is_one_of(name, others);
 }
 
 static void add_settings(json_t *report, const lks__history *a, const lks__history *b)

@@ -22,8 +22,6 @@ void lks__facts_add(json_t *report, const lks__history *a, const lks__history *b
 /* True if a member of the config line follows from others, as golf's batch_size from its tokens. */
 bool lks__facts_follow(const json_t *settings, const char *key);
 
-bool lks__facts_one_of(const char *name, const char *const *names); /* NULL after the last */
-
 bool lks__facts_data(const char *name);     /* true for the name of a row of data */
 bool lks__facts_machine(const json_t *row); /* true for a row of the program or the machine */
 bool lks__facts_given(const json_t *row);   /* true for a row of a setting or of data */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/number/units.h"
+#include "base/text/utf8.h"
 #include "report/diff/facts.h"
 #include "report/record/leaves.h"
 
@@ -89,7 +90,7 @@ static lks_status advance(struct side *s)
 static bool is_ignored(const char *key)
 {
     static const char *const ignored[] = {"kind", "iter", "sample", "asked", "path", NULL};
-    return lks__facts_one_of(key, ignored) || lks__facts_one_of(key, lks__lines_times);
+    return lks__is_one_of(key, ignored) || lks__is_one_of(key, lks__lines_times);
 }
 
 /* Append a member of both lines, unless `figures` is NULL; false if it differs. */

@@ -44,13 +44,10 @@ bool lks__tensors_same_hashes(const lks__st_file *a, const lks__st_file *b, cons
 
 static json_t *form_of(const lks__st_tensor *t)
 {
-    char text[32 + 24 * LKS__ST_MAX_DIMS];
-    size_t n = (size_t)snprintf(text, sizeof text, "%s [", t->dtype);
+    char shape[24 * LKS__ST_MAX_DIMS] = "";
     for (int d = 0; d < t->n_dims; d++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%" PRIu64, d > 0 ? ", " : "",
-                              t->shape[d]);
-    snprintf(text + n, sizeof text - n, "]");
-    return json_string(text);
+        lks__append(shape, sizeof shape, ", ", "%" PRIu64, t->shape[d]);
+    return json_sprintf("%s [%s]", t->dtype, shape);
 }
 
 /* The element's number, for the types of weights, moments and tokens; null for others. */

@@ -295,7 +295,6 @@ static lks_status draw(const lks__tty_module *tty, const lks__runs *runs, size_t
 lks_status lks__screen_show(lks__runs *runs, bool utf8, bool (*asked)(void))
 {
     char why[256], advice[LKS__MODULE_ADVICE];
-    bool changed;
     size_t first = 0, end = 0;
     double find_at = 0.0;
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
@@ -321,7 +320,7 @@ lks_status lks__screen_show(lks__runs *runs, bool utf8, bool (*asked)(void))
         first += key == LKS__TTY_DOWN && end < runs->n;
         first -= key == LKS__TTY_UP && first > 0;
         for (size_t i = 0; i < runs->n && st == LKS_OK; i++)
-            st = lks__series_read(&runs->all[i], &changed);
+            st = lks__series_read(&runs->all[i]);
         LKS__THEN(st, draw(tty, runs, first, utf8, &end));
     }
     tty->close();

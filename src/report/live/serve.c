@@ -160,9 +160,8 @@ lks_status lks__serve_available(void)
 static lks_status follow(struct site *site)
 {
     lks_status st = LKS_OK;
-    bool changed;
     for (size_t i = 0; i < site->runs->n && st == LKS_OK; i++)
-        st = lks__series_read(&site->runs->all[i], &changed);
+        st = lks__series_read(&site->runs->all[i]);
     if (++site->n_reads % FIND_EVERY == 0)
         site->runs->find(site->runs);
     return st;

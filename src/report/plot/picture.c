@@ -203,13 +203,12 @@ static bool contains(const char *text, const char *words)
 /* Add "NAME VALUE" to `out`, unless the run's own name already says it. */
 static void append(char out[DETAILS], const char *run, const char *name, const char *value)
 {
-    const size_t n = strlen(out);
     char shown[256], detail[512];
     snprintf(shown, sizeof shown, "%s", value);
     cut(shown, 24);
     snprintf(detail, sizeof detail, "%s %s", name, shown);
     if (!contains(run, detail))
-        snprintf(out + n, DETAILS - n, "%s%s", n > 0 ? ", " : "", detail);
+        lks__append(out, DETAILS, ", ", "%s", detail);
 }
 
 static bool ranks_differ(const lks__plot *p)

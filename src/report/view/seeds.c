@@ -111,11 +111,9 @@ static json_t *shared(const lks__compared *c, const json_t *report, const struct
     lks__each(row, json_object_get(report, "settings")) {
         const char *name = lks__json_str(row, "setting");
         const json_t *value = json_array_get(json_object_get(row, "values"), g->first - c->runs);
-        const size_t n = strlen(text);
         if (strcmp(name, "seed") != 0 && strcmp(name, "version") != 0 &&
             !lks__facts_follow(g->first->config, name))
-            snprintf(text + n, sizeof text - n, "%s%s=%s", n > 0 ? ", " : "", name,
-                     json_string_value(value));
+            lks__append(text, sizeof text, ", ", "%s=%s", name, json_string_value(value));
     }
     return lks__json_utf8(text);
 }

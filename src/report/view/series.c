@@ -112,29 +112,24 @@ static lks_status add_segment(lks__series *s, const json_t *changed, uint64_t it
     static const char *const batch[] = {"batch_size", "gradient_accumulation_steps",
                                         "virtual_ranks", "train_batch_tokens"};
     char text[LKS__MARK_TEXT] = "";
-    size_t at = 0;
     for (size_t i = 0; i < sizeof batch / sizeof batch[0]; i++) {
         const json_t *value = json_object_get(changed, batch[i]);
-        if (json_is_integer(value) && at < sizeof text)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %" JSON_INTEGER_FORMAT,
-                                   at > 0 ? ", " : "", batch[i], json_integer_value(value));
+        if (json_is_integer(value))
+            lks__append(text, sizeof text, ", ", "%s %" JSON_INTEGER_FORMAT, batch[i],
+                        json_integer_value(value));
     }
-    return at > 0 ? add_mark(s, "segment", iter, text) : LKS_OK;
+    return text[0] != '\0' ? add_mark(s, "segment", iter, text) : LKS_OK;
 }
 
 /* Name the hosts that computed a gradient wrongly. Without a majority it was one of them. */
 static void name_wrong(const json_t *line, char text[LKS__MARK_TEXT])
 {
     const bool decided = json_object_get(line, "right") != NULL;
-    size_t at = 0;
     lks__each(row, json_object_get(line, "wrong")) {
         const char *host = lks__json_str(row, "host");
-        if (host != NULL && at < LKS__MARK_TEXT)
-            at += (size_t)snprintf(text + at, LKS__MARK_TEXT - at, "%s%s",
-                                   at == 0   ? "wrong gradient on host "
-                                   : decided ? " and "
-                                             : " or ",
-                                   host);
+        if (host != NULL)
+            lks__append(text, LKS__MARK_TEXT, decided ? " and " : " or ", "%s%s",
+                        text[0] == '\0' ? "wrong gradient on host " : "", host);
     }
 }
 
@@ -270,7 +265,7 @@ static void add_ranks(const lks__series *s, json_t *rows, const char *line, size
 
 /* Read the whole file again if its length has changed; it is short, with a line per evaluation. A
  * file that is missing or can't be read counts as empty. ERR_NOMEM. */
-static lks_status read_ranks(lks__series *s, bool *changed_p)
+static lks_status read_ranks(lks__series *s)
 {
     char path[LKS__SYS_PATH], *text = NULL;
     struct stat info;
@@ -294,7 +289,6 @@ static lks_status read_ranks(lks__series *s, bool *changed_p)
     json_decref(s->ranks);
     s->ranks = rows;
     s->ranks_bytes = (uint64_t)info.st_size;
-    *changed_p = true;
     return LKS_OK;
 }
 
@@ -360,7 +354,6 @@ struct reading {
     uint64_t bytes;
     char *chunk;
     const char *path;
-    bool ranks_changed;
     lks_status st;
 };
 
@@ -368,23 +361,19 @@ static void read_all(void *arg)
 {
     struct reading *r = arg;
     r->st = read_lines(r->s, r->fd, r->bytes, r->chunk, r->path);
-    LKS__THEN(r->st, read_ranks(r->s, &r->ranks_changed));
+    LKS__THEN(r->st, read_ranks(r->s));
 }
 
-lks_status lks__series_read(lks__series *s, bool *changed_p)
+lks_status lks__series_read(lks__series *s)
 {
     char path[LKS__SYS_PATH];
     struct reading r = {.s = s, .path = path};
-    const unsigned epoch = s->epoch;
-    const uint64_t offset = s->offset;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
-    *changed_p = false;
     /* Before the lines: a run writes its last ones under the lock. */
     s->running = lks__outdir_free(s->dir, true) != LKS_OK;
     r.fd = lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     if (r.fd < 0 && errno == ENOENT) { /* moved away; a new run begins */
-        *changed_p = s->offset > 0;
-        if (*changed_p)
+        if (s->offset > 0)
             forget(s);
         return LKS_OK;
     }
@@ -395,11 +384,9 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     LKS__THEN(st, lks__sys_file_bytes(r.fd, path, &r.bytes));
     if (st == LKS_OK && !is_unchanged(s, r.fd))
         forget(s);
-    if (st == LKS_OK)
-        st = lks__json_in_memory(read_all, &r) ? r.st : out_of_memory();
+    LKS__THEN(st, lks__json_in_memory(read_all, &r) ? r.st : out_of_memory());
     free(r.chunk);
     lks__sys_close(r.fd);
-    *changed_p = s->epoch != epoch || s->offset != offset || r.ranks_changed;
     return st;
 }
 
@@ -414,7 +401,6 @@ lks_status lks__series_open(const char *arg, lks__series *s)
 {
     struct stat info;
     char path[LKS__SYS_PATH];
-    bool changed;
     *s = (lks__series){.n_points = 0};
     const char *dir = lks__series_dir(arg);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
@@ -434,7 +420,7 @@ lks_status lks__series_open(const char *arg, lks__series *s)
             "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl, "
             "which `lockstep train` writes",
             lks__shown(s->dir, 600));
-    lks_status st = lks__series_read(s, &changed);
+    lks_status st = lks__series_read(s);
     if (st != LKS_OK)
         lks__series_close(s);
     return st;

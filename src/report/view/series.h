@@ -75,9 +75,8 @@ typedef struct lks__runs {
 const char *lks__series_dir(const char *arg);
 /* Open the run in that folder, and read its lines. ERR_CONFIG if it has no metrics.jsonl. */
 lks_status lks__series_open(const char *arg, lks__series *s);
-/* Read new lines. *changed_p: true if there were any. A file that was replaced, or cut by a resume,
- * is read again from its start. */
-lks_status lks__series_read(lks__series *s, bool *changed_p);
+/* Read new lines. A file that was replaced, or cut by a resume, is read again from its start. */
+lks_status lks__series_read(lks__series *s);
 void lks__series_close(lks__series *s);
 
 /* The step after the last one. */

@@ -85,10 +85,9 @@ static lks_status explain(lks__replay *r, uint64_t start, lks_status st, lks__se
     if (st == LKS_OK || st == LKS_ERR_NOMEM)
         return st;
     if (st == LKS_ERR_FORMAT && is_damaged(r, start)) {
-        snprintf(cause, sizeof cause, "%s", lks_last_error());
-        lks__replay_false(r, "checkpoint %" PRIu64 ": %s", start, cause);
+        lks__replay_false(r, "checkpoint %" PRIu64 ": %s", start, lks_last_error());
         return lks__fail(st, "%s: --from below %" PRIu64 " with --to starts before this checkpoint",
-                         cause, start);
+                         lks_last_error(), start);
     }
     snprintf(cause, sizeof cause, "%s", lks_last_error());
     if (lacks_data(r, s))

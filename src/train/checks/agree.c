@@ -22,8 +22,7 @@ static const char data_name[] = "the data", weights_name[] = "init_from";
 
 static void add_digest(lks__run_lines *lines, const char *name, uint64_t digest)
 {
-    const size_t n = strlen(lines->text);
-    snprintf(lines->text + n, sizeof lines->text - n, "%s=%016" PRIx64 "\n", name, digest);
+    lks__append(lines->text, sizeof lines->text, "", "%s=%016" PRIx64 "\n", name, digest);
 }
 
 lks_status lks__agree_lines(const lks__run *run, bool data, lks__run_lines *lines)

@@ -315,19 +315,15 @@ lks_status lks__recheck_compare(lks__trainer *t, lks__step_result *r)
 static void list_wrong(const struct lks__recheck *c, int times, char *out, size_t bytes)
 {
     char ranks[40];
-    size_t n = 0;
     out[0] = '\0';
-    for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && n < bytes; h++) {
+    for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts; h++) {
         if (!h->wrong || h->times < times)
             continue;
         snprintf(ranks, sizeof ranks,
                  h->end_rank - h->first_rank > 1 ? "ranks %d to %d" : "rank %d", h->first_rank,
                  h->end_rank - 1);
-        n += (size_t)snprintf(out + n, bytes - n, "%shost %s (%s; error %d of %d)",
-                              n == 0         ? ""
-                              : c->agree > 0 ? " and "
-                                             : " or ",
-                              lks__shown(h->name, 4 * LKS__HOST_NAME), ranks, h->times, MOST_TIMES);
+        lks__append(out, bytes, c->agree > 0 ? " and " : " or ", "host %s (%s; error %d of %d)",
+                    lks__shown(h->name, 4 * LKS__HOST_NAME), ranks, h->times, MOST_TIMES);
     }
 }
 
@@ -355,16 +351,17 @@ const char *lks__recheck_text(const lks__checks *checks, char out[LKS__RECHECK_T
  * known, or too many. Returns their ranks, or 0. */
 static int other_hosts(const struct lks__recheck *c, char *out, size_t bytes)
 {
-    size_t n = 0;
+    bool whole = true;
     int ranks = 0;
-    for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && n < bytes; h++) {
+    out[0] = '\0';
+    for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts; h++) {
         if (h->times >= MOST_TIMES)
             continue;
-        n += (size_t)snprintf(out + n, bytes - n, "%s%s:%d", n > 0 ? "," : "",
-                              lks__shown(h->name, 4 * LKS__HOST_NAME), h->end_rank - h->first_rank);
+        whole &= lks__append(out, bytes, ",", "%s:%d", lks__shown(h->name, 4 * LKS__HOST_NAME),
+                             h->end_rank - h->first_rank);
         ranks += h->end_rank - h->first_rank;
     }
-    if (c->agree > 0 && n > 0 && n < bytes)
+    if (c->agree > 0 && ranks > 0 && whole)
         return ranks;
     snprintf(out, bytes, "…");
     return 0;
@@ -374,13 +371,13 @@ const char *lks__recheck_summary(const lks__checks *checks, char out[LKS__RECHEC
 {
     const struct lks__recheck *c = checks->recheck;
     const uint64_t n = c->equal + c->different;
-    int at = snprintf(out, LKS__RECHECK_SUMMARY, "recheck: %" PRIu64 " gradient%s computed again, ",
-                      n, n == 1 ? "" : "s");
+    snprintf(out, LKS__RECHECK_SUMMARY, "recheck: %" PRIu64 " gradient%s computed again, ", n,
+             n == 1 ? "" : "s");
     if (c->different == 0)
-        snprintf(out + at, (size_t)(LKS__RECHECK_SUMMARY - at), "all equal");
+        lks__append(out, LKS__RECHECK_SUMMARY, "", "all equal");
     else
-        snprintf(out + at, (size_t)(LKS__RECHECK_SUMMARY - at),
-                 "%" PRIu64 " differed: metrics.jsonl has a recheck line of each", c->different);
+        lks__append(out, LKS__RECHECK_SUMMARY, "",
+                    "%" PRIu64 " differed: metrics.jsonl has a recheck line of each", c->different);
     return out;
 }
 

@@ -147,45 +147,17 @@ static const char *name_of(const struct waiting *w, char out[80])
  * command isn't, and for facts, perhaps of a run that started this one. */
 static bool dropped(const char *entry)
 {
-    static const char *const names[] = {"RANK=",
-                                        "LOCAL_RANK=",
-                                        "WORLD_SIZE=",
-                                        "LOCAL_WORLD_SIZE=",
-                                        "GROUP_RANK=",
-                                        "ROLE_RANK=",
-                                        "GROUP_WORLD_SIZE=",
-                                        "ROLE_WORLD_SIZE=",
-                                        "ROLE_NAME=",
-                                        "MASTER_ADDR=",
-                                        "MASTER_PORT=",
-                                        "TORCHELASTIC_",
-                                        "OMPI_",
-                                        "PMI_",
-                                        "PMIX_",
-                                        "MPI_LOCAL",
-                                        "SLURM_PROCID=",
-                                        "SLURM_LOCALID=",
-                                        "SLURM_STEP_",
-                                        "LOCKSTEP_SEGMENT=",
-                                        "LOCKSTEP_JOB=",
-                                        "LOCKSTEP_STORE=",
-                                        "LOCKSTEP_TOKEN=",
-                                        "LOCKSTEP_LOCAL_ADDR=",
-                                        "LOCKSTEP_TRAIN=",
-                                        "NOTIFY_SOCKET=",
-                                        "WATCHDOG_",
-                                        "LOCKSTEP_EVENT=",
-                                        "LOCKSTEP_OUT_DIR=",
-                                        "LOCKSTEP_ITER=",
-                                        "LOCKSTEP_CHECKPOINT=",
-                                        "LOCKSTEP_LOSS=",
-                                        "LOCKSTEP_VAL_LOSS=",
-                                        "LOCKSTEP_SIGNAL=",
-                                        "LOCKSTEP_EXIT_CODE="};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strncmp(entry, names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
+    static const char names[] =
+        "RANK= LOCAL_RANK= WORLD_SIZE= LOCAL_WORLD_SIZE= GROUP_RANK= ROLE_RANK= GROUP_WORLD_SIZE= "
+        "ROLE_WORLD_SIZE= ROLE_NAME= MASTER_ADDR= MASTER_PORT= TORCHELASTIC_ OMPI_ PMI_ PMIX_ "
+        "MPI_LOCAL SLURM_PROCID= SLURM_LOCALID= SLURM_STEP_ LOCKSTEP_SEGMENT= LOCKSTEP_JOB= "
+        "LOCKSTEP_STORE= LOCKSTEP_TOKEN= LOCKSTEP_LOCAL_ADDR= LOCKSTEP_TRAIN= NOTIFY_SOCKET= "
+        "WATCHDOG_ LOCKSTEP_EVENT= LOCKSTEP_OUT_DIR= LOCKSTEP_ITER= LOCKSTEP_CHECKPOINT= "
+        "LOCKSTEP_LOSS= LOCKSTEP_VAL_LOSS= LOCKSTEP_SIGNAL= LOCKSTEP_EXIT_CODE= ";
+    const char *at = names;
+    while (*at != '\0' && strncmp(entry, at, strcspn(at, " ")) != 0)
+        at += strcspn(at, " ") + 1;
+    return *at != '\0';
 }
 
 struct facts {

@@ -48,16 +48,16 @@ static void describe_choice(const struct file_note *note, char text[512])
  */
 static lks_status report_failed(lks_status st, const struct file_note *all, int W, int rank)
 {
-    char cause[1024], choice[512];
+    char choice[512];
     int other = 0;
     while (other < W && all[other].found != FOUND)
         other++;
     if (other == W || (st != LKS_ERR_IO && st != LKS_ERR_FORMAT))
         return st;
-    snprintf(cause, sizeof cause, "%s", lks_last_error());
     describe_choice(&all[other], choice);
     return lks__fail(st, "%s: %s; but %s %s: %s", lks__session_place(rank, all[rank].host).text,
-                     cause, lks__session_place(other, all[other].host).text, choice, way_out);
+                     lks_last_error(), lks__session_place(other, all[other].host).text, choice,
+                     way_out);
 }
 
 /* Fails with the same sentence on all ranks, except those that have failed already. */

@@ -30,18 +30,6 @@ static lks_status write_json(lks__staged *files, const char *name, json_t *json)
     return st;
 }
 
-static const char *activation_of(const lks__export_model *e)
-{
-    switch (e->run.gelu) {
-    case LKS__gelu_tanh:
-        return "gelu_new";
-    case LKS__gelu_auto:
-    case LKS__gelu_exact:
-        return "gelu";
-    }
-    return NULL;
-}
-
 static lks_status write_config(const lks__export_model *e, lks__staged *files, int32_t end_of_text)
 {
     const lks__model_config *c = &e->config;
@@ -52,11 +40,12 @@ static lks_status write_config(const lks__export_model *e, lks__staged *files, i
         "{s:s, s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:n, s:b, s:b, s:b, s:b, s:f, s:f, s:f, s:f, "
         "s:f, s:s, s:o, s:o}",
         "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "activation_function",
-        activation_of(e), "n_layer", c->n_layer, "n_head", c->n_head, "n_embd", c->n_embd,
-        "n_positions", c->block_size, "vocab_size", c->vocab_size, "n_inner", "tie_word_embeddings",
-        1, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0, "add_cross_attention", 0,
-        "layer_norm_epsilon", 1e-5, "initializer_range", 0.02, "attn_pdrop", 0.0, "embd_pdrop", 0.0,
-        "resid_pdrop", 0.0, "dtype", "float32", "bos_token_id", end[0], "eos_token_id", end[1]);
+        c->gelu_tanh ? "gelu_new" : "gelu", "n_layer", c->n_layer, "n_head", c->n_head, "n_embd",
+        c->n_embd, "n_positions", c->block_size, "vocab_size", c->vocab_size, "n_inner",
+        "tie_word_embeddings", 1, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0,
+        "add_cross_attention", 0, "layer_norm_epsilon", 1e-5, "initializer_range", 0.02,
+        "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop", 0.0, "dtype", "float32",
+        "bos_token_id", end[0], "eos_token_id", end[1]);
     return write_json(files, "config.json", json);
 }
 
@@ -137,11 +126,9 @@ static bool is_tokenizer(const char *name, const void *ctx)
                                         "special_tokens_map.json",
                                         "added_tokens.json",
                                         "vocab.json",
-                                        "merges.txt"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
+                                        "merges.txt",
+                                        NULL};
+    return lks__is_one_of(name, names);
 }
 
 /* --- weights --------------------------------------------------------------------------------- */

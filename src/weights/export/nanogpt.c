@@ -297,7 +297,7 @@ static lks_status check(const lks__export_model *e)
             LKS_ERR_CONFIG,
             "%s is a model of family %s; nanoGPT's format is only for gpt2: give another --format",
             e->w->shown, family);
-    if (e->run.gelu != LKS__gelu_tanh)
+    if (!e->config.gelu_tanh)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "%s has gelu=%s, and nanoGPT computes GELU exactly: so the model's logits "

@@ -79,9 +79,8 @@ static const char *unit_of(const struct lks__shm_descriptor *m)
 
 static void add_step(const struct lks__shm_descriptor *m, char *text, size_t bytes)
 {
-    size_t used = strlen(text);
     if (m->has_step)
-        snprintf(text + used, bytes - used, " at step %llu", (unsigned long long)m->step);
+        lks__append(text, bytes, "", " at step %llu", (unsigned long long)m->step);
 }
 
 void lks__shm_title(const struct lks__shm_descriptor *m, char *text, size_t bytes)
@@ -144,7 +143,6 @@ size_t lks__shm_counts_bytes(const struct lks__shm_descriptor *desc)
 static void add_count(const struct lks__shm_descriptor *m, const struct lks__shm_descriptor *other,
                       char *text, size_t bytes)
 {
-    const size_t used = strlen(text);
     if (m->kind != other->kind || m->args[3] == other->args[3])
         return;
     for (uint32_t i = 0; i < m->n_parts && i < other->n_parts && i < MOST_COUNTS; i++) {
@@ -152,41 +150,42 @@ static void add_count(const struct lks__shm_descriptor *m, const struct lks__shm
         memcpy(&mine, m->payload + i * sizeof mine, sizeof mine);
         memcpy(&others, other->payload + i * sizeof others, sizeof others);
         if (mine != others) {
-            snprintf(text + used, bytes - used, " with counts[%u] = %zu", (unsigned)i, mine);
+            lks__append(text, bytes, "", " with counts[%u] = %zu", (unsigned)i, mine);
             return;
         }
     }
-    snprintf(text + used, bytes - used, " with other counts");
+    lks__append(text, bytes, "", " with other counts");
 }
 
 /* Add a difference that the sizes of two reductions, or gatherings of shares, don't show. */
 static void add_difference(const struct lks__shm_descriptor *m,
                            const struct lks__shm_descriptor *other, char *text, size_t bytes)
 {
-    const size_t used = strlen(text);
     const uint32_t low = (uint32_t)m->args[0], bits = (uint32_t)(m->args[0] >> 32);
     const uint32_t leaves = low % (1u << LKS__SHM_WIRE_BIT);
     float scale;
     if (m->kind != other->kind || m->size != other->size || m->object != other->object)
         return;
     if (m->kind == LKS__OP_GATHER_SHARES)
-        snprintf(text + used, bytes - used, " (%llu blocks to %s, borders %016llx)",
-                 (unsigned long long)m->args[0], m->args[1] != 0 ? "the first host" : "all hosts",
-                 (unsigned long long)m->args[3]);
+        lks__append(text, bytes, "", " (%llu blocks to %s, borders %016llx)",
+                    (unsigned long long)m->args[0],
+                    m->args[1] != 0 ? "the first host" : "all hosts",
+                    (unsigned long long)m->args[3]);
     if (m->kind != LKS__OP_REDUCE)
         return;
     memcpy(&scale, &bits, sizeof scale);
     if (leaves != (uint32_t)other->args[0] % (1u << LKS__SHM_WIRE_BIT))
-        snprintf(text + used, bytes - used, " over %u leaves", (unsigned)leaves);
+        lks__append(text, bytes, "", " over %u leaves", (unsigned)leaves);
     else if (low != (uint32_t)other->args[0])
-        snprintf(text + used, bytes - used, " with wire %u and scatter %u",
-                 (unsigned)(low >> LKS__SHM_WIRE_BIT & 1), (unsigned)(low >> LKS__SHM_SCATTER_BIT));
+        lks__append(text, bytes, "", " with wire %u and scatter %u",
+                    (unsigned)(low >> LKS__SHM_WIRE_BIT & 1),
+                    (unsigned)(low >> LKS__SHM_SCATTER_BIT));
     else if (m->args[0] != other->args[0])
-        snprintf(text + used, bytes - used, " with scale %.9g", (double)scale);
+        lks__append(text, bytes, "", " with scale %.9g", (double)scale);
     else if (memcmp(m->args, other->args, sizeof m->args) != 0)
-        snprintf(text + used, bytes - used, " (borders %016llx, to %llx and %llx)",
-                 (unsigned long long)m->args[1], (unsigned long long)m->args[2],
-                 (unsigned long long)m->args[3]);
+        lks__append(text, bytes, "", " (borders %016llx, to %llx and %llx)",
+                    (unsigned long long)m->args[1], (unsigned long long)m->args[2],
+                    (unsigned long long)m->args[3]);
 }
 
 void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__shm_descriptor *other,

@@ -53,7 +53,6 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
     struct lks__rank_line *line = lks__segment_line(g->segment, rank);
     unsigned what = atomic_load(&line->waiting);
     uint32_t seq = atomic_load(&line->wait_seq);
-    size_t used = 0;
     int named = 0;
     if (what == LKS__WAIT_BETWEEN) { /* other hosts: their tables name the rank */
         const int late = g->late_elsewhere;
@@ -69,11 +68,12 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
         if (r == rank || !lks__shm_is_behind(g, r, what, seq))
             continue;
         if (named == MAX_NAMED) {
-            snprintf(text + used, bytes - used, ", ...");
+            lks__append(text, bytes, ", ", "...");
             break;
         }
-        used += (size_t)snprintf(text + used, bytes - used, "%s%d", named++ > 0 ? ", " : "",
-                                 g->comm->first_rank + r);
+        if (named++ == 0)
+            text[0] = '\0';
+        lks__append(text, bytes, ", ", "%d", g->comm->first_rank + r);
     }
 }
 

@@ -19,17 +19,14 @@ static void seconds_text(double s, char out[32])
 static void losses_line(lks__report *r, const double *loss, const lks__eval_result *final)
 {
     char text[300] = "";
-    size_t n = 0;
     if (loss != NULL)
-        n += (size_t)snprintf(text + n, sizeof text - n, "last loss %.4f", *loss);
+        lks__append(text, sizeof text, ", ", "last loss %.4f", *loss);
     if (final != NULL)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%slast validation loss %.4f",
-                              n > 0 ? ", " : "", final->val_loss);
+        lks__append(text, sizeof text, ", ", "last validation loss %.4f", final->val_loss);
     if (r->best.found)
-        n += (size_t)snprintf(text + n, sizeof text - n,
-                              "%sbest validation loss %.4f at iteration %" PRIu64,
-                              n > 0 ? ", " : "", r->best.loss, r->best.iter);
-    if (n > 0)
+        lks__append(text, sizeof text, ", ", "best validation loss %.4f at iteration %" PRIu64,
+                    r->best.loss, r->best.iter);
+    if (text[0] != '\0')
         lks__log_line(&r->log, "%s", text);
 }
 

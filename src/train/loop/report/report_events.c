@@ -14,16 +14,15 @@ static lks_status write_settings(lks__report *r, const lks__run *run, const lks_
 {
     char value[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
     static char text[TEXT_BYTES]; /* too large for the stack */
-    size_t n = 0;
     const char *key;
     json_t *of_key, *o = lks__settings_to_json(&run->s);
     LKS__MEMORY(o, "for the settings");
+    text[0] = '\0';
     json_object_foreach(o, key, of_key)
     {
         lks__settings_text(&run->s, lks__setting_find(key), value);
         lks__escape(shown, sizeof shown, value, strlen(value));
-        if (n < sizeof text)
-            n += (size_t)snprintf(text + n, sizeof text - n, "    %s = %s\n", key, shown);
+        lks__append(text, sizeof text, "", "    %s = %s\n", key, shown);
     }
     json_decref(o);
     lks__events_begin(r->events, state->iter);

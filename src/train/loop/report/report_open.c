@@ -117,14 +117,13 @@ static void describe_segment(lks__log *log, const lks__run *run)
 {
     const char *names[LKS__N_SETTINGS];
     char text[400] = "", was[LKS__SETTING_STR], is[LKS__SETTING_STR];
-    size_t at = 0;
     const int n = lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN,
                                      LKS__SETTING_SEGMENT, names);
-    for (int i = 0; i < n && at < sizeof text; i++) {
+    for (int i = 0; i < n; i++) {
         const int setting = lks__setting_find(names[i]);
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %s -> %s", i > 0 ? ", " : "",
-                               names[i], lks__settings_text(&run->resumed_from, setting, was),
-                               lks__settings_text(&run->s, setting, is));
+        lks__append(text, sizeof text, ", ", "%s %s -> %s", names[i],
+                    lks__settings_text(&run->resumed_from, setting, was),
+                    lks__settings_text(&run->s, setting, is));
     }
     if (n > 0)
         lks__log_line(log, "A new segment of the run begins: %s", text);
@@ -201,15 +200,13 @@ static void say_unused(lks__log *log, const lks__run *run, const lks__checks *ch
 {
     const char *names[LKS__N_SETTINGS];
     char text[400] = "";
-    size_t at = 0;
     const int n =
         lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, names);
-    for (int i = 0; i < n && at < sizeof text; i++)
+    for (int i = 0; i < n; i++)
         if (strcmp(names[i], run->procedure->length) != 0 &&
             strcmp(names[i], ended_by(run, checks)) != 0)
-            at +=
-                (size_t)snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", names[i]);
-    if (at > 0)
+            lks__append(text, sizeof text, ", ", "%s", names[i]);
+    if (text[0] != '\0')
         lks__log_message(log, "there is no further step, so these have no effect on training: %s",
                          text);
 }

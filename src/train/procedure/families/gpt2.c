@@ -3,10 +3,23 @@
 #include "train/procedure/families/families.h"
 #include "train/procedure/procedure.h"
 
+/* Without a default, so that the compiler refuses a word of --gelu that has no row here. */
+static bool has_tanh(const lks__settings *s)
+{
+    switch (s->gelu) {
+    case LKS__gelu_tanh:
+        return true;
+    case LKS__gelu_auto:
+    case LKS__gelu_exact:
+        break;
+    }
+    return false;
+}
+
 static void config(const lks__settings *s, lks__model_config *c)
 {
     c->bias = s->bias;
-    c->gelu_tanh = s->gelu == LKS__gelu_tanh;
+    c->gelu_tanh = has_tanh(s);
     c->dropout = (float)s->dropout;
 }
 
