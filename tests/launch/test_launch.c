@@ -744,21 +744,19 @@ TEST(test_killed_but_stuck)
 {
     struct launch l;
     int status;
-    start(&l, 1, SHELL("echo ready-$RANK pid-$$; exec sleep 50"));
+    start(&l, 2, SHELL("echo ready-$RANK pid-$$ && exec sleep 50"));
     read_until(&l, "ready-0");
+    read_until(&l, "ready-1");
     read_until(&l, "\n");
-    pid_t rank = (pid_t)atoi(lks_test_find(l.out, "pid-") + 4);
+    const pid_t rank = (pid_t)atoi(lks_test_find(l.out, "ready-0 pid-") + 12);
     const bool held = ptrace(PTRACE_SEIZE, rank, NULL, PTRACE_O_TRACEEXIT) == 0;
-    kill(l.pid, SIGTERM);
-    usleep(600 * 1000);
-    kill(l.pid, SIGTERM);
-    if (held) {
-        read_until(&l, "rank 0 (pid ");
+    kill((pid_t)atoi(lks_test_find(l.out, "ready-1 pid-") + 12), SIGKILL);
+    if (held)
         read_until(&l, "hasn't ended: its system call waits");
-    }
     while (held && waitpid(rank, &status, __WALL) == rank && WIFSTOPPED(status))
         ptrace(PTRACE_CONT, rank, NULL, NULL);
-    assert_int_equal(WEXITSTATUS(finish(&l)), 128 + (held ? SIGKILL : SIGTERM));
+    assert_int_equal(WEXITSTATUS(finish(&l)), 128 + SIGKILL);
+    expect_in(l.out, "lockstep test: rank 1 (pid ");
     if (!held)
         lks_test_lacks("process-memory", "ptrace is forbidden");
 }
