@@ -229,6 +229,9 @@ TEST(test_make_dirs)
     assert_int_equal(symlink("unmounted", link), 0);
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(lks_test_text("%s/a", link)),
                  "/link: it is a symbolic link to nothing");
+    const char *loop = lks_test_text("%s/loop", folder);
+    assert_int_equal(symlink("loop", loop), 0); /* its stat() fails, as on a dead mount */
+    assert_fails(LKS_ERR_IO, lks__sys_make_dirs(loop), "/loop: Too many levels");
     assert_fails(LKS_ERR_IO, lks__sys_make_dirs(""), "cannot make");
     assert_fails(LKS_ERR_IO, lks__sys_sync_dir(lks_test_text("%s/file", folder)), "/file");
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -735,6 +736,29 @@ TEST(test_second_signal_kills)
     assert_int_equal(WEXITSTATUS(finish(&l)), 128 + 9);
     expect_in(l.out, "the ranks were killed");
     expect_within(&l, 3);
+}
+
+/* A killed rank that can't end, as in a system call that waits for a dead disk: the message says
+ * why the launcher waits. */
+TEST(test_killed_but_stuck)
+{
+    struct launch l;
+    int status;
+    start(&l, 2, SHELL("echo ready-$RANK pid-$$ && exec sleep 50"));
+    read_until(&l, "ready-0");
+    read_until(&l, "ready-1");
+    read_until(&l, "\n");
+    const pid_t rank = (pid_t)atoi(lks_test_find(l.out, "ready-0 pid-") + 12);
+    const bool held = ptrace(PTRACE_SEIZE, rank, NULL, PTRACE_O_TRACEEXIT) == 0;
+    kill((pid_t)atoi(lks_test_find(l.out, "ready-1 pid-") + 12), SIGKILL);
+    if (held)
+        read_until(&l, "hasn't ended: its system call waits");
+    while (held && waitpid(rank, &status, __WALL) == rank && WIFSTOPPED(status))
+        ptrace(PTRACE_CONT, rank, NULL, NULL);
+    assert_int_equal(WEXITSTATUS(finish(&l)), 128 + SIGKILL);
+    expect_in(l.out, "lockstep test: rank 1 (pid ");
+    if (!held)
+        lks_test_lacks("process-memory", "ptrace is forbidden");
 }
 
 static void wait_for_state(pid_t pid, bool stopped)

@@ -525,6 +525,9 @@ TEST(test_not_recorded)
                                " folder, or copy this one (cp -r)"));
     assert_exits(1,
                  unwritable(resume, "EACCES", path, "can't be written: Permission denied; give"));
+    law_args over = train(out, 6); /* the earlier run is part of a container's image */
+    const char *const image[] = {"LOCKSTEP_FAULT=rename:1:EXDEV", NULL};
+    assert_exits(1, lks_test_run(over.argv, image, 60), "copy the run's folder (cp -r)");
     const char *text = lks_test_read(path, &bytes);
     const size_t line_bytes = strcspn(text, "\n") + 1;
     /* An incomplete line stays separate. */

@@ -62,15 +62,16 @@ static const struct {
     enum fault fault;
     int err;
 } fault_names[] = {
-    {"ENOSPC", FAULT_ERRNO, ENOSPC},     {"EDQUOT", FAULT_ERRNO, EDQUOT},
-    {"EIO", FAULT_ERRNO, EIO},           {"ENOMEM", FAULT_ERRNO, ENOMEM},
-    {"EMFILE", FAULT_ERRNO, EMFILE},     {"EACCES", FAULT_ERRNO, EACCES},
-    {"EPERM", FAULT_ERRNO, EPERM},       {"EOPNOTSUPP", FAULT_ERRNO, EOPNOTSUPP},
-    {"EROFS", FAULT_ERRNO, EROFS},       {"EINVAL", FAULT_ERRNO, EINVAL},
-    {"short", FAULT_SHORT, ENOSPC},      {"die", FAULT_DIE, EIO},
-    {"die-after", FAULT_DIE_AFTER, EIO}, {"term", FAULT_SIGNAL, SIGTERM},
-    {"usr1", FAULT_SIGNAL, SIGUSR1},     {"slow", FAULT_LATE, 400},
-    {"slower", FAULT_LATE, 2500},        {"hang", FAULT_LATE, -1}, /* milliseconds */
+    {"ENOSPC", FAULT_ERRNO, ENOSPC}, {"EDQUOT", FAULT_ERRNO, EDQUOT},
+    {"EIO", FAULT_ERRNO, EIO},       {"ENOMEM", FAULT_ERRNO, ENOMEM},
+    {"EMFILE", FAULT_ERRNO, EMFILE}, {"EACCES", FAULT_ERRNO, EACCES},
+    {"EPERM", FAULT_ERRNO, EPERM},   {"EOPNOTSUPP", FAULT_ERRNO, EOPNOTSUPP},
+    {"EROFS", FAULT_ERRNO, EROFS},   {"EINVAL", FAULT_ERRNO, EINVAL},
+    {"EXDEV", FAULT_ERRNO, EXDEV},   {"short", FAULT_SHORT, ENOSPC},
+    {"die", FAULT_DIE, EIO},         {"die-after", FAULT_DIE_AFTER, EIO},
+    {"term", FAULT_SIGNAL, SIGTERM}, {"usr1", FAULT_SIGNAL, SIGUSR1},
+    {"slow", FAULT_LATE, 400},       {"slower", FAULT_LATE, 2500},
+    {"hang", FAULT_LATE, -1}, /* milliseconds */
 };
 
 static void restart_counts(void)

@@ -257,13 +257,16 @@ lks_status lks__sys_make_dirs(const char *path)
         } else {
             int err = errno;
             /* Any error is fine if the folder already exists. */
-            bool there = stat(part, &info) == 0;
-            if (!there && err == EEXIST)
-                return lks__fail(LKS_ERR_IO,
-                                 "cannot make the folder %s: it is a symbolic link to nothing",
-                                 lks__shown(part, 512));
-            errno = there && !S_ISDIR(info.st_mode) ? ENOTDIR : err;
-            if (!there || !S_ISDIR(info.st_mode))
+            if (stat(part, &info) != 0) {
+                if (err == EEXIST && errno == ENOENT)
+                    return lks__fail(LKS_ERR_IO,
+                                     "cannot make the folder %s: it is a symbolic link to nothing",
+                                     lks__shown(part, 512));
+                errno = err == EEXIST ? errno : err;
+                return lks__sys_fail("cannot make the folder", part);
+            }
+            errno = ENOTDIR;
+            if (!S_ISDIR(info.st_mode))
                 return lks__sys_fail("cannot make the folder", part);
         }
         if (i < n)

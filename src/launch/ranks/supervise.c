@@ -10,6 +10,7 @@
 
 /* Seconds. */
 static const double TERM_GRACE_S = 1.0; /* from SIGTERM to SIGKILL after a failure */
+static const double STUCK_S = 5.0;      /* from SIGKILL to a message about a rank that still runs */
 static const double SWEEP_S = 2.0;      /* time for remaining processes to end */
 static const double DRAIN_S = 0.05;
 
@@ -193,6 +194,22 @@ static void kill_all(struct lks__supervisor *sup)
         lks__nodes_down(sup->nodes, LKS_ERR_PEER, "");
     sup->killed = true;
     sup->kill_at = 0;
+    sup->stuck_at = lks__sys_now() + STUCK_S;
+}
+
+/* A killed rank hasn't ended. It can't leave its system call: explain why this command waits. */
+static void name_stuck(struct lks__supervisor *sup)
+{
+    struct lks__attempt *a = sup->attempt;
+    int r = 0;
+    while (!a->ranks[r].running)
+        r++;
+    lks__say_here(a->job,
+                  "rank %d (pid %d, host %s) was killed %g s ago, and hasn't ended: its system "
+                  "call waits, usually for a disk or a network file system that doesn't answer. "
+                  "This command ends after it",
+                  a->first_global + r, (int)a->ranks[r].pid, a->job->host, STUCK_S);
+    sup->stuck_at = 0;
 }
 
 static void suspend(struct lks__supervisor *sup)
@@ -414,7 +431,8 @@ void lks__supervise(struct lks__supervisor *sup)
             on_signal(sup, sig);
     a->job->early = 0;
     while (a->n_running > 0) {
-        wait_and_serve(sup, sooner(sup->kill_at > 0 ? sup->kill_at : lks__still_next(sup),
+        wait_and_serve(sup, sooner(sooner(sup->kill_at > 0 ? sup->kill_at : lks__still_next(sup),
+                                          sup->stuck_at),
                                    lks__deliver_next(a)));
         lks__deliver_due(a);
         if (lks__still_look(sup))
@@ -424,6 +442,8 @@ void lks__supervise(struct lks__supervisor *sup)
                 name_late(sup);
             kill_all(sup);
         }
+        if (sup->stuck_at > 0 && lks__sys_now() >= sup->stuck_at && a->n_running > 0)
+            name_stuck(sup);
     }
     sweep(sup, !sup->killed);
 }

@@ -26,6 +26,7 @@ struct lks__supervisor {
     bool signalled;              /* this launcher itself received a signal to stop */
     bool held_back;              /* a second signal has not ended the ranks, because they save */
     double kill_at;              /* when to send SIGKILL; 0: never */
+    double stuck_at;             /* when to name a killed rank that hasn't ended; 0: never */
     bool all_wait; /* all ranks that were killed by the shutdown timeout were waiting for others */
     bool gave_up;  /* a rank failed after a signal to stop */
     bool first_by_rank;    /* the group had a failure before we recorded one */

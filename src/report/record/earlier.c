@@ -50,7 +50,14 @@ static lks_status move(const char *from_dir, const char *to_dir, const char *nam
     char from[INNER_PATH], to[INNER_PATH];
     snprintf(from, sizeof from, "%s/%s", from_dir, name);
     snprintf(to, sizeof to, "%s/%s", to_dir, name);
-    return lks__sys_rename(from, to) == 0 ? LKS_OK : lks__sys_fail("can't move", from);
+    if (lks__sys_rename(from, to) == 0)
+        return LKS_OK;
+    return errno != EXDEV
+               ? lks__sys_fail("can't move", from)
+               : lks__fail(LKS_ERR_IO,
+                           "can't move %s: folders of a container's image (overlayfs) can't be "
+                           "renamed: copy the run's folder (cp -r), and use the copy",
+                           lks__shown(from, 512));
 }
 
 /* --- copies ----------------------------------------------------------------------------------- */
