@@ -362,6 +362,7 @@ TEST(test_pickle)
     assert_true(meta.vocab_size == 2 && !meta.has_other_texts);
     assert_encodes(&meta, "baa", 3, (const int32_t[]){0, 1, 1}, 3);
     assert_round_trip(&meta, "{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"ba\"}");
+    lks__meta_free(&meta);
     /* not as prepare.py makes them: a size only */
     assert_ok(LOAD(PKL("\3", "a", "b", "a", "b"), &meta));
     assert_int_equal(meta.vocab_size, 3);

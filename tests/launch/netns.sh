@@ -175,12 +175,12 @@ for host in a b c; do
         fail "$host doesn't name ranks 1 and 2: $(tail -n 1 "$work/$host.log")"
 done
 
-# apart PAIR: at the start, all hosts name the two whose numbers are in PAIR.
+# apart PAIR: at the start, a second later on b and two on c, all hosts name the two whose numbers are in PAIR.
 apart() {
     for host in a b c; do
         # shellcheck disable=SC2046
         start "$host" "$host" --nnodes=3 --node-rank="$(echo $host | tr abc 012)" -- \
-            "$tool" $(train apart) --allow_uneven --timeout="$silence"
+            sh -c 'sleep "$GROUP_RANK"; exec "$@"' - "$tool" $(train apart) --allow_uneven --timeout="$silence"
     done
     for host in a b c; do
         ended "$host" 13 1
@@ -203,7 +203,5 @@ ip -n "$net-a" neigh replace 10.77.0.99 lladdr 02:00:00:00:00:99 dev eth0 nud pe
 ip -n "$net-a" route add 10.77.0.3 via 10.77.0.99 table 99
 ip -n "$net-a" rule add pref 98 ipproto tcp sport 29500 table main
 ip -n "$net-a" rule add pref 99 to 10.77.0.3 table 99
-for repeat in 1 2 3; do
-    apart 02
-done
+apart 02
 echo 'all as it should be'

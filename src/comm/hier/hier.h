@@ -124,6 +124,7 @@ struct lks__hier {
     bool ready, stop;
     bool stuck;         /* the thread will not return from the engine */
     int meets;          /* 1 + the host to which Gloo connects; 0: none, or unknown */
+    double met_s;       /* time of the last change of `meets` */
     atomic_bool serves; /* the thread is connected to the other hosts; not guarded */
     char open_why[512];
 
@@ -194,6 +195,9 @@ lks_status lks__hier_rendezvous_open(struct lks__hier *h);
 /* ERR_CONFIG if WORLD_SIZE or the number of hosts differs between hosts: an engine's
  * own message wouldn't say so. Host 0 waits for all hosts. Does nothing for a part. */
 lks_status lks__hier_compare_worlds(struct lks__hier *h);
+/* A host that waits for another one gives up so many seconds later than two that wait for each
+ * other: they can't connect, and the other one may wait for a third. */
+#define LKS__HIER_LATER_S 1.0
 /* True if the host to which Gloo connects waits for this one, too, as the store says: there is no
  * connection between them. The caller holds the lock, so the thread doesn't use the store. */
 bool lks__hier_apart(struct lks__hier *h);

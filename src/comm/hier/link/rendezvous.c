@@ -40,10 +40,19 @@ static int explain(struct lks__hier *h, lks_status st)
     return st != LKS_OK;
 }
 
+static void set_meets(struct lks__hier *h, int meets)
+{
+    pthread_mutex_lock(&h->lock);
+    h->meets = meets;
+    h->met_s = lks__sys_now();
+    pthread_mutex_unlock(&h->lock);
+}
+
 static int store_set(void *hier, const char *key, const void *data, size_t bytes)
 {
     char full[LKS__STORE_KEY_BYTES];
     struct lks__hier *h = hier;
+    set_meets(h, 0);
     lks_status st = key_of(h, key, full);
     LKS__THEN(st, lks__store_set(h->store, full, data, bytes));
     return explain(h, st);
@@ -127,13 +136,6 @@ static lks_status await(struct lks__hier *h, const char *key, double end, void *
     return st;
 }
 
-static void set_meets(struct lks__hier *h, int meets)
-{
-    pthread_mutex_lock(&h->lock);
-    h->meets = meets;
-    pthread_mutex_unlock(&h->lock);
-}
-
 static int store_get(void *hier, const char *key, double timeout_s, void **data_p, size_t *bytes_p)
 {
     char full[LKS__STORE_KEY_BYTES];
@@ -141,7 +143,7 @@ static int store_get(void *hier, const char *key, double timeout_s, void **data_
     const char *number = strrchr(key, '/'); /* Gloo's key of a host's address ends in its number */
     set_meets(h, 0);
     lks_status st = key_of(h, key, full);
-    LKS__THEN(st, await(h, full, lks__sys_now() + timeout_s, data_p, bytes_p));
+    LKS__THEN(st, await(h, full, h->met_s + timeout_s + LKS__HIER_LATER_S, data_p, bytes_p));
     if (st == LKS_OK && number != NULL)
         set_meets(h, atoi(number + 1) + 1);
     return explain(h, st);

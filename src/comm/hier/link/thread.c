@@ -147,10 +147,6 @@ static void *thread_main(void *arg)
 /* Seconds in which the whole group notices that one of its ranks has ended. */
 static const double NOTICED_S = 2.0;
 
-/* A host that waits for another one gives up later than two that wait for each other: they can't
- * connect, and the other one may wait for a third. */
-static const double LATER_S = 0.5;
-
 /* A rank of the group `whole` that has ended; -1: none. The first rank of each host reports those
  * of its host, but can't report its own end. */
 static int find_ended(const lks_comm *whole)
@@ -198,18 +194,19 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&h->changed, &attr);
     pthread_condattr_destroy(&attr);
+    h->met_s = lks__sys_now();
     int rc = lks__thread_start(&h->thread, thread_main, h);
     if (rc != 0)
         return lks__fail(LKS_ERR_NOMEM, "can't start the thread for the other hosts: %s",
                          lks__sys_start_reason(rc));
     h->has_thread = true;
     pthread_mutex_lock(&h->lock);
-    double end = lks__sys_now() + h->comm->timeout_s;
     lks_status st = LKS_OK;
-    for (double left; h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK &&
-                      (st = lks__hier_whole_failed(h, false)) == LKS_OK &&
-                      (left = end - lks__sys_now()) > -LATER_S &&
-                      (left > 0 || !lks__hier_apart(h));) {
+    for (double left;
+         h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK &&
+         (st = lks__hier_whole_failed(h, false)) == LKS_OK &&
+         (left = h->met_s + h->comm->timeout_s - lks__sys_now()) > -2 * LKS__HIER_LATER_S &&
+         (left > 0 || !lks__hier_apart(h));) {
         wait_for_change(h, left > 0 && left < 0.05 ? left : 0.05);
         lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
     }
