@@ -485,6 +485,8 @@ static void check_killed(const char *call, uint64_t old_shards, uint64_t new_sha
         assert_int_equal(lks_test_count_files(out), lks_test_count_files(good));
     }
     assert_in_range(deaths, 8, 48);
+    lks_test_shell("rm \"$0\"/*val*.bin", good);
+    assert_true(readable(good)); /* without the other split, too */
     shard_tokens = 0;
 }
 

@@ -811,7 +811,8 @@ TEST(test_uneven)
                  {"--virtual-ranks=3", "--allow-uneven", 3}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int port = lks_test_free_port();
-        static const char script[] = "echo rank $RANK of $WORLD_SIZE";
+        static const char script[] = "echo rank $RANK of $WORLD_SIZE; "
+                                     "[ $ROLE_RANK/$ROLE_WORLD_SIZE = $RANK/$WORLD_SIZE ]";
         struct node a = START(port, script, "--nnodes=2", "--nproc-per-node=2", "--node-rank=0",
                               cases[i].V, cases[i].uneven),
                     b = START(port, script, "--nnodes=2", "--nproc-per-node=3", "--node-rank=1",

@@ -323,7 +323,9 @@ TEST(test_save_fails)
     const char *env[] = {"LOCKSTEP_FAULT=fsync:3:ENOSPC", "LOCKSTEP_FAULT_RANK=0", NULL};
     lks_test_child child = start_endless(env, &out);
     assert_int_equal(kill(child.pid, SIGTERM), 0);
-    assert_exits(1, lks_test_wait(&child, 60), " is not saved: ", "No space left on device");
+    lks_test_result r =
+        assert_exits(1, lks_test_wait(&child, 60), " is not saved: ", "No space left on device");
+    assert_null(strstr(r.err, "put that right")); /* advice after a failure without a stop */
 }
 
 /* Another rank dies while rank 0 saves the value: the stop has succeeded all the same. */

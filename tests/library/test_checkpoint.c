@@ -516,6 +516,7 @@ TEST(test_full_disk)
         lks_test_result r = assert_exits(1, lks_test_run(argv, env, 60));
         assert_int_equal(strstr(r.err, not_restarted) != NULL, i == 0);
         assert_int_equal(strstr(r.err, "restart 1 of 1") != NULL, i > 0);
+        assert_null(strstr(r.err, "--init_from")); /* an option of `train` */
     }
 }
 

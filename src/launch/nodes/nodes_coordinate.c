@@ -291,7 +291,7 @@ static bool describe_own_loss(const struct lks__nodes *n, char text[LKS__LAUNCH_
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__job_node *m = &n->nodes[i];
         others += m->in_round && i != n->self;
-        gone += m->in_round && i != n->self && (m->lost || (m->dropped && m->silent));
+        gone += m->in_round && i != n->self && (m->lost || m->silent);
     }
     if (gone == 0 || gone < others)
         return false;
