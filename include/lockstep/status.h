@@ -1,6 +1,6 @@
 /* lockstep/status.h - the status that every call of the library returns. Any thread may call its
- * functions, and so may a child of fork(). A call that opens something sets the pointer to NULL if
- * it fails. */
+ * functions, and so may a child of fork(). A call that opens or allocates something sets the
+ * pointer to NULL if it fails. */
 #ifndef LOCKSTEP_STATUS_H
 #define LOCKSTEP_STATUS_H
 

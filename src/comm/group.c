@@ -123,8 +123,9 @@ double lks_comm_take_wait_s(lks_comm *comm)
 lks_status lks_comm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p)
 {
     LKS__FLOAT_MODE();
-    LKS__NEED("lks_comm_alloc", comm);
     LKS__NEED("lks_comm_alloc", mem_p);
+    *mem_p = NULL;
+    LKS__NEED("lks_comm_alloc", comm);
     if (kind != LKS_MEM_OWN && kind != LKS_MEM_COMMON && kind != LKS_MEM_LAZY)
         return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: there is no kind of memory %d", (int)kind);
     /* Far above any machine, and far below sizes at which offsets of all ranks could wrap. */

@@ -212,9 +212,9 @@ lks_status lks_comm_split(lks_comm *comm, int color, int key, lks_comm **part_p)
 {
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(SPLIT);
-    LKS__NEED("lks_comm_split", comm);
     LKS__NEED("lks_comm_split", part_p);
     *part_p = NULL;
+    LKS__NEED("lks_comm_split", comm);
     if (color < -1)
         return lks__fail(LKS_ERR_ARG,
                          "lks_comm_split: color is %d: use a number from 0 up, or -1 for no part",

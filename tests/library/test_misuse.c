@@ -869,7 +869,7 @@ TEST(test_rows)
     }
 }
 
-/* A call that opens something leaves no address of an earlier one if it fails. */
+/* A call that opens or allocates something leaves no address of an earlier one if it fails. */
 TEST(test_given_nothing)
 {
     static struct here h;
@@ -887,6 +887,15 @@ TEST(test_given_nothing)
     unsetenv("LOCKSTEP_TIMEOUT");
     assert_int_equal(lks_comm_split(h.comm, -2, 0, &part), LKS_ERR_ARG);
     assert_null(part);
+    part = h.comm;
+    assert_int_equal(lks_comm_split(NULL, 0, 0, &part), LKS_ERR_ARG);
+    assert_null(part);
+    void *mem = &h;
+    assert_int_equal(lks_comm_alloc(h.comm, (lks_mem)7, 8, &mem), LKS_ERR_ARG);
+    assert_null(mem);
+    mem = &h;
+    assert_int_equal(lks_comm_alloc(NULL, LKS_MEM_OWN, 8, &mem), LKS_ERR_ARG);
+    assert_null(mem);
     assert_int_equal(lks_ddp_open(h.comm, NULL, 1, NULL, &ddp), LKS_ERR_ARG);
     assert_null(ddp);
     assert_int_equal(lks_sampler_open(NULL, &sampler), LKS_ERR_ARG);
