@@ -26,8 +26,8 @@ char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_byt
 /* The string `text`, escaped in at most `bytes` bytes, which belong to the enclosing block. */
 #define lks__shown(text, bytes) lks__escape((char[bytes]){0}, bytes, text, strlen(text))
 
-/* Append to the text in `out`, after `between` if that isn't empty. False if the text was cut, as
- * `out` has room for `bytes`. */
+/* Append to the text in `out`, which has room for `bytes`. `between` comes first, unless `out` is
+ * "". False if the text was cut. */
 bool lks__append(char *out, size_t bytes, const char *between, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

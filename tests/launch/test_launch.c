@@ -744,15 +744,14 @@ TEST(test_killed_but_stuck)
 {
     struct launch l;
     int status;
-    start(&l, 2, SHELL("echo ready-$RANK pid-$$ && exec sleep 50"));
-    read_until(&l, "ready-0");
-    read_until(&l, "ready-1");
-    read_until(&l, "\n");
+    start(&l, 2, SHELL("echo ready-$RANK pid-$$ end-$RANK && exec sleep 50"));
+    read_until(&l, "end-0");
+    read_until(&l, "end-1");
     const pid_t rank = (pid_t)atoi(lks_test_find(l.out, "ready-0 pid-") + 12);
     const bool held = ptrace(PTRACE_SEIZE, rank, NULL, PTRACE_O_TRACEEXIT) == 0;
     kill((pid_t)atoi(lks_test_find(l.out, "ready-1 pid-") + 12), SIGKILL);
     if (held)
-        read_until(&l, "hasn't ended: its system call waits");
+        read_until(&l, "hasn't ended: the kernel still works for it");
     while (held && waitpid(rank, &status, __WALL) == rank && WIFSTOPPED(status))
         ptrace(PTRACE_CONT, rank, NULL, NULL);
     assert_int_equal(WEXITSTATUS(finish(&l)), 128 + SIGKILL);

@@ -909,5 +909,8 @@ TEST(test_given_nothing)
     size_t n = 2;
     assert_int_equal(lks_checkpoint_list(h.comm, "", &tensors, &n, NULL), LKS_ERR_ARG);
     assert_true(tensors == NULL && n == 0);
+    tensors = h.state;
+    assert_int_equal(lks_checkpoint_list(h.comm, "", &tensors, NULL, NULL), LKS_ERR_ARG);
+    assert_null(tensors);
     tear_down(&h);
 }

@@ -124,7 +124,7 @@ struct lks__hier {
     bool ready, stop;
     bool stuck;         /* the thread will not return from the engine */
     int meets;          /* 1 + the host to which Gloo connects; 0: none, or unknown */
-    double met_s;       /* time of the last change of `meets` */
+    double met_s;       /* start of the current wait for a host */
     atomic_bool serves; /* the thread is connected to the other hosts; not guarded */
     char open_why[512];
 

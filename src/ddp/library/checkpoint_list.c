@@ -64,8 +64,8 @@ lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **ten
     lks_tensor *tensors = NULL;
     char *list = NULL;
     LKS__NEED(call, tensors_p);
-    LKS__NEED(call, n_p);
     *tensors_p = NULL;
+    LKS__NEED(call, n_p);
     *n_p = 0;
     LKS__TRY(lks__read_block(comm, call, dir, "a list of tensors", pack, &list, &o));
     lks_status st = o.found ? unpack(list, &o, &tensors) : LKS_OK;

@@ -192,12 +192,13 @@ static void kill_all(struct lks__supervisor *sup)
     if (sup->user_signal != 0)
         /* From now on the other nodes have some seconds. */
         lks__nodes_down(sup->nodes, LKS_ERR_PEER, "");
+    if (!sup->killed)
+        sup->stuck_at = lks__sys_now() + STUCK_S;
     sup->killed = true;
     sup->kill_at = 0;
-    sup->stuck_at = lks__sys_now() + STUCK_S;
 }
 
-/* A killed rank hasn't ended. It can't leave its system call: explain why this command waits. */
+/* A killed rank hasn't ended: explain why this command waits. */
 static void name_stuck(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;
@@ -205,9 +206,9 @@ static void name_stuck(struct lks__supervisor *sup)
     while (!a->ranks[r].running)
         r++;
     lks__say_here(a->job,
-                  "rank %d (pid %d, host %s) was killed %g s ago, and hasn't ended: its system "
-                  "call waits, usually for a disk or a network file system that doesn't answer. "
-                  "This command ends after it",
+                  "rank %d (pid %d, host %s) was killed %g s ago, and hasn't ended: the kernel "
+                  "still works for it, usually because a disk or a network file system doesn't "
+                  "answer. This command ends after it",
                   a->first_global + r, (int)a->ranks[r].pid, a->job->host, STUCK_S);
     sup->stuck_at = 0;
 }

@@ -56,7 +56,7 @@ static lks_status move(const char *from_dir, const char *to_dir, const char *nam
                ? lks__sys_fail("can't move", from)
                : lks__fail(LKS_ERR_IO,
                            "can't move %s: folders of a container's image (overlayfs) can't be "
-                           "renamed: copy the run's folder (cp -r), and use the copy",
+                           "renamed; copy the run's folder (cp -r), and use the copy",
                            lks__shown(from, 512));
 }
 

@@ -43,7 +43,7 @@ lks_status lks__export_safetensors(const lks__export_model *e)
         lks__sys_unlink(part);
     }
     const char *gelu = lks__setting_word(&e->run, LKS__SETTING_gelu);
-    if (st == LKS_OK && e->run.gelu == LKS__gelu_tanh)
+    if (st == LKS_OK && e->config.gelu_tanh)
         lks__export_note(e,
                          "the model has gelu=%s, which this file can't record: give --gelu=%s when "
                          "you use it",

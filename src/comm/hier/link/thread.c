@@ -202,6 +202,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     h->has_thread = true;
     pthread_mutex_lock(&h->lock);
     lks_status st = LKS_OK;
+    /* The thread's own wait in the store ends after LATER_S, and its message comes first. */
     for (double left;
          h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK &&
          (st = lks__hier_whole_failed(h, false)) == LKS_OK &&

@@ -3,7 +3,7 @@
 #include "train/procedure/families/families.h"
 #include "train/procedure/procedure.h"
 
-/* Without a default, so that the compiler refuses a word of --gelu that has no row here. */
+/* Without a default, so that the compiler refuses a word of --gelu that has no case here. */
 static bool has_tanh(const lks__settings *s)
 {
     switch (s->gelu) {
