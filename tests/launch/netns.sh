@@ -175,12 +175,13 @@ for host in a b c; do
         fail "$host doesn't name ranks 1 and 2: $(tail -n 1 "$work/$host.log")"
 done
 
-# apart PAIR: at the start, a second later on b and c, all hosts name the two whose numbers are in PAIR.
+# apart PAIR: at the start, half a second later on b and 1.5 on c, all hosts name the two whose numbers are in PAIR.
 apart() {
     for host in a b c; do
         # shellcheck disable=SC2046
         start "$host" "$host" --nnodes=3 --node-rank="$(echo $host | tr abc 012)" -- \
-            sh -c 'sleep "$((GROUP_RANK > 0))"; exec "$@"' - "$tool" $(train apart) --allow_uneven --timeout="$silence"
+            sh -c 'sleep "$(echo 0 0.5 1.5 | cut -d" " -f$((GROUP_RANK + 1)))"; exec "$@"' - \
+            "$tool" $(train apart) --allow_uneven --timeout="$silence"
     done
     for host in a b c; do
         ended "$host" 13 1
