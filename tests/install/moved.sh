@@ -9,8 +9,8 @@ plain_build "$build" 'what is installed would need the sanitizer everywhere'
 
 : >"$work/install_manifest.txt" # another program's
 
-install_with() { # UMASK
-    (cd "$work" && umask "$1" && DESTDIR=$work/dest cmake --install "$build" --prefix /opt/some/where) >"$work/log" 2>&1 || fail 'cmake --install'
+install_with() { # UMASK [PREFIX]
+    (cd "$work" && umask "$1" && DESTDIR=$work/dest cmake --install "$build" --prefix "${2-/opt/some/where}") >"$work/log" 2>&1 || fail 'cmake --install'
     wrong=$(find "$work/dest" ! -type l \( -perm /022 -o ! -perm -444 -o -type d ! -perm -555 \))
     [ -z "$wrong" ] || fail "umask $1: others can't read, or can change $wrong"
 }
@@ -38,12 +38,15 @@ uninstall() {
 uninstall
 [ ! -e "$work/dest" ] || fail "uninstall left $(find "$work/dest")"
 uninstall
-grep -q 'Nothing is left to uninstall' "$work/log" || fail "a second uninstall says: $(cat "$work/log")"
+grep -q 'no list of files to uninstall' "$work/log" || fail "a second uninstall says: $(cat "$work/log")"
 
-echo '== folders that the install found are left, even empty ones, and others go, also after two installs'
+echo '== folders that the install found are left, even empty ones, and others go, also after installs elsewhere'
+umask 022 # Debian 13 gives users 002
 mkdir -p "$there/bin" "$there/share/man"
 touch "$there/bin/other"
 install_with 077
+install_with 077 /opt/else
+uninstall
 install_with 077
 uninstall
 left=$(cd "$there" && find . | sort | tr '\n' ' ')
