@@ -197,22 +197,26 @@ TEST(test_restart)
     }
 }
 
-/* A signal to stop, to either launcher, while the ranks are ended after a failure. The rank of that
- * node sends it. */
+/* A signal to stop, to either launcher or to the only one, while the ranks are ended after a
+ * failure. The rank of that node sends it. */
 TEST(test_stop_after_failure)
 {
-    for (int node = 0; node < 2; node++) {
-        const int port = lks_test_free_port();
+    for (int i = 0; i < 3; i++) {
+        const int port = lks_test_free_port(), node = i % 2, n = i == 2 ? 1 : 2;
         const char *folder = lks_test_folder();
         const char *script =
             lks_test_text("trap 'kill -TERM $PPID; exec sleep 9' TERM; cd \"%s\"; : >$RANK; "
                           "while [ $RANK = %d ] || [ ! -e %d ]; do sleep 0.05; done; exit 3",
                           folder, node, node);
-        START_TWO(a, b, port, script, "--max-restarts=1");
-        lks_test_result r[2] = {end_of(&a), end_of(&b)};
-        for (int i = 0; i < 2; i++) {
-            assert_int_equal(r[i].exit_code, 3);
-            assert_null(strstr(r[i].err, "restart 1"));
+        struct node nodes[2];
+        for (int k = 0; k < n; k++)
+            nodes[k] = START(port, script, "--max-restarts=1", lks_test_text("--nnodes=%d", n),
+                             lks_test_text("--node-rank=%d", k),
+                             lks_test_text("--nproc-per-node=%d", 3 - n));
+        for (int k = 0; k < n; k++) {
+            const lks_test_result r = end_of(&nodes[k]);
+            assert_int_equal(r.exit_code, 3);
+            assert_null(strstr(r.err, "restart 1"));
         }
     }
 }

@@ -67,6 +67,24 @@ TEST(test_ranks)
     }
 }
 
+static double loss_at(const char *out, int iter)
+{
+    return lks_test_number(json_array_get(lks_test_record(out, "train"), (size_t)iter), "loss");
+}
+
+/* An epoch continues after the last sample of the batch before: without updates, two steps of half
+ * the batch have a whole one's mean loss. */
+TEST(test_continues)
+{
+    static const char *const half[] = {"--gradient_accumulation_steps=8", "--learning_rate=0",
+                                       "--min_lr=0", NULL};
+    const char *out = law_output("epoch", "--dropout=0", lks_test_text("--max_iters=%d", CHANGE));
+    const double whole = loss_at(out, CHANGE);
+    law_args args = resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), half, 1);
+    law_run(&args);
+    assert_float_equal((loss_at(out, CHANGE) + loss_at(out, CHANGE + 1)) / 2, whole, 1e-5);
+}
+
 /* A rank dies at its N-th read, of which some 130 are the set-up's: before the segment's first
  * checkpoint, so that the batch is given again, or after it, when the run knows its batch. */
 static void check_killed(int i, const char *const batch[], int reads, bool again)

@@ -45,7 +45,7 @@ static bool asks_to_save(lks__trainer *t)
     return false;
 }
 
-/* Only rank 0 reads its clock, so that all ranks save in the same step. */
+/* Only rank 0 reads its clock: the other ranks' votes are signals, which replace its vote. */
 static bool clock_asks(const lks__trainer *t)
 {
     const double minutes = t->run.s.checkpoint_minutes;
@@ -110,7 +110,7 @@ static bool read_messages(const lks__run *run, int W, const char *all, size_t by
         memcpy(&vote, theirs, sizeof vote);
         if (r->stop_signal == 0)
             r->stop_signal = vote.stop_signal;
-        if (r->save != LKS__ASKED_SIGNAL && vote.save != LKS__ASKED_NOT)
+        if (vote.save != LKS__ASKED_NOT)
             r->save = (lks__asked)vote.save;
         skipped |= vote.skipped != 0;
         memcpy(losses + v0 * run->A, theirs + sizeof vote, losses_bytes(run, v1 - v0));

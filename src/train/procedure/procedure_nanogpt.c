@@ -175,7 +175,7 @@ static void head_lines(const lks__run *run, const lks__session *ses, lks__log *l
     if (run->meta_file != NULL)
         lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/%s)", run->meta.vocab_size,
                       run->shown_data_dir, run->meta_file);
-    else if (run->s.from[LKS__SETTING_vocab_size] == LKS__FROM_DEFAULT && run->weights == NULL)
+    else if (run->s.from[LKS__SETTING_vocab_size] == LKS__FROM_DEFAULT)
         lks__log_line(log,
                       "vocab_size is GPT-2's %" PRId64
                       ", as %s has no meta.json or meta.pkl; --vocab_size=N sets another",
