@@ -39,7 +39,6 @@ const char *lks__setting_meaning(const lks__setting *d, unsigned command,
                                  char out[LKS__SETTING_HELP])
 {
     const char *line = d->help;
-    size_t n = 0;
     for (const char *at = d->help; command != ~0u && (at = strchr(at, '\n')) != NULL;)
         if (is_for(++at, command))
             line = at + strcspn(at, ":") + 2;
@@ -48,14 +47,14 @@ const char *lks__setting_meaning(const lks__setting *d, unsigned command,
         return out;
     }
     const size_t first = strcspn(line, "\n");
-    for (out[0] = '\0'; *line != '\0' && n < LKS__SETTING_HELP; line += strcspn(line, "\n")) {
+    for (out[0] = '\0'; *line != '\0'; line += strcspn(line, "\n")) {
         line += *line == '\n';
-        const size_t command_bytes = n > 0 ? strcspn(line, ":") + 2 : 0;
+        const size_t command_bytes = out[0] != '\0' ? strcspn(line, ":") + 2 : 0;
         const char *text = line + command_bytes;
-        if (n > 0 && strncmp(text, d->help, first) == 0 && text[first] == ';')
+        if (out[0] != '\0' && strncmp(text, d->help, first) == 0 && text[first] == ';')
             text += first + 2; /* the first line says it */
-        n += (size_t)snprintf(out + n, LKS__SETTING_HELP - n, "%s%.*s%.*s", n > 0 ? "; " : "",
-                              (int)command_bytes, line, (int)strcspn(text, "\n"), text);
+        lks__append(out, LKS__SETTING_HELP, "; ", "%.*s%.*s", (int)command_bytes, line,
+                    (int)strcspn(text, "\n"), text);
         line = text;
     }
     return out;

@@ -115,8 +115,7 @@ TEST(test_saved_once)
     wait_for_checkpoints(&run, out, 1);
     assert_int_equal(lks_test_kill(ranks[1], SIGUSR1), 0);
     const int voted = law_count_lines(out) + 10;
-    for (int i = 0; i < lks_test_tries(10000) && law_count_lines(out) < voted; i++)
-        usleep(2000);
+    lks_test_until(law_count_lines(out) >= voted);
     wait_for_checkpoints(&run, out, 1);
     for (int n = 2; n <= 3; n++) {
         assert_int_equal(lks_test_kill(ranks[1], SIGUSR1), 0);

@@ -300,48 +300,44 @@ static void name_number(const struct lks__shm *g, int rank, pid_t pid, char text
 
 /* "rank 1 (pid 12, GPU 1 (…), stopped by a signal, at step 3, phase backward, last heartbeat 2.1 s
  * ago)" */
-static size_t name_rank(const struct lks__shm *g, int rank, char *text, size_t bytes)
+static void name_rank(const struct lks__shm *g, int rank, char text[NAME_BYTES])
 {
     lks__rank_status s;
     lks__segment_status(g->segment, rank, &s);
     char where[80] = "", number[64];
-    int n;
     name_number(g, rank, s.pid, number);
     if (s.phase[0] != '\0')
         snprintf(where, sizeof where, ", at step %llu, phase %s", (unsigned long long)s.step,
                  s.phase);
     if (s.state == LKS__RANK_ABSENT)
-        n = snprintf(text, bytes, "%snever joined)", number);
+        snprintf(text, NAME_BYTES, "%snever joined)", number);
     else
-        n = snprintf(text, bytes, "%spid %d%s%s%s%s, last heartbeat %.1f s ago%s)", number,
-                     (int)s.pid, s.device[0] != '\0' ? ", " : "", s.device,
-                     lks__shm_is_stopped(s.pid) ? ", stopped by a signal" : "", where, s.beat_age_s,
-                     s.waiting ? ", waiting itself" : "");
-    return n < 0 ? 0 : (size_t)n < bytes ? (size_t)n : bytes - 1;
+        snprintf(text, NAME_BYTES, "%spid %d%s%s%s%s, last heartbeat %.1f s ago%s)", number,
+                 (int)s.pid, s.device[0] != '\0' ? ", " : "", s.device,
+                 lks__shm_is_stopped(s.pid) ? ", stopped by a signal" : "", where, s.beat_age_s,
+                 s.waiting ? ", waiting itself" : "");
 }
 
 static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culprit)
 {
-    char text[1024], in[96];
+    char text[1024], in[96], who[NAME_BYTES];
     name_wait(g, w, in, sizeof in);
-    size_t used = (size_t)snprintf(text, sizeof text, "no answer for %g s in %s from ",
-                                   g->comm->timeout_s, in);
+    snprintf(text, sizeof text, "no answer for %g s in %s from ", g->comm->timeout_s, in);
     int named = 0;
     for (int r = 0; r < g->world_size; r++) {
         if (w->what == LKS__WAIT_DEVICES ? r != culprit : !missing(g, w, r))
             continue;
         if (named == MAX_NAMED) {
-            used += (size_t)snprintf(text + used, sizeof text - used, " and others");
+            lks__append(text, sizeof text, "", " and others");
             break;
         }
-        if (used > sizeof text - NAME_BYTES) /* there is no room for more */
+        if (strlen(text) > sizeof text - NAME_BYTES) /* there is no room for more */
             break;
-        if (named++ > 0)
-            used += (size_t)snprintf(text + used, sizeof text - used, ", ");
-        used += name_rank(g, r, text + used, sizeof text - used);
+        name_rank(g, r, who);
+        lks__append(text, sizeof text, named++ > 0 ? ", " : "", "%s", who);
     }
     if (g->comm->whole != NULL)
-        snprintf(text + used, sizeof text - used, "; perhaps it waits in another group");
+        lks__append(text, sizeof text, "; ", "perhaps it waits in another group");
     const pid_t pid = (pid_t)atomic_load(&lks__segment_line(g->segment, culprit)->pid);
     lks__comm_lost_in_whole(g->comm, LKS_ERR_TIMEOUT, pid, text);
     return lks__shm_fail(g->comm, LKS_ERR_TIMEOUT, culprit, g->late_elsewhere, text);
@@ -375,7 +371,7 @@ static lks_status fail_ended(struct lks__shm *g, const struct wait *w, int r, in
     if (state == LKS__RANK_LEFT && lks__comm_whole_failed(g->comm, &st, text, sizeof text))
         return lks__shm_abort(g, st, r, text);
     name_number(g, r, pid, number);
-    name_rank(g, r, who, sizeof who);
+    name_rank(g, r, who);
     name_wait(g, w, in, sizeof in);
     const bool joined = atomic_load(&lks__segment_line(g->segment, r)->posted) > 0;
     if (!joined)

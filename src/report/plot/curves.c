@@ -159,8 +159,7 @@ static void write_short(double value, const char *suffix, char text[LKS__PLOT_MA
     char *e = strchr(text, 'e');
     if (e != NULL && sscanf(e + 1, "%d", &exponent) == 1)
         snprintf(e + 1, LKS__PLOT_MARK - (size_t)(e + 1 - text), "%d", exponent);
-    const size_t n = strlen(text);
-    snprintf(text + n, LKS__PLOT_MARK - n, "%s", suffix);
+    lks__append(text, LKS__PLOT_MARK, "", "%s", suffix);
 }
 
 /* Add the multiples of `step` from low to high, as multiples of `unit`. */
